@@ -1,0 +1,79 @@
+"""The command line: a table of commands, loaded when they are called, and errors turned into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from ggufspec.errors import GgufspecError
+
+COMMANDS = {
+    "bench": "Measure target, drafter and drafting, and print the table.",
+    "build": "Build llama.cpp, or list what is built and found.",
+    "parse": "Read llama.cpp logs of any era into a table.",
+    "show": "Print the table of a past bench again.",
+}
+"""Command name -> one line of help; ``ggufspec/cli/<name>.py`` holds a click command named ``command``."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when they run, so that ``--help`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module and return its command; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"ggufspec.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ggufspec")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def cli(*, debug: bool) -> None:
+    """Measure, tune and plan speculative decoding with llama.cpp.
+
+    \b
+    ggufspec build                     build llama.cpp for this machine
+    ggufspec bench --ngl 45 --draft 3  target alone, drafter alone, drafting
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line; every error becomes a message, a hint and its exit code."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    debug = "--debug" in sys.argv[1:2]
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except GgufspecError as error:
+        if debug:
+            raise
+        click.echo(f"error: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"hint: {error.hint}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  # the handler's signature
+    sys.exit(143)

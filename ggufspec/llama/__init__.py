@@ -1,0 +1,1 @@
+"""llama.cpp of every era: its source, its builds, its flags and its logs."""

@@ -1,0 +1,50 @@
+"""Where builds, sources, logs and results live; every place can be moved by the environment.
+
+GGUFSPEC_CACHE   builds and sources of llama.cpp    (default: the user's cache folder)
+GGUFSPEC_DATA    results and their raw logs         (default: the user's data folder)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def cache_dir() -> Path:
+    """Return the folder for what can be made again: sources and builds."""
+    return _override("GGUFSPEC_CACHE") or platformdirs.user_cache_path("ggufspec")
+
+
+def data_dir() -> Path:
+    """Return the folder for what was measured and must not be lost."""
+    return _override("GGUFSPEC_DATA") or platformdirs.user_data_path("ggufspec")
+
+
+def builds_dir() -> Path:
+    """Return the folder in which builds of llama.cpp live side by side."""
+    return cache_dir() / "builds"
+
+
+def sources_dir() -> Path:
+    """Return the folder of downloaded sources of llama.cpp."""
+    return cache_dir() / "sources"
+
+
+def runs_dir() -> Path:
+    """Return the folder of stored runs, one folder each."""
+    return data_dir() / "runs"
+
+
+def models_dir() -> Path:
+    """Return the folder with the catalogue and the embedded pair, in a checkout or in a wheel."""
+    in_wheel = _PACKAGE / "models"
+    return in_wheel if in_wheel.is_dir() else _PACKAGE.parent / "models"
+
+
+def _override(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value).expanduser().absolute() if value else None

@@ -1,0 +1,52 @@
+"""Bytes, seconds and rates to text and back."""
+
+from __future__ import annotations
+
+import re
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return a size with three significant digits and a binary unit: ``1.5 GiB``."""
+    size = float(size_bytes)
+    for unit in _BYTE_UNITS[:-1]:
+        if abs(size) < 1023.5:
+            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.3g} {_BYTE_UNITS[-1]}"
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes that ``24G``, ``512 MiB`` or ``1024`` stand for (binary units).
+
+    Raises:
+        ValueError: the text is no size.
+    """
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a size: {text!r} (expected for example 24G or 512MiB)")
+    number, prefix = match.groups()
+    return round(float(number) * float(1024 ** " kmgt".index(prefix.lower() or " ")))
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as people say it: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_rate(tokens_per_second: float) -> str:
+    """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``."""
+    if tokens_per_second >= 999.95:
+        return f"{tokens_per_second:.0f}"
+    whole = len(str(int(tokens_per_second)))
+    return f"{tokens_per_second:.{max(0, min(3, 4 - whole))}f}"

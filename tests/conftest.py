@@ -1,0 +1,20 @@
+"""Fixtures for every test: a home of its own, so that no test reads or writes the user's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point home, cache and data folders at an empty place."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "GGUFSPEC_LLAMA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+    return folder
