@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="ggufspec")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def cli(*, debug: bool) -> None:
-    """Measure, tune and plan speculative decoding with llama.cpp.
+    r"""Measure, tune and plan speculative decoding with llama.cpp.
 
     \b
     ggufspec build                     build llama.cpp for this machine
@@ -75,5 +75,5 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  # the handler's signature
+def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:
     sys.exit(143)
