@@ -1,0 +1,260 @@
+"""An installed llama.cpp: which programs it has, which version it is and which flags it understands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.domain import Build, Program
+from ggufspec.errors import NoInstallError
+from ggufspec.llama import releases, store
+from ggufspec.llama.options import Options, parse_help
+
+NAMES: Mapping[Program, tuple[str, ...]] = {
+    Program.PLAIN: ("llama-completion", "llama-cli", "main"),
+    Program.TREE: ("llama-speculative", "speculative"),
+    Program.SIMPLE: ("llama-speculative-simple",),
+    Program.SERVER: ("llama-server", "server"),
+}
+"""What each program is called, newest name first. Stubs and chat clients of the same name are refused."""
+
+_FIRST_BUILD = 1000  # older than any that has a program for drafting
+_TOKENIZERS = ("llama-tokenize", "tokenize")
+_ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
+_VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
+_DEVICE = re.compile(r"^ +([A-Za-z]+)(\d+): (.*?)(?: \(\d+ MiB, \d+ MiB free\))?$", re.MULTILINE)
+_BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal", "MTL": "metal"}
+_SUBFOLDERS = (".", "bin", "build/bin")
+_CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executable:
+    """One program of an install and what it understands."""
+
+    path: Path
+    options: Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Install:
+    """A llama.cpp that can measure. Absent programs are absent keys."""
+
+    root: Path
+    origin: str
+    programs: Mapping[Program, Executable]
+    version: str | None  # what the programs report, or the release that was built
+    build_number: int | None  # llama.cpp's own count of commits; None where the build does not know it
+    commit: str | None
+    backend: str | None  # None where neither manifest nor programs tell
+    devices: tuple[str, ...] = ()
+    tokenizer: Executable | None = None
+    library: Path | None = None
+
+    @property
+    def gpu(self) -> bool | None:
+        """Whether layers can go to a GPU; None where nobody knows."""
+        return None if self.backend is None else bool(self.devices) or self.backend not in {"cpu", ""}
+
+    def executable(self, program: Program) -> Executable:
+        """Return a program.
+
+        Raises:
+            NoInstallError: this install lacks it.
+        """
+        found = self.programs.get(program)
+        if found is None:
+            raise NoInstallError(
+                f"the llama.cpp in {self.root} has no {NAMES[program][0]}",
+                "official release archives leave it out; `ggufspec build` makes a complete one",
+            )
+        return found
+
+    def describe(self) -> Build:
+        """Return what is stored with every result."""
+        return Build(version=self.version, commit=self.commit, backend=self.backend, path=str(self.root))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Version:
+    """What ``--version`` says; builds from an archive know neither number nor commit."""
+
+    text: str | None = None
+    number: int | None = None
+    commit: str | None = None
+
+    @classmethod
+    def read(cls, match: re.Match[str]) -> _Version:
+        old, old_commit, release, new, new_commit = match.groups()
+        counted = int(old or new)
+        number = counted if counted >= _FIRST_BUILD else None  # archives and shallow clones have 0 or 1
+        commit = old_commit or new_commit
+        return cls(
+            text=" ".join(filter(None, (release, f"b{number}" if number else None))) or None,
+            number=number,
+            commit=commit if commit != "unknown" else None,
+        )
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Return an environment in which no user setting can change what llama.cpp does.
+
+    Args:
+        scratch: an empty folder that stands in for the user's configuration.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
+    return kept | {"LC_ALL": "C", "XDG_CONFIG_HOME": str(scratch)}
+
+
+def find(explicit: Path | None = None) -> Install:
+    """Return the install to measure with: the given one, GGUFSPEC_LLAMA, our newest build, or PATH.
+
+    Raises:
+        NoInstallError: the named place holds no llama.cpp, or none was found anywhere.
+    """
+    named = explicit or (Path(value) if (value := os.environ.get("GGUFSPEC_LLAMA")) else None)
+    if named is not None:
+        origin = "--llama" if explicit else "GGUFSPEC_LLAMA"
+        install = probe(named.expanduser().absolute(), origin)
+        if install is None:
+            raise NoInstallError(
+                f"{origin} names {named}, which holds no working llama.cpp program",
+                "give the folder with llama-completion and llama-speculative (or main and speculative)",
+            )
+        return install
+    for install in _candidates():
+        return install
+    raise NoInstallError(
+        "no llama.cpp was found", "run `ggufspec build`, or point --llama at an installed one"
+    )
+
+
+def find_all() -> tuple[Install, ...]:
+    """Return every install that was found, the one that ``find`` takes first."""
+    named = os.environ.get("GGUFSPEC_LLAMA")
+    first = probe(Path(named).expanduser().absolute(), "GGUFSPEC_LLAMA") if named else None
+    return (*((first,) if first else ()), *_candidates())
+
+
+def probe(place: Path, origin: str, built: store.Built | None = None) -> Install | None:
+    """Look for programs in a folder, its bin or build/bin, or beside a program; None without any."""
+    folder = place.parent if place.is_file() else place
+    for candidate in (folder / sub for sub in _SUBFOLDERS):
+        found = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
+        install = _assemble(candidate.resolve(), origin, found, built)
+        if install is not None:
+            return install
+    return None
+
+
+def _candidates() -> Iterator[Install]:
+    for built in store.installed():
+        install = probe(built.bin, "own build", built)
+        if install is not None:
+            yield install
+    on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
+    if on_path:
+        root = next(iter(on_path.values())).resolve().parent
+        install = _assemble(root, "PATH", on_path, None)
+        if install is not None:
+            yield install
+
+
+def _assemble(
+    root: Path, origin: str, found: Mapping[str, Path], built: store.Built | None
+) -> Install | None:
+    programs: dict[Program, Executable] = {}
+    versions: list[_Version] = []
+    for program, names in NAMES.items():
+        for name in names:
+            if name not in found:
+                continue
+            executable, version = _inspect(found[name], program)
+            if executable is not None:
+                programs[program] = executable
+                versions.append(version)
+                break
+    if Program.PLAIN not in programs and Program.SERVER not in programs:
+        return None
+    reported = versions[0]
+    devices = _devices(next(iter(programs.values())))
+    return Install(
+        root=root,
+        origin=origin,
+        programs=programs,
+        version=built.version if built else reported.text,
+        build_number=reported.number or (releases.build_number(built.version) if built else _guess(programs)),
+        commit=(built.commit if built else None) or reported.commit,
+        backend=built.backend if built else _backend(devices),
+        devices=devices or (),
+        tokenizer=_tokenizer(found),
+        library=built.lib if built else None,
+    )
+
+
+@cache
+def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]:
+    """Ask a program for its version and help; stubs and chat clients come back as None."""
+    nobody = (None, _Version())
+    completed, out, err = _ask(path, "--version")
+    match = _VERSION.search(err) or _VERSION.search(out)
+    if completed.returncode != 0 or match is None:
+        return nobody
+    _, text, _ = _ask(path, "--help")
+    options = parse_help(text, plain=program is Program.PLAIN)
+    if program is Program.PLAIN and _CHAT_CLIENT in options:
+        return nobody
+    return Executable(path=path, options=options), _Version.read(match)
+
+
+def _guess(programs: Mapping[Program, Executable]) -> int | None:
+    """Return a build number of the era that programs and flags speak of; None for the era of today."""
+    plain, simple = programs.get(Program.PLAIN), programs.get(Program.SIMPLE)
+    if plain is None:
+        return None
+    if plain.path.name == "main":
+        return 2697
+    if plain.options.generic:
+        return 3142
+    if simple is None:
+        return 3683 if plain.path.name == "llama-cli" else None
+    if "--draft-max" in simple.options:
+        return 4159 if plain.path.name == "llama-cli" else 7348
+    return None
+
+
+def _tokenizer(found: Mapping[str, Path]) -> Executable | None:
+    path = next((found[name] for name in _TOKENIZERS if name in found), None)
+    if path is None:
+        return None
+    return Executable(path=path, options=parse_help(_ask(path, "--help")[1], plain=False))
+
+
+def _devices(executable: Executable) -> tuple[str, ...] | None:
+    """Return the GPUs that llama.cpp sees; None where the build is too old to be asked."""
+    if "--list-devices" not in executable.options:
+        return None
+    _, out, _ = _ask(executable.path, "--list-devices")
+    return tuple(f"{kind}{index}: {name}" for kind, index, name in _DEVICE.findall(out))
+
+
+def _backend(devices: tuple[str, ...] | None) -> str | None:
+    if devices is None:
+        return None
+    return next((name for kind, name in _BACKENDS.items() if devices and devices[0].startswith(kind)), "cpu")
+
+
+def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        return proc.capture([str(path), flag], env=environment(Path(scratch)), cwd=Path(scratch))
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,50 @@
+"""Which llama.cpp each release of llama-cpp-python carries; its archives forget their own build number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Release -> upstream build number (`git rev-list --count` of the vendored commit).
+BUILDS: Mapping[tuple[int, int, int], int] = {
+    (0, 2, 63): 2699,
+    (0, 2, 77): 3078,
+    (0, 2, 82): 3350,
+    (0, 2, 85): 3496,
+    (0, 2, 90): 3642,
+    (0, 3, 1): 3848,
+    (0, 3, 2): 4094,
+    (0, 3, 5): 4295,
+    (0, 3, 7): 4579,
+    (0, 3, 8): 4875,
+    (0, 3, 9): 5308,
+    (0, 3, 10): 5763,
+    (0, 3, 14): 5904,
+    (0, 3, 16): 6170,
+    (0, 3, 17): 8475,
+    (0, 3, 20): 8643,
+    (0, 3, 23): 9102,
+    (0, 3, 24): 9445,
+    (0, 3, 25): 9466,
+    (0, 3, 26): 9518,
+    (0, 3, 28): 9553,
+    (0, 3, 30): 9665,
+    (0, 3, 32): 9837,
+    (0, 3, 34): 9976,
+    (0, 3, 35): 10454,
+}
+
+
+def build_number(release: str) -> int | None:
+    """Return the build number of a release, or of the newest known one before it.
+
+    None for anything that is no release, and for releases newer than the table: they follow today's rules.
+    """
+    parts = release.split(".")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        return None
+    wanted = (int(parts[0]), int(parts[1]), int(parts[2]))
+    if wanted > max(BUILDS):
+        return None
+    return next(
+        (BUILDS[known] for known in sorted(BUILDS, reverse=True) if known <= wanted), min(BUILDS.values())
+    )

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ggufspec.domain import Program
+from ggufspec.errors import NoInstallError
+from ggufspec.llama import install
+from tests import fakes
+
+STUB = "#!/bin/sh\necho 'WARNING: The binary is deprecated.'\nexit 1\n"
+
+
+def test_find_reads_version_commit_and_devices(tmp_path: Path) -> None:
+    found = install.find(fakes.install(tmp_path / "llama"))
+    assert (found.version, found.build_number, found.commit) == ("0.5.0-dev b10475", 10475, "abc1234")
+    assert (found.backend, found.devices, found.gpu) == ("cpu", (), False)
+    assert set(found.programs) == {Program.PLAIN, Program.TREE, Program.SIMPLE}
+
+
+@pytest.mark.parametrize("place", ["bin", "build/bin", "bin/llama-completion"])
+def test_find_looks_where_builds_put_programs(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / place if "llama" not in place else tmp_path / "bin"
+    fakes.install(folder)
+    named = tmp_path / place if "llama" in place else tmp_path
+    assert install.find(named).root == folder.resolve()
+
+
+def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:
+    fakes.program(tmp_path / "llama-cli", fakes.PLAIN, version="version: 3642 (abc)\nbuilt with cc\n")
+    (tmp_path / "main").write_text(STUB)
+    (tmp_path / "main").chmod(0o755)
+    assert install.find(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
+    (tmp_path / "llama-cli").unlink()
+    with pytest.raises(NoInstallError, match=r"holds no working llama.cpp program"):
+        install.find(tmp_path)
+
+
+def test_chat_clients_are_not_picked(tmp_path: Path) -> None:
+    fakes.program(tmp_path / "llama-cli", fakes.PLAIN, help_from="llama-cli")
+    with pytest.raises(NoInstallError):
+        install.find(tmp_path)
+
+
+def test_gpus_are_read_from_the_device_list(tmp_path: Path) -> None:
+    program = fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
+    text = program.read_text().replace("  (none)", "  CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)")
+    program.write_text(text)
+    found = install.find(tmp_path)
+    assert (found.devices, found.backend, found.gpu) == (("CUDA0: NVIDIA H200",), "cuda", True)
+
+
+def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {name: fakes.install(tmp_path / name) for name in ("named", "variable", "path")}
+    monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
+    assert install.find().origin == "PATH"
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
+    assert install.find().root == places["variable"].resolve()
+    assert install.find(places["named"]).root == places["named"].resolve()
+    assert [found.origin for found in install.find_all()] == ["GGUFSPEC_LLAMA", "PATH"]
+
+
+def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(NoInstallError, match=r"no llama.cpp was found") as caught:
+        install.find()
+    assert "ggufspec build" in (caught.value.hint or "")
+
+
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
+    fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
+    with pytest.raises(NoInstallError, match="has no llama-speculative"):
+        install.find(tmp_path).executable(Program.TREE)
+
+
+def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LLAMA_ARG_THREADS", "64")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    env = install.environment(tmp_path)
+    assert "LLAMA_ARG_THREADS" not in env
+    assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C", str(tmp_path))
+    assert env["CUDA_VISIBLE_DEVICES"] == "1"
