@@ -1,1 +1,47 @@
-"""Measure, tune and plan speculative decoding with llama.cpp's own GGUF programs."""
+"""Measure, tune and plan speculative decoding with llama.cpp's own GGUF programs.
+
+For notebooks; nothing heavy is imported before it is used:
+
+    results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
+    ggufspec.summary(results)                     # pandas: one row per arm
+    ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
+    ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ggufspec.api import bench
+    from ggufspec.domain import Sample
+    from ggufspec.frames import runs, summary
+    from ggufspec.llama.logs import parse
+    from ggufspec.request import Request
+    from ggufspec.results import ResultSet, load
+
+__all__ = ["Request", "ResultSet", "Sample", "bench", "load", "parse", "runs", "summary"]
+
+_HOMES = {
+    "Request": "request",
+    "ResultSet": "results",
+    "Sample": "domain",
+    "bench": "api",
+    "load": "results",
+    "parse": "llama.logs",
+    "runs": "frames",
+    "summary": "frames",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__

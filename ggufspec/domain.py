@@ -222,6 +222,14 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Where a drafting text leaves the target's own; both count what was generated, from 0."""
+
+    at_char: int
+    at_token: int | None  # None without a tokenizer program
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """One run: what was asked, what came out, and where. A failed run is a row, not an exception."""
 
@@ -232,9 +240,13 @@ class RunResult:
     argv: tuple[str, ...]
     log: str  # the raw logs' common path, relative to the run's folder, without ending
     started_at: str  # ISO 8601, UTC
-    wall_s: float
+    wall_s: float  # all attempts and our own work around them
+    program_s: float  # the llama.cpp process of the last attempt
     peak_rss_bytes: int | None = None
     error: str | None = None
     attempts: int = 1
     warmup: bool = False
-    warnings: tuple[str, ...] = ()
+    others_cores: float | None = None  # cores that other programs kept busy meanwhile
+    text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
+    difference: Difference | None = None
+    doubts: tuple[str, ...] = ()  # names of warnings, see doubts.py

@@ -2,6 +2,7 @@
 
 GGUFSPEC_CACHE   builds and sources of llama.cpp    (default: the user's cache folder)
 GGUFSPEC_DATA    results and their raw logs         (default: the user's data folder)
+GGUFSPEC_CONFIG  the user's own catalogue of pairs  (default: the user's configuration folder)
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def cache_dir() -> Path:
 def data_dir() -> Path:
     """Return the folder for what was measured and must not be lost."""
     return _override("GGUFSPEC_DATA") or platformdirs.user_data_path("ggufspec")
+
+
+def config_dir() -> Path:
+    """Return the folder for what the user wrote: a catalogue of their own pairs."""
+    return _override("GGUFSPEC_CONFIG") or platformdirs.user_config_path("ggufspec")
 
 
 def builds_dir() -> Path:

@@ -20,7 +20,12 @@ from typing import IO
 import psutil
 
 _POLL_S = 0.05
-_WATCHED = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec "$@" 3<&-'
+_GRACE_S = 1.0
+_WATCHED = (  # SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them
+    "exec 3<&0 </dev/null; "
+    f"(read -r _ <&3; trap '' TERM; kill -TERM 0; sleep {_GRACE_S:g}; kill -KILL 0) >/dev/null 2>&1 & "
+    'exec "$@" 3<&-'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +81,16 @@ def spawn(
     try:
         yield child
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        os.close(held)
-        child.wait()
+        try:
+            _end(child, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
+                child.wait(_GRACE_S)
+        finally:
+            _end(child, signal.SIGKILL)
+            os.close(held)
+            child.wait()
+        for pipe in filter(None, (child.stdout, child.stderr)):
+            pipe.close()
 
 
 def run(
@@ -167,6 +178,11 @@ def capture(
         argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
     )
     return completed, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def _end(child: psutil.Popen, with_signal: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, with_signal)
 
 
 def _completed(

@@ -1,0 +1,89 @@
+"""The core of the mission: llama.cpp's own programs, one fresh process per run."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.domain import Program, RunSpec, Sample, Status
+from ggufspec.engines.measurement import Measurement
+from ggufspec.errors import LogError
+from ggufspec.llama import command, logs
+from ggufspec.llama.install import Install, environment
+
+_END_OF_TEXT = " [end of text]"  # the plain programs write it behind a finished text
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryEngine:
+    """Runs ``main``/``llama-completion`` for one model alone, and a drafting program for the pair."""
+
+    install: Install
+    name: str = "binary"
+    drafting_program: Program = Program.TREE
+    timeout_s: float | None = None
+
+    def argv(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return the command of one run, as it can be pasted into a shell."""
+        return command.argv(spec, self.install, program=self._program(spec))
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Run once in an empty folder, with nothing of the user's llama.cpp settings in sight."""
+        program = self._program(spec)
+        out, err = log.with_suffix(".out"), log.with_suffix(".err")
+        with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
+            scratch = Path(name)
+            prompt_file = None
+            if command.needs_file(spec.prompt.text):
+                prompt_file = scratch / "prompt.txt"
+                prompt_file.write_text(spec.prompt.text + "\n", encoding="utf-8")
+            argv = command.argv(spec, self.install, program=program, prompt_file=prompt_file)
+            completed = proc.run(
+                argv, stdout=out, stderr=err, env=environment(scratch), cwd=scratch, timeout_s=self.timeout_s
+            )
+        sample = _read(out, err, program)
+        status, error = judge(completed, sample, err)
+        text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)
+        return Measurement(
+            sample=replace(sample, status=status, text=text if status is Status.OK else None),
+            argv=argv,
+            wall_s=completed.wall_s,
+            peak_rss_bytes=completed.peak_rss_bytes,
+            error=error,
+        )
+
+    def _program(self, spec: RunSpec) -> Program:
+        return Program.PLAIN if spec.drafting is None else self.drafting_program
+
+
+def _read(out: Path, err: Path, program: Program) -> Sample:
+    """Parse what llama.cpp logged; where nothing was, the sample has a status and no numbers."""
+    try:
+        return logs.parse(err.read_bytes(), program=program)
+    except LogError:
+        return Sample(status=Status.SUMMARY_LOST, program=program)
+
+
+def judge(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status, str | None]:
+    """Decide how a run ended from what the system and the log say; return the status and the reason."""
+    if completed.timed_out:
+        return Status.TIMED_OUT, f"killed after {completed.wall_s:.0f} s"
+    if completed.returncode == 0:
+        return sample.status, None if sample.status is Status.OK else sample.status.value
+    diagnosis = logs.diagnose(err.read_bytes())
+    if diagnosis is not None:
+        return diagnosis
+    if completed.signal == "SIGKILL":
+        return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
+    if completed.signal is not None:
+        return Status.CRASHED, f"died of {completed.signal}"
+    return Status.FAILED, f"exit code {completed.returncode}"
+
+
+def generated_text(stdout: str, prompt: str) -> str:
+    """Return what was generated, without the prompt that drafting programs echo before it."""
+    _, echoed, rest = stdout.partition(prompt)
+    text = rest if echoed else stdout
+    return text.rstrip("\n").removesuffix(_END_OF_TEXT)

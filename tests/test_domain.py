@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec.domain import Drafting, Program, Sample, Sampling, Status
+from tests import values
+
+
+def test_key_is_stable_and_tells_specs_apart() -> None:
+    spec = values.spec()
+    assert spec.key == replace(spec).key
+    assert len(spec.key) == 12
+    assert replace(spec, n_predict=99).key != spec.key
+    assert replace(spec, drafting=Drafting(n_max=4)).key != replace(spec, drafting=Drafting(n_max=5)).key
+
+
+def test_key_does_not_change_between_releases() -> None:
+    """Stored runs are resumed by their key; a change here orphans them."""
+    assert values.spec(path=Path("/models/target.gguf")).key == "0d6ce2e6c9ef"
+
+
+@pytest.mark.parametrize(
+    ("program", "gen_tokens", "gen_s", "sampling_s", "expected"),
+    [
+        (Program.PLAIN, 249, 4.0, 0.98, 249 / 4.98),  # 249 evaluations after the first token, sampling apart
+        (Program.TREE, 254, 98.596, None, 253 / 98.596),  # the notebook: its first token cost no evaluation
+        (Program.SIMPLE, 254, 98.596, None, 254 / 98.596),  # every token was evaluated in the window
+        (Program.TREE, 1, 0.5, None, None),
+        (Program.PLAIN, 0, 0.0, None, None),
+    ],
+)
+def test_decode_tps_is_one_definition(
+    program: Program, gen_tokens: int, gen_s: float, sampling_s: float | None, expected: float | None
+) -> None:
+    sample = Sample(
+        status=Status.OK, program=program, gen_tokens=gen_tokens, gen_s=gen_s, sampling_s=sampling_s
+    )
+    assert sample.decode_tps == (expected if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "rate"), [(243, 172, 172 / 243), (0, 0, None), (None, None, None)]
+)
+def test_accept_rate_is_a_fraction_or_absent(
+    drafted: int | None, accepted: int | None, rate: float | None
+) -> None:
+    assert Sample(status=Status.OK, n_drafted=drafted, n_accepted=accepted).accept_rate == rate
+
+
+def test_greedy() -> None:
+    assert Sampling().greedy
+    assert Sampling(temperature=0.8, top_k=1).greedy
+    assert not Sampling(temperature=0.8, top_k=40).greedy

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from ggufspec import units
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (35 << 30, "35 GiB")],
+)
+def test_format_bytes(size: int, text: str) -> None:
+    assert units.format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("24G", 24 << 30), ("512 MiB", 512 << 20), ("1.5k", 1536), ("7", 7)]
+)
+def test_parse_bytes(text: str, size: int) -> None:
+    assert units.parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "G", "12 parsecs", "-1G"])
+def test_parse_bytes_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4234, "0.42 s"), (12.34, "12.3 s"), (59.96, "1 min 00 s"), (245, "4 min 05 s"), (7800, "2 h 10 min")],
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (2.01, "2.010"),
+        (2.576, "2.576"),
+        (87.02, "87.02"),
+        (163.16, "163.2"),
+        (1234.4, "1234"),
+        (999.97, "1000"),
+    ],
+)
+def test_format_rate(rate: float, text: str) -> None:
+    assert units.format_rate(rate) == text
