@@ -15,8 +15,11 @@ from ggufspec.errors import GgufspecError
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
+    "fetch": "Download a pair of models, checked before and after.",
+    "pairs": "List the pairs that are known by name.",
     "parse": "Read llama.cpp logs of any era into a table.",
     "show": "Print the table of a past bench again.",
+    "suggest": "Find drafters for a target, on the Hub or in the cache.",
 }
 """Command name -> one line of help; ``ggufspec/cli/<name>.py`` holds a click command named ``command``."""
 
@@ -46,7 +49,7 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="ggufspec")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def cli(*, debug: bool) -> None:
-    r"""Measure, tune and plan speculative decoding with llama.cpp.
+    """Measure, tune and plan speculative decoding with llama.cpp.
 
     \b
     ggufspec build                     build llama.cpp for this machine

@@ -1,0 +1,44 @@
+"""Real llama.cpp builds: found where `ggufspec build` keeps them, or named by the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths
+from ggufspec.llama import install as installs
+from ggufspec.llama import store
+from ggufspec.llama.install import Install
+
+# read at import, before the fixture `home` points everything at an empty folder
+_CACHE = paths.cache_dir()
+_NAMED = os.environ.get("GGUFSPEC_LLAMA")
+
+
+def _built(version: str | None) -> Install | None:
+    for built in store.installed():
+        if version is None or built.version == version:
+            return installs.probe(built.bin, "own build", built)
+    return None
+
+
+@pytest.fixture
+def llama(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """The llama.cpp of today, as `scripts/setup` leaves it."""
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
+    found = installs.probe(Path(_NAMED), "GGUFSPEC_LLAMA") if _NAMED else _built(None)
+    if found is None:
+        pytest.fail("no llama.cpp: run scripts/test, which builds it")
+    return found
+
+
+@pytest.fixture
+def legacy(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """The llama.cpp of April 2024, the Llama-3 notebook's."""
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
+    found = _built("0.2.63")
+    if found is None:
+        pytest.fail("no legacy llama.cpp: run scripts/test, which builds it")
+    return found

@@ -1,0 +1,97 @@
+"""The main job on real programs and the embedded pair."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ggufspec import arms, measuring, request
+from ggufspec.domain import Role, RunResult, Status
+from ggufspec.llama.install import Install
+from ggufspec.request import Request
+from ggufspec.results import ResultSet
+
+TOKENS = 48
+
+
+def _bench(
+    llama: Install, *, engine: str = "binary", draft: tuple[int, ...] = (3, 8), repeats: int = 1
+) -> ResultSet:
+    session = request.prepare(
+        Request(
+            pair="demo",
+            llama=llama.root,
+            engine=engine,
+            draft=draft,
+            n_predict=TOKENS,
+            repeats=repeats,
+            warmup=0,
+        )
+    )
+    *_, last = measuring.record(session.suite, session.engine, session.install, command=("test",))
+    return last
+
+
+def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | None]]:
+    return {
+        (run.spec.prompt.id, run.spec.drafting.n_max): (run.sample.n_drafted, run.sample.n_accepted)
+        for run in bench.measured
+        if run.spec.drafting
+    }
+
+
+@pytest.mark.parametrize("engine", ["binary", "binary-simple"])
+def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine: str) -> None:
+    bench = _bench(llama, engine=engine)
+    assert {run.sample.status for run in bench.measured} == {Status.OK}
+    target, drafter, *drafting = arms.group(bench)
+    assert [arm.draft_size for arm in drafting] == [3, 8]
+    for arm in drafting:
+        assert arm.accept_rate is not None
+        assert 0.3 < arm.accept_rate <= 1
+        assert sum(arm.compared.values()) >= len(arm.compared) - 1
+        assert len(arm.compared) == 8
+    assert target.rate is not None
+    assert drafter.rate is not None
+    assert drafter.rate.value > target.rate.value
+
+
+def test_the_table_says_what_the_raw_logs_say(llama: Install) -> None:
+    """Read every kept log again with nothing but a regular expression, and compare number by number."""
+    bench = _bench(llama)
+    rates: dict[tuple[Role, int | None], list[float]] = {}
+    for run in bench.measured:
+        size = run.spec.drafting.n_max if run.spec.drafting else None
+        rates.setdefault((run.spec.role, size), []).append(
+            _rate_in_log(run, bench.folder / "logs" / f"{run.log}.err")
+        )
+    for arm in arms.group(bench):
+        by_hand = rates[arm.role, arm.draft_size]
+        product = 1.0
+        for rate in by_hand:
+            product *= rate
+        assert arm.rate is not None
+        assert arm.rate.value == pytest.approx(product ** (1 / len(by_hand)))
+
+
+def _rate_in_log(run: RunResult, log: Path) -> float:
+    text = log.read_text()
+    if run.spec.drafting is None:
+        ((eval_ms, runs),) = re.findall(r"  eval time = +([\d.]+) ms / +(\d+) runs", text)
+        (sampling_ms,) = re.findall(r" sampling time = +([\d.]+) ms", text)
+        assert run.sample.gen_tokens == int(runs)
+        return int(runs) / ((float(eval_ms) + float(sampling_ms)) / 1000)
+    ((tokens, seconds),) = re.findall(r"^decoded +(\d+) tokens in +([\d.]+) seconds", text, re.MULTILINE)
+    counts = {name: int(value) for name, value in re.findall(r"^(n_\w+) += (\d+)$", text, re.MULTILINE)}
+    sample = run.sample
+    assert (sample.n_draft, sample.gen_tokens) == (counts["n_draft"], counts["n_predict"])
+    assert (sample.n_drafted, sample.n_accepted) == (counts["n_drafted"], counts["n_accept"])
+    return (int(tokens) - 1) / float(seconds)
+
+
+def test_acceptance_of_2024_and_of_today_agree(llama: Install, legacy: Install) -> None:
+    today, then = _counts(_bench(llama)), _counts(_bench(legacy))
+    assert today.keys() == then.keys()
+    assert today == then

@@ -1,0 +1,63 @@
+"""Our own builds, where they are and moved elsewhere, on the embedded pair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths
+from ggufspec.llama import recipes, smoke, store
+from ggufspec.llama.store import Built
+
+CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
+BUILT = [built for built in store.installed() if built.backend == "cpu"]
+BINDING = metadata.version("llama-cpp-python")
+
+if not BUILT:
+    pytest.skip("no llama.cpp is built: run `ggufspec build`", allow_module_level=True)
+
+
+@pytest.fixture(params=BUILT, ids=lambda built: built.path.name)
+def built(request: pytest.FixtureRequest) -> Built:
+    """Every build in turn."""
+    found: Built = request.param
+    return found
+
+
+def test_a_build_runs_where_it_was_moved_to(built: Built, tmp_path: Path) -> None:
+    moved = shutil.copytree(built.bin, tmp_path / "moved", symlinks=True)
+    scratch, log = tmp_path / "scratch", tmp_path / "log"
+    scratch.mkdir()
+    (plain,) = set(recipes.PROGRAMS[0]) & set(built.programs)
+    assert smoke.check(moved, plain=plain, gpu=False, scratch=scratch, log=log) is None
+    assert "speculative" in log.read_text()
+
+
+def test_a_build_has_what_a_bench_needs(built: Built) -> None:
+    names = {name.removeprefix("llama-") for name in built.programs}
+    assert {"speculative", "server", "bench", "batched-bench", "quantize", "tokenize"} <= names
+
+
+@pytest.mark.parametrize("built", [one for one in BUILT if one.version == BINDING], indirect=True)
+def test_the_binding_loads_the_library_of_its_version(built: Built) -> None:
+    code = "import llama_cpp; llama_cpp.llama_backend_init(); print(llama_cpp.llama_max_devices())"
+    environment = os.environ | {"LLAMA_CPP_LIB_PATH": str(built.lib)}
+    out = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert int(out) >= 1
+
+
+def test_what_is_built_is_not_built_again() -> None:
+    places = {f"{built.bin}\n" for built in BUILT if built.version == BINDING}
+    if not places:
+        pytest.skip(f"llama.cpp of the installed binding ({BINDING}) is not built")
+    words = [sys.executable, "-m", "ggufspec", "build", "--backend", "cpu"]
+    environment = os.environ | {"GGUFSPEC_CACHE": str(CACHE)}
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout in places
+    assert result.stderr == f"already built: llama.cpp {BINDING} (cpu)\n"
