@@ -153,11 +153,12 @@ def _context(
 ) -> int:
     """Choose the context, or check the given one: old builds overrun it in silence.
 
-    A token is at least one byte of text, so a context that holds the bytes holds the prompt.
+    A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
+    vocabularies put first, holds the prompt.
     """
     room = request.n_predict + max(request.draft, default=0) + 2
     longest = max(asked, key=lambda prompt: len(prompt.text.encode()))
-    needed = len(longest.text.encode()) + room
+    needed = len(longest.text.encode()) + 2 + room
     limit = min((card.context_length for card in cards.values() if card.context_length), default=needed)
     chosen = request.ctx or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
     if needed <= chosen:

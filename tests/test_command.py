@@ -15,8 +15,6 @@ from ggufspec.llama.options import parse_help
 from tests import values
 from tests.fakes import HELP
 
-MODEL = Path("/models/target.gguf")
-
 
 def _install(build: str, backend: str | None = "cpu") -> Install:
     programs = {}
@@ -38,18 +36,105 @@ def _install(build: str, backend: str | None = "cpu") -> Install:
     )
 
 
-def _argv(build: str, program: Program, backend: str | None = "cpu", offload: Offload | None = None) -> str:
+def _argv(build: str, program: Program, backend: str | None, offload: Offload) -> str:
     role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
-    spec = replace(values.spec(role, draft=draft, path=MODEL), offload=offload or Offload())
+    spec = replace(values.spec(role, draft=draft, path=Path("T")), offload=offload)
     return " ".join(command.argv(spec, _install(build, backend), program=program))
 
 
-COMMON = "--prompt Text of p1 --n-predict 32 --ctx-size 512 --threads 2 --threads-batch 2 --temp 0 --top-k 1 --top-p 1"
+COMMON = (
+    "--prompt Text of p1 --n-predict 32 --ctx-size 512 --threads 2 --threads-batch 2 "
+    "--temp 0 --top-k 1 --top-p 1 --min-p 0 --seed 1"
+)
+DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
+TODAY_DRAFT = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
+FIXED = "--flash-attn auto --fit off --verbosity 4 --no-escape"
+QUIET = "--no-display-prompt --simple-io"
+BARE = "--no-log-prefix --no-log-timestamps"
+
 EXPECTED = {
-    ("0.2.63", Program.PLAIN): f"main --model {MODEL} {COMMON} --min-p 0 --seed 1 -ngl 0 --no-display-prompt --simple-io",
+    ("0.2.63", Program.PLAIN): f"main --model T {COMMON} -ngl 45 {QUIET}",
+    ("0.2.63", Program.TREE): f"speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 {QUIET}",
+    (
+        "0.3.24",
+        Program.PLAIN,
+    ): f"llama-completion --model T {COMMON} -ngl 45 {FIXED} --no-conversation {QUIET} {BARE}",
+    (
+        "0.3.24",
+        Program.TREE,
+    ): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
+    (
+        "0.3.24",
+        Program.SIMPLE,
+    ): f"llama-speculative-simple --model T {COMMON} -ngl 45 --spec-type draft-simple "
+    f"{DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
+    (
+        "0.3.36",
+        Program.PLAIN,
+    ): f"llama-completion --model T {COMMON} -ngl 45 {FIXED} --no-conversation {QUIET} {BARE}",
+    (
+        "0.3.36",
+        Program.TREE,
+    ): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
+    (
+        "0.3.36",
+        Program.SIMPLE,
+    ): f"llama-speculative-simple --model T {COMMON} -ngl 45 --spec-type draft-simple "
+    f"{DRAFTER} {TODAY_DRAFT} {FIXED} {BARE}",
 }
 
 
-@pytest.mark.parametrize(("build", "program"), EXPECTED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("build", "program"), EXPECTED, ids=str)
 def test_argv_of_every_era(build: str, program: Program) -> None:
-    assert _argv(build, program) == EXPECTED[build, program]
+    assert (
+        _argv(build, program, "cuda", Offload(target_layers=45, draft_layers="all"))
+        == EXPECTED[build, program]
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "backend", "offload", "words"),
+    [
+        ("0.2.63", None, Offload(), "-ngl 999"),  # nobody knows what this build can: ask for everything
+        ("0.2.63", "cpu", Offload(), "-ngl 0"),
+        ("0.3.36", "cpu", Offload(), "-ngl 0"),
+        ("0.3.36", "cpu", Offload(target_layers=45), "-ngl 45"),  # asked for is asked for; a warning follows
+        ("0.3.36", "cuda", Offload(), "-ngl auto"),
+        ("0.3.36", "cuda", Offload(), "--fit on"),
+        ("0.3.36", "cuda", Offload(target_layers=0, draft_layers=0), "--fit off"),
+        ("0.3.36", "cuda", Offload(target_layers="all", draft_layers="all"), "-ngl 999"),
+    ],
+)
+def test_layers(build: str, backend: str | None, offload: Offload, words: str) -> None:
+    assert f" {words} " in _argv(build, Program.PLAIN, backend, offload) + " "
+
+
+def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> None:
+    spec = replace(
+        values.spec(Role.DRAFTER, path=Path("T")), offload=Offload(target_layers=45, draft_layers=7)
+    )
+    words = command.argv(spec, _install("0.3.36", "cuda"), program=Program.PLAIN)
+    assert words[:3] == ("llama-completion", "--model", "drafter.gguf")
+    assert words[words.index("-ngl") + 1] == "7"
+
+
+def test_sampling_is_passed_whole() -> None:
+    sampling = Sampling(temperature=0.6, top_k=50, top_p=0.9, min_p=0.05, seed=7)
+    spec = replace(values.spec(path=Path("T")), sampling=sampling)
+    text = " ".join(command.argv(spec, _install("0.2.63"), program=Program.PLAIN))
+    assert "--temp 0.6 --top-k 50 --top-p 0.9 --min-p 0.05 --seed 7" in text
+
+
+def test_a_flag_that_is_nowhere_to_be_found_is_an_error() -> None:
+    install = _install("0.3.36")
+    simple = install.programs[Program.SIMPLE]
+    known = {flag: text for flag, text in simple.options.help.items() if flag != "--spec-draft-n-max"}
+    changed = replace(simple, options=replace(simple.options, help=known))
+    install = replace(install, programs={**install.programs, Program.SIMPLE: changed})
+    with pytest.raises(GgufspecError, match="knows none of --spec-draft-n-max, --draft-max, --draft"):
+        command.argv(values.spec(Role.DRAFTING, draft=3), install, program=Program.SIMPLE)
+
+
+def test_only_prompts_too_long_for_a_command_line_need_a_file() -> None:
+    assert not command.needs_file("a" * 100_000)
+    assert command.needs_file("é" * 60_000)
