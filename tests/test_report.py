@@ -1,0 +1,124 @@
+# ruff: noqa: E501  # tables are as they are printed
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from ggufspec import frames, report
+from ggufspec.cli._options import FORMATS
+from ggufspec.domain import Program, Role, Sample, Status
+from ggufspec.report.overview import overview
+from tests import values
+
+FRAME = pd.DataFrame(
+    {
+        "name": ["a|b", "it's"],
+        "n": pd.array([1, None], dtype="Int64"),
+        "rate": [0.5, None],
+        "ok": [True, None],
+        "warnings": [[{"name": "busy-machine", "advice": "stop it"}], []],
+    }
+)
+
+EXACT = {
+    "md": """\
+| name   | n   | rate   | ok   | warnings     |
+|--------|-----|--------|------|--------------|
+| a\\|b   | 1   | 0.5    | True | busy-machine |
+| it's   |     |        |      |              |
+""",
+    "csv": "name,n,rate,ok,warnings\na|b,1,0.5,True,busy-machine\nit's,,,,\n",
+    "json": """\
+[
+  {
+    "name": "a|b",
+    "n": 1,
+    "rate": 0.5,
+    "ok": true,
+    "warnings": [
+      {
+        "name": "busy-machine",
+        "advice": "stop it"
+      }
+    ]
+  },
+  {
+    "name": "it's",
+    "n": null,
+    "rate": null,
+    "ok": null,
+    "warnings": []
+  }
+]
+""",
+    "jsonl": """\
+{"name": "a|b", "n": 1, "rate": 0.5, "ok": true, "warnings": [{"name": "busy-machine", "advice": "stop it"}]}
+{"name": "it's", "n": null, "rate": null, "ok": null, "warnings": []}
+""",
+    "sql": """\
+CREATE TABLE IF NOT EXISTS "t" ("name" TEXT, "n" INTEGER, "rate" REAL, "ok" INTEGER, "warnings" TEXT);
+INSERT INTO "t" ("name", "n", "rate", "ok", "warnings") VALUES ('a|b', 1, 0.5, 1, 'busy-machine');
+INSERT INTO "t" ("name", "n", "rate", "ok", "warnings") VALUES ('it''s', NULL, NULL, NULL, '');
+""",
+}
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_every_format_has_its_exact_text(name: str) -> None:
+    assert report.render(FRAME, name, title="t") == EXACT[name]
+
+
+def test_the_command_line_offers_exactly_these_formats() -> None:
+    assert tuple(report.FORMATS) == FORMATS
+
+
+def test_overview_of_a_whole_bench() -> None:
+    bench = values.whole_bench()
+    text = overview(bench).replace(bench.meta.id, "ID").replace(str(bench.folder), "FOLDER")
+    assert (
+        text
+        == """\
+|          | model                      | GPU layers   | γ   | tokens/s             | accepted   | speed-up             | text unchanged   |
+|----------|----------------------------|--------------|-----|----------------------|------------|----------------------|------------------|
+| target   | target.gguf                | 0/7          |     | 49.23 [46.22, 52.45] |            |                      |                  |
+| drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |                  |
+| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    | 3   | 73.85 [69.33, 78.67] | 75.0%      | 1.50× [1.50×, 1.50×] | 2 of 2           |
+
+2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 (0c1e570), cpu; A Processor.
+Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; [95 % interval over repeats].
+Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs
+"""
+    )
+
+
+def test_overview_shows_failures_and_warnings_and_hides_empty_columns() -> None:
+    text = overview(
+        values.bench(
+            values.run(), values.run(repeat=1, status=Status.CRASHED), doubts={"few-repeats": "more"}
+        )
+    )
+    header, _, row = text.splitlines()[:3]
+    assert "accepted" not in header
+    assert "partial" in row
+    assert re.search(r"^warning few-repeats: more$", text, re.MULTILINE)
+    assert re.search(r"^warning runs-failed: .*\(1 of 2 runs\)$", text, re.MULTILINE)
+
+
+def test_overview_of_nothing() -> None:
+    assert overview(values.bench()) == "Nothing was measured.\n"
+
+
+def test_logs_table_has_the_documented_keys() -> None:
+    sample = Sample(status=Status.OK, program=Program.TREE, gen_tokens=254, n_drafted=243, n_accepted=172)
+    (row,) = report.records(frames.logs([("old.log", sample)]))
+    assert (row["file"], row["program"], row["status"], row["load_ms"]) == (
+        "old.log",
+        "speculative",
+        "ok",
+        None,
+    )
+    assert row["accept_rate"] == pytest.approx(172 / 243)
+    assert tuple(row) == frames.LOG_COLUMNS
+    assert values.run(Role.DRAFTER).sample.accept_rate is None
