@@ -14,7 +14,20 @@
     ├── ResultsError             13   a stored run is missing or unreadable
     ├── LogError                 14   a log holds nothing that llama.cpp writes
     ├── SummaryLostError         15   a program succeeded, but its summary never arrived
-    └── DraftingInactiveError    16   a drafting run drafted nothing
+    ├── DraftingInactiveError    16   a drafting run drafted nothing
+    ├── RepositoryNotFoundError  20   the Hub has no such repository, or hides it
+    ├── RevisionNotFoundError    21   the repository has no such branch, tag or commit
+    ├── RemoteFileNotFoundError  22   the repository has no such file or quant, or more than one
+    ├── GatedRepositoryError     23   the repository is shown to people with access only
+    ├── BadTokenError            24   the Hub does not know the access token
+    ├── NetworkError             25   the Hub cannot be reached
+    ├── RateLimitedError         26   the Hub asks to come back later than we wait
+    ├── HubServerError           27   the Hub fails, time and again
+    ├── CorruptDownloadError     28   what arrived is not the file that the Hub lists
+    ├── NotCachedError           29   offline, and the file is not here
+    ├── BadReferenceError        30   this text names no model
+    ├── CatalogError             31   no such pair, or a catalogue that cannot be read
+    └── ConsentNeededError       32   a large download, and nobody there to agree to it
 
 click itself answers a wrong command line with 2; Ctrl-C ends with 130, SIGTERM with 143.
 """
@@ -122,3 +135,81 @@ class DraftingInactiveError(GgufspecError):
     """A drafting run drafted nothing."""
 
     exit_code = 16
+
+
+class RepositoryNotFoundError(GgufspecError):
+    """The Hub has no such repository, or does not show it to this user."""
+
+    exit_code = 20
+
+
+class RevisionNotFoundError(GgufspecError):
+    """The repository has no such branch, tag or commit."""
+
+    exit_code = 21
+
+
+class RemoteFileNotFoundError(GgufspecError):
+    """The repository has no such file or quant, or the name fits more than one."""
+
+    exit_code = 22
+
+
+class GatedRepositoryError(GgufspecError):
+    """The repository's files are given to people with access only."""
+
+    exit_code = 23
+
+
+class BadTokenError(GgufspecError):
+    """The Hub does not know the access token."""
+
+    exit_code = 24
+
+
+class NetworkError(GgufspecError):
+    """The Hub cannot be reached, or stops answering."""
+
+    exit_code = 25
+
+
+class RateLimitedError(GgufspecError):
+    """The Hub asks to come back later than we are ready to wait."""
+
+    exit_code = 26
+
+
+class HubServerError(GgufspecError):
+    """The Hub answers with server errors, time and again."""
+
+    exit_code = 27
+
+
+class CorruptDownloadError(GgufspecError):
+    """What arrived is not the file that the Hub lists."""
+
+    exit_code = 28
+
+
+class NotCachedError(GgufspecError):
+    """The file is not on this machine, and the Hub may not be asked."""
+
+    exit_code = 29
+
+
+class BadReferenceError(GgufspecError):
+    """A text that should name a model names none."""
+
+    exit_code = 30
+
+
+class CatalogError(GgufspecError):
+    """No pair has this name, or a catalogue cannot be read."""
+
+    exit_code = 31
+
+
+class ConsentNeededError(GgufspecError):
+    """A large download was asked for, and nobody is there to agree to it."""
+
+    exit_code = 32

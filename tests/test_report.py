@@ -76,7 +76,7 @@ def test_the_command_line_offers_exactly_these_formats() -> None:
 
 def test_overview_of_a_whole_bench() -> None:
     bench = values.whole_bench()
-    text = overview(bench).replace(bench.meta.id, "ID").replace(str(bench.folder), "FOLDER")
+    text = overview(bench).replace(str(bench.folder), "FOLDER").replace(bench.meta.id, "ID")
     assert (
         text
         == """\
