@@ -46,6 +46,7 @@ COMMON = (
     "--prompt Text of p1 --n-predict 32 --ctx-size 512 --threads 2 --threads-batch 2 "
     "--temp 0 --top-k 1 --top-p 1 --min-p 0 --seed 1"
 )
+COMMON_2024 = COMMON.replace("--n-predict", "--predict")  # one summer it was called so
 DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
 TODAY_DRAFT = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0"
 FIXED = "--flash-attn auto --fit off --verbosity 4 --no-escape"
@@ -55,6 +56,11 @@ BARE = "--no-log-prefix --no-log-timestamps"
 EXPECTED = {
     ("0.2.63", Program.PLAIN): f"main --model T {COMMON} -ngl 45 {QUIET}",
     ("0.2.63", Program.TREE): f"speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 {QUIET}",
+    ("0.2.90", Program.PLAIN): f"llama-cli --model T {COMMON_2024} -ngl 45 --no-escape {QUIET}",
+    ("0.2.90", Program.TREE): f"llama-speculative --model T {COMMON_2024} -ngl 45 {DRAFTER} --draft 3 "
+    f"--no-escape {QUIET}",
+    ("0.3.2", Program.PLAIN): f"llama-cli --model T {COMMON} -ngl 45 --no-escape {QUIET}",
+    ("0.3.2", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 --no-escape",
     (
         "0.3.24",
         Program.PLAIN,

@@ -18,7 +18,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "model": ("--model",),
     "prompt": ("--prompt",),
     "file": ("--file",),
-    "n_predict": ("--n-predict",),
+    "n_predict": ("--n-predict", "--predict"),
     "context": ("--ctx-size",),
     "threads": ("--threads",),
     "threads_batch": ("--threads-batch",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 _DEFINITION = re.compile(
-    r" {0,6}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
+    r" {0,9}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
 )
 _FLAG = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
 _REMOVED = "the argument has been removed"
