@@ -121,6 +121,7 @@ def test_the_command_line_offers_exactly_these_engines(name: str) -> None:
         ("\n\n<s> Tell me a story. Once upon\n\n\n", " Once upon"),
         ("Once upon a time [end of text]\n", "Once upon a time"),
         ("no echo here\n", "no echo here"),
+        ("It repeats itself, as small models do: Tell me a story. Again!",) * 2,
     ],
 )
 def test_generated_text_has_neither_prompt_nor_decoration(name: str, stdout: str, text: str) -> None:

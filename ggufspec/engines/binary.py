@@ -13,6 +13,7 @@ from ggufspec.errors import LogError
 from ggufspec.llama import command, logs
 from ggufspec.llama.install import Install, environment
 
+_LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
 _END_OF_TEXT = " [end of text]"  # the plain programs write it behind a finished text
 
 
@@ -83,7 +84,10 @@ def judge(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status,
 
 
 def generated_text(stdout: str, prompt: str) -> str:
-    """Return what was generated, without the prompt that drafting programs echo before it."""
-    _, echoed, rest = stdout.partition(prompt)
-    text = rest if echoed else stdout
+    """Return what was generated, without the prompt that drafting programs echo before it (b3761 on).
+
+    An echo stands behind a BOS at most; further on, the model itself has repeated its prompt.
+    """
+    before, echoed, rest = stdout.partition(prompt)
+    text = rest if echoed and len(before) <= _LONGEST_BOS else stdout
     return text.rstrip("\n").removesuffix(_END_OF_TEXT)
