@@ -1,0 +1,48 @@
+"""ggufspec parse: read llama.cpp logs of any era into a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ggufspec.cli._options import emit, output_options
+
+
+@click.command()
+@click.argument(
+    "logs",
+    metavar="LOG...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
+@output_options
+def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
+    """Read what llama.cpp wrote, in any of its versions, into a table.
+
+    Takes the logs of main, speculative, speculative-simple and server, also with the answer in between,
+    with colours, prefixes or as JSONL. A log of `-` is standard input.
+
+    \b
+    ggufspec parse run.log other.log -o csv
+    llama-speculative -m big.gguf -md small.gguf -p Hi 2>&1 | ggufspec parse -
+    """
+    from ggufspec import frames, report
+    from ggufspec.errors import LogError
+    from ggufspec.llama.logs import parse
+
+    samples, foreign = [], []
+    for log in logs:
+        data = sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()
+        try:
+            samples.append((str(log), parse(data)))
+        except LogError as error:
+            foreign.append((log, error))
+    if samples:
+        emit(report.render(frames.logs(samples), output, title="logs"), out)
+    if foreign:
+        names = ", ".join(str(log) for log, _ in foreign)
+        _, first = foreign[0]
+        raise LogError(f"{names}: {first.message}", first.hint)

@@ -1,0 +1,165 @@
+"""A llama.cpp log of any era -> a Sample."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from ggufspec.domain import Program, Sample, Status
+from ggufspec.errors import LogError
+from ggufspec.llama.logs_closing import find_closing
+from ggufspec.llama.logs_failures import Diagnosis, diagnose
+from ggufspec.llama.logs_lines import hits
+
+__all__ = ["Diagnosis", "diagnose", "parse"]
+
+_REQUEST = re.compile(
+    rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"
+    rb"\( *\S{1,12} ms per token, +(\d{1,12}\.\d\d|inf|-?nan) tokens per second\)"
+)
+_REQUEST_DRAFT = re.compile(
+    rb"draft acceptance(?: rate)? = +\S{1,12} \( *(\d{1,12}) accepted / +(\d{1,12}) generated\)"
+)
+_LEAD_BYTES = 32
+_OTHER_TIMINGS = (b"_print:", b"_timings:")  # of programs that are no servers
+_BUILD = re.compile(
+    r"(?:main: build = |build: |version: |.*print_info: build )(?P<number>\d+ \(\w+\))"
+    r"|version: (?P<release>\S+ \(build \d+, commit \w+\))"
+    r'|.*build info .* build=(?P<build>\d+) commit="(?P<commit>\w+)"'
+)
+_OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_WEIGHTS = re.compile(r"(?:llm_)?load_tensors: +(\S+) +(?:model )?buffer size = +[\d.]+ MiB")
+_HOST = re.compile("CPU|AMX|BLAS|.*_Host")
+
+# what stands in the logs of some programs only, wherever the closing statement is lost or alike
+_SIMPLE_MARKS = (b"speculative implementation", b"tokens will be translated")
+_TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the simple program
+_NAMES = (b"llama", b"ggml", b"common_", b"srv ")
+_SERVER_MARKS = (b"HTTP server", b"server is listening", b"starting the main loop")
+
+
+def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
+    """Return what a log says, whatever program of whatever era wrote it.
+
+    A server's tokens and seconds are the totals of all its requests, its rates their averages weighted by
+    time: with one request, the printed figures.
+
+    Args:
+        text: the log as it was captured: colours, prefixes, JSONL, stdout and stderr in one are fine.
+        program: what wrote it, if that is known.
+
+    Returns:
+        A sample with the status ``OK`` if all numbers that the program prints are there.
+
+    Raises:
+        LogError: nothing in the text comes from llama.cpp.
+    """
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    closing = find_closing(data, program)
+    head = data[: closing.start] if closing else data
+    sample = _drafting_program(data, closing.sample) if closing else _requests(data) or _unfinished(data)
+    if sample is None:
+        hint = "pass what main, speculative, speculative-simple or server wrote to standard error"
+        raise LogError("this text holds nothing that llama.cpp writes", hint)
+    sample = _with_head(head, sample)
+    return sample if program is None else replace(sample, program=program)
+
+
+def _drafting_program(data: bytes, sample: Sample) -> Sample:
+    """Add which of the two drafting programs wrote a summary, as far as it shows.
+
+    The tree program drafts ``n_draft`` tokens in every round but the first, which drafts none. Most builds
+    name neither program, so counts that happen to fit make a run of the other one look like a tree's.
+    """
+    if sample.program is not None:
+        return sample
+    if any(mark in data for mark in _SIMPLE_MARKS):
+        return replace(sample, program=Program.SIMPLE)
+    if any(mark in data for mark in _TREE_MARKS):
+        return replace(sample, program=Program.TREE)
+    if sample.gen_tokens is None or not sample.n_draft or sample.n_accepted is None:
+        return sample  # where nothing shall be drafted, both write the same
+    rounds = sample.gen_tokens - sample.n_accepted - 1
+    is_tree = sample.n_drafted == rounds * sample.n_draft
+    return replace(sample, program=Program.TREE if is_tree else Program.SIMPLE)
+
+
+def _requests(data: bytes) -> Sample | None:
+    """Return what a server says of its requests, or None if it served none."""
+    totals = {True: [0, 0.0, 0.0], False: [0, 0.0, 0.0]}  # prompts, answers: tokens, seconds, rate x seconds
+    position = data.find(b"eval time")
+    while position >= 0:  # by the hundred thousand in a long log, hence no regex for what leads up to them
+        request, lead = _REQUEST.match(data, position), data[max(0, position - _LEAD_BYTES) : position]
+        position = data.find(b"eval time", position + 1)
+        if request is None or any(name in lead for name in _OTHER_TIMINGS) or not float(request[1]):
+            continue
+        seconds, tokens, rate = float(request[1]) / 1000, int(request[2]), float(request[3])
+        total = totals[lead.endswith(b"prompt ")]
+        total[0] += tokens
+        total[1] += seconds
+        total[2] += seconds * rate if math.isfinite(rate) else tokens
+    (prompt_tokens, prompt_s, prompt_work), (gen_tokens, gen_s, gen_work) = totals[True], totals[False]
+    if not gen_s:
+        return None
+    drafts = list(_REQUEST_DRAFT.finditer(data))
+    inactive = not drafts and b"failed to initialize speculative decoding" in data
+    return Sample(
+        status=Status.DRAFTING_INACTIVE if inactive else Status.OK,
+        program=Program.SERVER,
+        prompt_tokens=int(prompt_tokens) or None,
+        prompt_tps=prompt_work / prompt_s if prompt_s else None,
+        gen_tokens=int(gen_tokens),
+        gen_tps=gen_work / gen_s,
+        gen_s=gen_s,
+        n_drafted=sum(int(match[2]) for match in drafts) if drafts else None,
+        n_accepted=sum(int(match[1]) for match in drafts) if drafts else None,
+    )
+
+
+def _unfinished(data: bytes) -> Sample | None:
+    """Return what is known of a program without its numbers, or None if it is none of llama.cpp's."""
+    diagnosis = diagnose(data)
+    familiar = (line for needle in _NAMES for line in hits(data, needle) if line.is_familiar)
+    if diagnosis is None and next(familiar, None) is None:
+        return None
+    is_server = any(mark in data for mark in _SERVER_MARKS)
+    is_simple = any(mark in data for mark in _SIMPLE_MARKS)
+    return Sample(
+        status=diagnosis.status if diagnosis else Status.SUMMARY_LOST,
+        program=Program.SERVER if is_server else Program.SIMPLE if is_simple else None,
+    )
+
+
+def _with_head(head: bytes, sample: Sample) -> Sample:
+    """Add what a program says before it generates: its build, and where the target's weights went."""
+    builds = (
+        _BUILD.match(line.message) for needle in (b"build", b"version: ") for line in hits(head, needle)
+    )
+    build = next(filter(None, builds), None)
+    offloads = (_OFFLOADED.match(line.message) for line in hits(head, b"offloaded "))
+    offload = next(filter(None, offloads), None)  # the drafter's line comes second
+    if sample.status is Status.LOAD_FAILED:
+        return replace(sample, build=_build_name(build) if build else None)  # what was loaded is unsure
+    return replace(
+        sample,
+        build=_build_name(build) if build else None,
+        offloaded_layers=int(offload[1]) if offload else None,
+        total_layers=int(offload[2]) if offload else None,
+        devices=_devices(head),
+    )
+
+
+def _build_name(match: re.Match[str]) -> str:
+    return match["number"] or match["release"] or f"{match['build']} ({match['commit']})"
+
+
+def _devices(head: bytes) -> tuple[str, ...]:
+    """Return the devices with the target's weights; it gets its cache before the drafter is loaded."""
+    cache = head.find(b"KV buffer size")
+    weights = (
+        _WEIGHTS.match(line.message)
+        for line in hits(head, b"buffer size", end=cache if cache >= 0 else len(head))
+    )
+    names = ("CPU" if _HOST.match(match[1]) else match[1].split("_")[0] for match in weights if match)
+    return tuple(dict.fromkeys(names))

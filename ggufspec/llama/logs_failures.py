@@ -1,0 +1,135 @@
+"""Why a llama.cpp program failed, from the log that it left."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ggufspec.domain import Status
+from ggufspec.llama.logs_lines import Line, hits
+
+
+class Diagnosis(NamedTuple):
+    """What went wrong, and the line of the log that says so."""
+
+    status: Status
+    line: str
+
+
+_SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
+    (Status.DISK_FULL, ("No space left on device", "Disk quota exceeded")),
+    (
+        Status.OUT_OF_MEMORY,
+        (
+            "out of memory",
+            "failed to allocate",
+            "unable to allocate",
+            "annot allocate memory",
+            "std::bad_alloc",
+            "ErrorOutOf",  # Vulkan: DeviceMemory, HostMemory
+            "OutOfMemory",  # Metal
+        ),
+    ),
+    (
+        Status.DRAFTER_REFUSED,
+        (
+            "draft model vocab",
+            "draft vocab vocab",
+            "draft vocabs are not compatible",
+            "draft model special tokens",
+            "draft vocab special tokens",
+            "draft model bos tokens",
+            "draft model eos tokens",
+            "incompatible with the speculative",
+            "failed to initialize speculative decoding",
+        ),
+    ),
+    (
+        Status.PROMPT_TOO_LONG,
+        (
+            "prompt is too long",
+            "prompt too long",
+            "prompt exceeds the",
+            "request exceeds the available context",
+            "exceeds the available context size",
+            "input is too large to process",
+        ),
+    ),
+    (
+        Status.LOAD_FAILED,
+        (
+            "failed to open",
+            "error loading model",
+            "failed to load",
+            "unable to load",
+            "unknown model architecture",
+            "failed to create context",
+            "failed to create llama_context",
+        ),
+    ),
+    (
+        Status.CRASHED,
+        (
+            "GGML_ASSERT",
+            "GGML_ABORT",
+            "CUDA error",
+            "terminate called",
+            "Segmentation fault",
+            "Illegal instruction",
+            ".cpp:",  # where in the source an assertion failed
+            ".cu:",
+            ".c:",
+        ),
+    ),
+    (
+        Status.FAILED,
+        (
+            "unknown argument",
+            "invalid argument",
+            "error while handling argument",
+            "argument has been removed",
+        ),
+    ),
+)
+"""The root cause first: memory that runs out also makes a model fail to load, and that may end in a crash."""
+
+_LAST_BYTES = 1 << 20  # what a program fails of is among the last things that it says
+_HARMLESS = (
+    "pinned memory",  # slower copies, nothing else
+    "mlock",
+    "tokens will be translated",  # drafters with another vocabulary, b6045 to b9108
+)
+_OWN_WORDS = re.compile(  # beginnings that other programs' lines have too
+    r"(?:\S{1,300}:\d+: )?(?:error|what\(\):|GGML_|CUDA error|terminate called|Segmentation|Illegal instr)"
+    r"|\S{1,300}\.(?:cpp|cu|c):\d+: "
+)
+
+
+def diagnose(text: str | bytes) -> Diagnosis | None:
+    """Return why a run failed, or None where its log does not say.
+
+    Ask only for runs that failed: a good run may have warned of what a failed one died of.
+
+    Args:
+        text: the log as it was captured.
+    """
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    data = data[-_LAST_BYTES:]
+    for status, needles in _SYMPTOMS:
+        lines = (line for needle in needles if (line := _first(data, needle)) is not None)
+        first = min(lines, key=lambda line: line.start, default=None)
+        if first is not None:
+            return Diagnosis(status, first.message.strip())
+    return None
+
+
+def _first(data: bytes, needle: str) -> Line | None:
+    return next((line for line in hits(data, needle.encode()) if _is_report(line, needle)), None)
+
+
+def _is_report(line: Line, needle: str) -> bool:
+    """Whether llama.cpp says it, and not the text of a prompt or an answer."""
+    message = line.message.strip()
+    if line.is_text or any(harmless in message for harmless in _HARMLESS):
+        return False
+    return line.is_familiar or message.startswith(needle) or _OWN_WORDS.match(message) is not None

@@ -1,0 +1,234 @@
+"""Reading the two kinds of closing statements: a drafting program's summary and a plain one's timings."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from ggufspec.domain import Program, Sample, Status
+from ggufspec.llama.logs_lines import Line, lines_before, lines_from
+
+_NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
+_COUNT = r"(\d{1,12})"
+_RATE = rf" +{_COUNT} tokens in +{_NUMBER} seconds, speed: +{_NUMBER} t/s *"
+_SUMMARY = (
+    re.compile(f"encoded{_RATE}$"),
+    re.compile(f"decoded{_RATE}"),
+    re.compile(rf"n_draft   = {_COUNT}"),
+    re.compile(rf"n_predict = {_COUNT}"),
+    re.compile(rf"n_drafted = {_COUNT}"),
+    re.compile(rf"n_accept  = {_COUNT}"),
+    re.compile(rf"accept    = {_NUMBER}%"),
+    re.compile("draft:"),
+    re.compile("target:"),
+)
+_ACCEPT, _NUMBERS = 6, 7  # the index of the last line with a number; how many there are
+_TIMING = re.compile(
+    r"(?:llama_print_timings|llama_perf\w*_print|common_perf_print): +"
+    r"(load|sample|sampling|samplers|prompt eval|eval|total|unaccounted) time = +"
+    rf"(\d{{1,12}}(?:\.\d{{1,6}})?) ms(?: / +{_COUNT} (?:runs|tokens) *"
+    rf"(?:\( *\S+ ms per token, +{_NUMBER} tokens per second\))?)?"
+)
+_TORN = re.compile(  # the beginning of a closing line, or of its prefix
+    r"(?:d(?:e|r|$)|n(?:_|$)|a(?:c|$)|t(?:a|$)|l(?:l|$)|c(?:o|$)|[\d.]+ ?[IWED]?$|[IWED]$)"
+)
+_BLOCK = {"load", "prompt eval", "eval", "total"}
+_LONGEST = 60  # lines of a statement and what follows it; more are another run's
+
+
+class _Rate(NamedTuple):
+    """Tokens, seconds and tokens per second of one line."""
+
+    tokens: int | None
+    seconds: float
+    tps: float
+
+    @property
+    def finite_tps(self) -> float | None:
+        """The printed rate, or None where the program divided by zero."""
+        return self.tps if math.isfinite(self.tps) else None
+
+    def agrees(self, half_digit: float) -> bool:
+        """Whether the rate follows from the others, whose seconds are right to ``half_digit``."""
+        if self.tokens is None or not math.isfinite(self.tps):
+            return self.seconds <= half_digit
+        least = self.tokens / (self.seconds + half_digit)
+        most = self.tokens / (self.seconds - half_digit) if self.seconds > half_digit else math.inf
+        return least * 0.9999 - 0.01 <= self.tps <= most * 1.0001 + 0.01
+
+
+_NO_RATE = _Rate(None, 0.0, math.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """A closing statement: where it stands, and what it says."""
+
+    start: int
+    end: int
+    whole: bool  # all that the program prints at its end is there
+    at_end: bool  # nothing but llama.cpp's own lines follow
+    after_text: bool
+    prefixed: bool
+    sample: Sample
+
+
+def read_summary(data: bytes, first: Line) -> Closing | None:
+    """Return the drafting summary that begins at a line, or None where it contradicts itself."""
+    groups: list[tuple[str, ...]] = []
+    load_ms, at_end, end = None, True, first.end
+    for number, line in enumerate(lines_from(data, first.start)):
+        match = _match_next(line, first, groups)
+        timing = _timing(line)
+        if match:
+            groups.append(match.groups())
+        elif timing and len(groups) == len(_SUMMARY):
+            load_ms = float(timing[2]) if timing[1] == "load" else load_ms
+        elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, groups)):
+            at_end = not line.is_whole and _TORN.match(line.message) is not None
+            break
+        elif timing and len(groups) == _NUMBERS:
+            at_end = False  # these timings belong to a plain program, and the summary to its text
+            break
+        end = line.end
+    sample = _drafting_sample(groups, load_ms) if groups else None
+    if sample is None:
+        return None
+    return Closing(
+        start=first.start,
+        end=end,
+        whole=len(groups) == len(_SUMMARY),
+        at_end=at_end,
+        after_text=_follows_text(_line_before(data, first.start)),
+        prefixed=first.prefixed,
+        sample=sample,
+    )
+
+
+def _is_aftermath(line: Line, groups: list[tuple[str, ...]]) -> bool:
+    """Whether a line may stand among or behind the timings that follow a summary's numbers."""
+    is_next_run = _SUMMARY[0].search(line.message) is not None
+    return len(groups) >= _NUMBERS and line.is_familiar and not is_next_run
+
+
+def _match_next(line: Line, first: Line, groups: list[tuple[str, ...]]) -> re.Match[str] | None:
+    """Return what a line says if it is the next one of a summary."""
+    index = len(groups)
+    if index == len(_SUMMARY) or line.is_text or line.prefixed != first.prefixed:
+        return None
+    if not line.is_whole and index < _ACCEPT:
+        return None  # a number may have lost its last digits
+    # only the first line can have text before it: the others follow a newline of the program's own
+    return _SUMMARY[index].fullmatch(line.message) if index else _SUMMARY[index].search(line.message)
+
+
+def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sample | None:
+    """Return what a summary's lines say, or None if they contradict each other."""
+    rates = [_Rate(int(tokens), float(seconds), float(tps)) for tokens, seconds, tps in groups[:2]]
+    counts = [int(count) for (count,) in groups[2:_ACCEPT]]
+    percents = [float(percent) for (percent,) in groups[_ACCEPT:_NUMBERS]]
+    prompt, answer = (*rates, _NO_RATE)[:2]
+    n_draft, n_predict, n_drafted, n_accepted = (*counts, *[None] * 4)[:4]
+    if not all(rate.agrees(half_digit=0.0005) for rate in rates):
+        return None
+    if n_predict is not None and n_predict != answer.tokens:
+        return None
+    if n_accepted is not None and n_drafted is not None and not _is_share(n_accepted, n_drafted, percents):
+        return None
+    complete = Status.DRAFTING_INACTIVE if n_drafted == 0 else Status.OK
+    return Sample(
+        status=complete if percents else Status.SUMMARY_LOST,
+        prompt_tokens=prompt.tokens,
+        prompt_tps=prompt.finite_tps,
+        gen_tokens=answer.tokens,
+        gen_tps=answer.finite_tps,
+        gen_s=answer.seconds or None,
+        n_draft=n_draft,
+        n_drafted=n_drafted,
+        n_accepted=n_accepted,
+        load_ms=load_ms,
+    )
+
+
+def _is_share(n_accepted: int, n_drafted: int, percents: list[float]) -> bool:
+    """Whether a printed percentage, if there is one, is what the counts make it."""
+    if n_accepted > n_drafted:
+        return False
+    if not n_drafted:
+        return all(math.isnan(percent) for percent in percents)
+    return all(abs(percent - 100 * n_accepted / n_drafted) < 0.002 for percent in percents)
+
+
+def read_block(data: bytes, first: Line) -> Closing | None:
+    """Return the plain program's timings around a `load time` line, or None if they contradict each other."""
+    seen: dict[str, re.Match[str]] = {}
+    start, end, at_end = first.start, first.end, True
+    if first.is_text or _timing(first) is None:
+        return None
+    for line in islice(lines_before(data, first.start), 2):
+        timing = _timing(line)
+        if timing is None or not timing[1].startswith("sampl") or line.prefixed != first.prefixed:
+            break
+        seen[timing[1]], start = timing, line.start
+    before = _line_before(data, start)
+    if before is not None and before.message in {"draft:", "target:"}:
+        return None  # a part of a drafting program's statement
+    for number, line in enumerate(lines_from(data, first.start)):
+        timing = _timing(line)
+        if timing and timing[1] not in seen and not line.is_text and line.prefixed == first.prefixed:
+            seen[timing[1]] = timing
+        elif timing or number > _LONGEST or not (line.is_blank or line.is_familiar):
+            at_end = False
+            break
+        end = line.end
+    sample = _plain_sample(seen)
+    if sample is None:
+        return None
+    return Closing(
+        start=start,
+        end=end,
+        whole=sample.status is Status.OK,
+        at_end=at_end,
+        after_text=_follows_text(before),
+        prefixed=first.prefixed,
+        sample=sample,
+    )
+
+
+def _timing(line: Line) -> re.Match[str] | None:
+    return _TIMING.search(line.message) if " time = " in line.message else None
+
+
+def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
+    """Return what a plain program's timings say, or None if they contradict each other."""
+    prompt, answer = (
+        _Rate(int(timing[3]), float(timing[2]) / 1000, float(timing[4])) if timing and timing[4] else _NO_RATE
+        for timing in (seen.get("prompt eval"), seen.get("eval"))
+    )
+    if not (prompt.agrees(half_digit=0.000005) and answer.agrees(half_digit=0.000005)):
+        return None
+    sampling = seen.get("sampling") or seen.get("sample")
+    return Sample(
+        status=Status.OK if seen.keys() >= _BLOCK else Status.SUMMARY_LOST,
+        program=Program.PLAIN,
+        # nothing evaluated still prints as "0.00 ms / 1 runs"
+        prompt_tokens=prompt.tokens if prompt.seconds else None,
+        prompt_tps=prompt.finite_tps,
+        gen_tokens=answer.tokens if answer.seconds else None,
+        gen_tps=answer.finite_tps,
+        gen_s=answer.seconds or None,
+        sampling_s=float(sampling[2]) / 1000 if sampling else None,
+        load_ms=float(seen["load"][2]),
+    )
+
+
+def _follows_text(before: Line | None) -> bool:
+    """Whether a statement stands behind text, not behind llama.cpp's own lines."""
+    return before is not None and not before.is_familiar
+
+
+def _line_before(data: bytes, start: int) -> Line | None:
+    return next((line for line in lines_before(data, start) if not line.is_blank), None)

@@ -1,0 +1,225 @@
+"""Record the logs of one build of llama.cpp, untouched, as a terminal would have shown them.
+
+    python scripts/record_logs.py --llama BIN_DIR --name 0.3.36 --pair models/demo --out tests/logs
+
+Every case that the build can run becomes ``OUT/NAME/CASE.log``; what was run stands on stderr. The expected
+values beside a log (``CASE.json``) are written by hand, from the log: that is what makes them worth a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from gguf import GGUFReader
+
+from ggufspec import proc
+from ggufspec.domain import Drafting, ModelFile, Offload, Pair, Program, Prompt, Role, RunSpec, Status
+from ggufspec.errors import NoInstallError
+from ggufspec.llama import command, install, logs
+from ggufspec.llama.options import parse_help
+
+PROMPT = "Letter to Jonas"
+DRAFTERS = (Program.TREE, Program.SIMPLE)
+UNSTYLED = ("--no-log-prefix", "--no-log-timestamps")
+TRIES = 40
+
+PLAIN = RunSpec(
+    pair=Pair(
+        name="demo",
+        target=ModelFile(filename="target.gguf", path=Path("target.gguf")),
+        draft=ModelFile(filename="drafter.gguf", path=Path("drafter.gguf")),
+    ),
+    role=Role.TARGET,
+    prompt=Prompt(id="letter", text=PROMPT),
+    n_predict=32,
+    context=256,
+    threads=1,
+    offload=Offload(target_layers=0, draft_layers=0),
+)
+SPEC = replace(PLAIN, role=Role.DRAFTING, drafting=Drafting(n_max=4))
+
+
+def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the command of every case that a build has the programs and flags for."""
+    if Program.PLAIN in llama.programs:
+        yield "plain", build(PLAIN, llama, Program.PLAIN)
+        long = replace(PLAIN, context=64, prompt=Prompt(id="long", text=PROMPT * 100))
+        yield "plain-prompt-too-long", build(long, llama, Program.PLAIN)
+        yield "plain-missing-model", with_model(build(PLAIN, llama, Program.PLAIN), "absent.gguf")
+        if (
+            "--rpc" in llama.programs[Program.PLAIN].options
+        ):  # built for it, they claim to offload, GPU or not
+            claim = replace(PLAIN, offload=Offload(target_layers=99))
+            yield "plain-claimed-offload", build(claim, llama, Program.PLAIN)
+    for program in (program for program in DRAFTERS if program in llama.programs):
+        name = program.name.lower()
+        argv = build(SPEC, llama, program)
+        options = llama.programs[program].options
+        yield name, argv
+        yield f"{name}-nothing-drafted", build(replace(SPEC, drafting=Drafting(n_max=0)), llama, program)
+        yield f"{name}-missing-model", with_model(argv, "absent.gguf")
+        stranger = replace(SPEC.pair, draft=ModelFile(filename="stranger.gguf", path=Path("stranger.gguf")))
+        yield f"{name}-stranger", build(replace(SPEC, pair=stranger), llama, program)
+        styled = [word for word in argv if word not in UNSTYLED]
+        if "--verbosity" in argv:
+            at = argv.index("--verbosity")
+            yield f"{name}-quiet", [word for word in [*argv[:at], *argv[at + 2 :]] if word not in UNSTYLED]
+        if "--log-prefix" in options:
+            yield f"{name}-prefixed", [*styled, "--log-prefix", "--log-timestamps"]
+        if "--log-colors" in options:
+            value = ["on"] if options.mentions("--log-colors", "auto") else []
+            yield f"{name}-coloured", [*styled, "--log-prefix", "--log-colors", *value]
+        if "--log-jsonl" in options:
+            yield f"{name}-jsonl", [*argv, "--log-jsonl"]
+        if "--spec-type" in options and "--spec-type" in argv:
+            at = argv.index("--spec-type")
+            yield f"{name}-no-type", [*argv[:at], *argv[at + 2 :]]
+
+
+def build(spec: RunSpec, llama: install.Install, program: Program) -> list[str]:
+    """Return the command that ggufspec itself would run."""
+    return list(command.argv(spec, llama, program=program))
+
+
+def with_model(argv: list[str], name: str) -> list[str]:
+    return [name if word == "target.gguf" else word for word in argv]
+
+
+def shortened(argv: list[str]) -> list[str]:
+    return [word if len(word) <= 80 else f"{word[:80]}..." for word in argv]
+
+
+def record(argv: list[str], log: Path, folder: Path, home: Path) -> proc.Completed:
+    """Run one command where the models are, with both streams in one file."""
+    environment = install.environment(home) | {"GGML_NO_BACKTRACE": "1"}
+    return proc.run(argv, stdout=log, cwd=folder, env=environment, timeout_s=120)
+
+
+def record_whole(argv: list[str], log: Path, folder: Path, home: Path) -> proc.Completed:
+    """Run one command until it does not lose the end of its log, as recent builds can."""
+    for _ in range(TRIES):
+        completed = record(argv, log, folder, home)
+        data = log.read_bytes()
+        failed = completed.returncode != 0
+        is_lost = logs.diagnose(data) is None if failed else logs.parse(data).load_ms is None
+        if not is_lost:
+            break
+    return completed
+
+
+def record_server(llama: install.Install, log: Path, folder: Path, home: Path) -> list[str] | None:
+    """Serve two requests, with drafting where the server can draft, and stop the server as Ctrl-C would."""
+    paths = (llama.root / name for name in install.NAMES[Program.SERVER])
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        return None
+    options = parse_help(proc.capture([str(path), "--help"], cwd=folder)[1], plain=False)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    argv = [str(path), "-m", "target.gguf", "-c", "256", "-t", "1", "-np", "1"]
+    argv += ["--host", "127.0.0.1", "--port", str(port)]
+    draft_max = options.first("--spec-draft-n-max", "--draft-max")
+    if draft_max:
+        argv += ["-md", "drafter.gguf", draft_max, "4", "--draft-p-min", "0"]
+        argv += ["--spec-type", "draft-simple"] if options.mentions("--spec-type", "draft-simple") else []
+    with (
+        log.open("wb") as out,
+        proc.spawn(
+            argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=install.environment(home)
+        ) as child,
+    ):
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/health")
+        for prompt in (PROMPT, "Q: Who is Anna?\nA:"):
+            body = {"prompt": prompt, "n_predict": 32, "temperature": 0, "cache_prompt": True}
+            request = urllib.request.Request(f"{url}/completion", json.dumps(body).encode())
+            request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answer.read()
+        child.send_signal(signal.SIGINT)
+        child.wait(20)
+    return argv
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, ConnectionError):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def lose_tail(llama: install.Install, log: Path, folder: Path, home: Path) -> bool:
+    """Run a drafting program until its summary gets lost, which recent builds do every tenth time or so."""
+    argv = build(replace(SPEC, n_predict=4), llama, Program.TREE)
+    for _ in range(TRIES):
+        completed = record(argv, log, folder, home)
+        if completed.returncode == 0 and logs.parse(log.read_bytes()).status is Status.SUMMARY_LOST:
+            return True
+    log.unlink()
+    return False
+
+
+def write_stranger(folder: Path) -> None:
+    """Write a drafter with one token of another vocabulary, which no program may draft with."""
+    path = folder / "stranger.gguf"
+    shutil.copyfile(folder / "drafter.gguf", path)
+    tokens = GGUFReader(path, "r+").fields["tokenizer.ggml.tokens"]
+    tokens.parts[tokens.data[600]][:] = ord("~")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--llama", type=Path, required=True, help="folder with the build's programs")
+    parser.add_argument("--name", required=True, help="name of the build's folder of logs")
+    parser.add_argument("--pair", type=Path, required=True, help="folder with target.gguf and drafter.gguf")
+    parser.add_argument("--out", type=Path, default=Path("tests/logs"))
+    arguments = parser.parse_args()
+    llama = install.probe(arguments.llama, "--llama")
+    if llama is None:
+        raise NoInstallError(f"no llama.cpp in {arguments.llama}")
+    out = (arguments.out / arguments.name).absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder_name, tempfile.TemporaryDirectory() as home_name:
+        folder, home = Path(folder_name), Path(home_name)
+        for model in ("target.gguf", "drafter.gguf"):
+            shutil.copyfile(arguments.pair / model, folder / model)
+        write_stranger(folder)
+        for name, argv in cases(llama):
+            log = out / f"{name}.log"
+            completed = record_whole(argv, log, folder, home)
+            if b".cpp:" in log.read_bytes():
+                log.unlink()  # it names the folder that the build was compiled in
+            print(f"{name}: exit {completed.returncode}: {shortened(argv)}", file=sys.stderr)
+        served = record_server(llama, out / "server.log", folder, home)
+        print(f"server: {served}", file=sys.stderr)
+        if Program.TREE in llama.programs and "--spec-draft-n-max" in llama.programs[Program.TREE].options:
+            print(
+                f"tree-lost-tail: {lose_tail(llama, out / 'tree-lost-tail.log', folder, home)}",
+                file=sys.stderr,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec.cli import cli
+from ggufspec.errors import LogError
+from ggufspec.frames import LOG_COLUMNS
+
+LOGS = Path(__file__).parent / "logs"
+TREE, PLAIN = LOGS / "0.2.63" / "tree.log", LOGS / "0.2.63" / "plain.log"
+
+
+def parse(*words: str | Path, stdin: bytes | None = None) -> str:
+    """Run ``ggufspec parse`` and return its standard output; errors are raised."""
+    result = CliRunner().invoke(cli, ["parse", *map(str, words)], input=stdin, catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_json_has_the_documented_keys_and_absent_is_null() -> None:
+    drafting, plain = json.loads(parse(TREE, PLAIN, "-o", "json"))
+    assert list(drafting) == list(LOG_COLUMNS)
+    assert drafting["file"] == str(TREE)
+    assert 0 <= drafting["accept_rate"] <= 1
+    assert plain["accept_rate"] is None
+
+
+def test_jsonl_and_csv_and_sql_say_the_same() -> None:
+    [wanted] = json.loads(parse(TREE, "-o", "json"))
+    assert json.loads(parse(TREE, "-o", "jsonl")) == wanted
+    [row] = csv.DictReader(io.StringIO(parse(TREE, "-o", "csv")))
+    assert row == {key: "" if value is None else str(value) for key, value in wanted.items()}
+    with sqlite3.connect(":memory:") as base:
+        base.executescript(parse(TREE, "-o", "sql"))
+        assert base.execute("SELECT n_drafted, offloaded_layers, status FROM logs").fetchall() == [
+            (wanted["n_drafted"], None, "ok")
+        ]
+
+
+def test_standard_input_is_a_dash() -> None:
+    [row] = json.loads(parse("-", "-o", "json", stdin=TREE.read_bytes()))
+    assert (row["file"], row["program"]) == ("-", "speculative")
+
+
+def test_a_table_is_written_to_a_file(tmp_path: Path) -> None:
+    assert parse(TREE, "--out", tmp_path / "table.md") == ""
+    assert "| speculative" in (tmp_path / "table.md").read_text()
+
+
+def test_foreign_files_are_named_and_do_not_hide_the_others(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("nothing of llama.cpp\n")
+    with pytest.raises(LogError, match=r"notes\.txt"):
+        parse(foreign, TREE, "--out", tmp_path / "table.md")
+    assert "| speculative" in (tmp_path / "table.md").read_text()
+
+
+def test_a_missing_file_is_a_wrong_command_line() -> None:
+    assert CliRunner().invoke(cli, ["parse", "absent.log"]).exit_code == 2
