@@ -1,0 +1,108 @@
+"""ggufspec build: get llama.cpp's source, compile it for this machine and see that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ggufspec.llama.progress import Progress
+    from ggufspec.llama.store import Built
+
+_BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
+
+
+@click.command()
+@click.option(
+    "--version", metavar="V", help="A version of llama-cpp-python, a tag or commit, or legacy (April 2024)."
+)
+@click.option("--backend", type=click.Choice(_BACKENDS), default="auto", help="What shall compute.")
+@click.option("--source", metavar="WHERE", help="sdist, git, git+URL, or a source tree or archive.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
+@click.option("--list", "listing", is_flag=True, help="List what is built instead.")
+@click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both instead.")
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", help="How --list prints."
+)
+def command(
+    *,
+    version: str | None,
+    backend: str,
+    source: str | None,
+    jobs: int | None,
+    listing: bool,
+    remove: bool,
+    output: str,
+) -> None:
+    """Build llama.cpp for this machine, or list and remove what is built.
+
+    Programs and the library for the Python binding come from one build. What is built already is not built
+    again. The source is verified; the programs are tested before the build counts.
+
+    \b
+    ggufspec build                   the llama.cpp of the installed binding
+    ggufspec build --version legacy  the one with `main` and `speculative`
+    """
+    from ggufspec.llama import build, store, toolchain
+    from ggufspec.llama.source import LEGACY, choose
+    from ggufspec.llama.toolchain import Backend
+
+    if listing:
+        builds = store.installed()
+        click.echo(store.table(builds, output), nl=False)
+        if not builds:
+            click.echo("nothing is built yet: run `ggufspec build`", err=True)
+        return
+    if remove:
+        version = LEGACY if version == "legacy" else version
+        wanted = None if backend == "auto" else backend
+        if version is None and wanted is None:
+            raise click.UsageError("--remove needs --version, --backend or both")
+        for built in store.remove(version, wanted):
+            click.echo(f"removed {built.path}")
+        return
+    if backend == "auto":
+        chosen, why = toolchain.choose_backend()
+        click.echo(f"backend: {why}", err=True)
+    else:
+        chosen = Backend(backend)
+    request = build.Request(
+        source=choose(source, version),
+        backend=chosen,
+        jobs=jobs or toolchain.default_jobs(),
+        architectures=toolchain.cuda_architectures() if chosen is Backend.CUDA else (),
+    )
+    ready = store.find(request.key())
+    if ready:
+        click.echo(f"already built: llama.cpp {ready.version} ({ready.backend})", err=True)
+    click.echo((ready or _show(build.build(request))).bin)
+
+
+def _show(work: Generator[Progress, None, Built]) -> Built:
+    """Follow a build: a bar in a terminal, a few lines elsewhere."""
+    from contextlib import closing
+
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    quiet = not console.is_terminal
+    with closing(work), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+        shown, task = "", bar.add_task("", total=None)
+        while True:
+            try:
+                at = next(work)
+            except StopIteration as end:
+                built: Built = end.value
+                break
+            quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
+            if at.notice or (quiet and quarter != shown):
+                click.echo(at.line if at.notice else quarter, err=True)
+            shown = quarter
+            bar.update(task, description=at.step, completed=at.done, total=at.total)
+    click.echo(f"built: llama.cpp {built.version} ({built.backend})", err=True)
+    return built

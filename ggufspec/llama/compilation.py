@@ -1,0 +1,123 @@
+"""From a source tree to programs and libraries in one folder, by CMake and Ninja or, of old, by make."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.errors import BuildError
+from ggufspec.llama import hints, recipes, toolchain
+from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.recipes import Wish
+from ggufspec.llama.source import Tree
+
+_COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
+_COMPILE = re.compile(r"^\S*(?:cc|\+\+|clang|nvcc)\S* .*-o ")  # a command that make echoes
+_LIBRARY = re.compile(r"^lib.*\.(?:so|dylib)(?:\.|$)")
+_TELLING_LINES = 100  # before them, warnings quote code that mentions every failure there is
+_LAST_LINES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What was compiled: the options as the tree spells them, and the programs, the plain one first."""
+
+    options: tuple[str, ...]
+    programs: tuple[str, ...]
+
+
+def compile_tree(
+    tree: Tree, wish: Wish, *, jobs: int, work: Path, log: Path
+) -> Generator[Progress, None, Compiled]:
+    """Compile a tree; called again with another wish, compile anew only what differs.
+
+    Args:
+        tree: a private copy, which may be written into.
+        wish: what the build shall be good for.
+        jobs: how many compilers run at once.
+        work: programs and libraries end in its folder ``final/bin``.
+        log: what the tools say is appended here.
+
+    Raises:
+        BuildError: a tool is missing or fails.
+        SourceError: the tree does not know the backend.
+    """
+    environment = toolchain.environment(wish.backend, history=tree.history)
+    if recipes.uses_make(tree.root):
+        produced = tree.root
+        compiled = yield from _by_make(tree.root, wish, jobs, log, environment)
+    else:
+        produced = work / "build" / "bin"
+        compiled = yield from _by_cmake(tree.root, wish, produced, jobs, log, environment)
+    _collect(produced, compiled.programs, work / "final" / "bin")
+    return compiled
+
+
+def _by_make(
+    root: Path, wish: Wish, jobs: int, log: Path, environment: Mapping[str, str]
+) -> Generator[Progress, None, Compiled]:
+    make = toolchain.tool("make", hint="install make: apt install make, or xcode-select --install")
+    options, targets = recipes.make_words(root, wish, toolchain.cuda_home())
+    words = [str(make), "-C", str(root), f"-j{jobs}", *options, *targets]
+    _, plan, _ = proc.capture([*words, "--dry-run"], env=environment)
+    total = sum(bool(_COMPILE.match(line)) for line in plan.splitlines())
+    yield from _run(words, Step.COMPILE, log, environment, total=total)
+    return Compiled(options=options, programs=tuple(name for name in targets if not _LIBRARY.match(name)))
+
+
+def _by_cmake(
+    root: Path, wish: Wish, produced: Path, jobs: int, log: Path, environment: Mapping[str, str]
+) -> Generator[Progress, None, Compiled]:
+    cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
+    folder = str(produced.parent)
+    options = recipes.cmake_options(root, wish)
+    placed = recipes.layout(produced, origin="@loader_path" if sys.platform == "darwin" else "$ORIGIN")
+    definitions = [f"-D{option}" for option in (*options, f"CMAKE_MAKE_PROGRAM={ninja}", *placed)]
+    configure = [cmake, "-S", str(root), "-B", folder, "-G", "Ninja", *definitions]
+    yield from _run(configure, Step.CONFIGURE, log, environment)
+    _, offered, _ = proc.capture([ninja, "-C", folder, "-t", "targets", "all"], env=environment)
+    programs = recipes.programs(line.partition(":")[0] for line in offered.splitlines())
+    yield from _run([ninja, "-C", folder, f"-j{jobs}", *programs], Step.COMPILE, log, environment)
+    return Compiled(options=options, programs=programs)
+
+
+def _run(
+    words: Sequence[str], step: Step, log: Path, environment: Mapping[str, str], *, total: int | None = None
+) -> Generator[Progress, None, None]:
+    """Run one tool and count what it has done, in Ninja's own numbers or in make's commands."""
+    done = 0
+    stream = proc.stream(words, log=log, env=environment)
+    while True:
+        try:
+            line = next(stream)
+        except StopIteration as end:
+            completed: proc.Completed = end.value
+            break
+        if counter := _COUNTER.match(line):
+            done, total, line = int(counter[1]), int(counter[2]), counter[3]
+        elif total and _COMPILE.match(line):
+            done = min(done + 1, total)
+        yield Progress(step=step, done=done, total=total, line=line)
+    if completed.returncode != 0:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        end_of_log = text.splitlines()[-_TELLING_LINES:]
+        last = "\n".join(f"  {line[:200]}" for line in end_of_log[-_LAST_LINES:])
+        ending = completed.signal or f"exit {completed.returncode}"
+        raise BuildError(
+            f"to {step} llama.cpp failed ({ending}); the log is {log}\n{last}",
+            hints.diagnose("\n".join(end_of_log)),
+        )
+
+
+def _collect(produced: Path, programs: Sequence[str], into: Path) -> None:
+    """Copy programs and libraries to the place that is tested, which is not where they were linked."""
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    for path in produced.iterdir():
+        if path.name in programs or _LIBRARY.match(path.name):
+            shutil.copy2(path, into / path.name, follow_symlinks=False)

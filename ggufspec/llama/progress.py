@@ -1,0 +1,31 @@
+"""What a long piece of work reports while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """The stations on the way from a version's name to programs that run."""
+
+    WAIT = "wait"
+    FETCH = "fetch"
+    UNPACK = "unpack"
+    CONFIGURE = "configure"
+    COMPILE = "compile"
+    TEST = "test"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a step has come; ``total`` is None where nobody knows, and units are the step's own.
+
+    ``notice`` marks the few lines that a user should read even where no progress is shown.
+    """
+
+    step: Step
+    done: int = 0
+    total: int | None = None
+    line: str = ""
+    notice: bool = False

@@ -1,0 +1,220 @@
+"""How each era of llama.cpp wants to be built: read from its own build files, spelled by one table.
+
+Up to b3141 a tree has a Makefile with a target ``main``, and is built with it; every later one with CMake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggufspec.errors import SourceError
+from ggufspec.llama.toolchain import Backend
+
+REVISION = 1
+"""Goes up when the same source must be built anew because these recipes changed."""
+
+BACKENDS: Mapping[Backend, tuple[str, ...]] = {
+    Backend.CPU: (),
+    Backend.CUDA: ("GGML_CUDA", "LLAMA_CUDA", "LLAMA_CUBLAS"),
+    Backend.METAL: ("GGML_METAL", "LLAMA_METAL"),
+    Backend.VULKAN: ("GGML_VULKAN", "LLAMA_VULKAN"),
+    Backend.HIP: ("GGML_HIP", "GGML_HIPBLAS", "LLAMA_HIPBLAS"),
+}
+"""Backend -> its switch, newest spelling first. An old spelling may live on as an error: never guess."""
+
+SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "ON": ("LLAMA_BUILD_COMMON", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_SERVER"),
+    "OFF": (
+        "LLAMA_BUILD_TESTS",
+        "LLAMA_CURL",  # on by default from b5064 to b7735, and then needs libcurl
+        "LLAMA_OPENSSL",
+        "LLAMA_BUILD_APP",
+        "LLAMA_BUILD_WEBUI",
+        "LLAMA_BUILD_UI",
+        "LLAMA_USE_PREBUILT_UI",  # would download
+    ),
+}
+"""Value -> options that get it where the tree has them."""
+
+PROGRAMS: tuple[tuple[str, ...], ...] = (
+    ("llama-completion", "llama-cli", "main"),
+    ("llama-speculative", "speculative"),
+    ("llama-speculative-simple",),
+    ("llama-server", "server"),
+    ("llama-bench",),
+    ("llama-batched-bench", "batched-bench"),
+    ("llama-quantize", "quantize"),
+    ("llama-tokenize", "tokenize"),
+)
+"""What is built: of each row the first that the tree has."""
+
+_NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
+_EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
+_X86 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI")
+_X86_512 = ("AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16")
+_OPTION = re.compile(r"^\s*option\s*\(\s*(\w+)", re.MULTILINE)
+_TARGET = re.compile(r"^([\w.-]+):", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a build shall be good for, whatever its era calls it.
+
+    ``cpu`` is None to compile for this very processor, else the features to name one by one.
+    ``architectures`` are CUDA's compute capabilities ("90", "native"); empty leaves it to the tree.
+    """
+
+    backend: Backend
+    cpu: frozenset[str] | None = None
+    architectures: tuple[str, ...] = ()
+    number: int | None = None
+    commit: str | None = None
+
+
+def uses_make(root: Path) -> bool:
+    """Whether the tree is of the era that is built with its own Makefile."""
+    targets = _make_targets(root)
+    return "main" in targets and "llama-cli" not in targets
+
+
+def make_words(
+    root: Path, wish: Wish, cuda_home: Path | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return make's variables and its targets.
+
+    Args:
+        root: a tree for which ``uses_make`` holds.
+        wish: what to build.
+        cuda_home: the CUDA toolkit; None leaves it to the Makefile's own guess.
+
+    Raises:
+        SourceError: the tree does not know the backend.
+    """
+    text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
+    variables: dict[str, str] = {}
+    if wish.backend is Backend.CPU:
+        variables["LLAMA_NO_METAL"] = "1"  # on a Mac, Metal is the default
+    else:
+        switch = _first(BACKENDS[wish.backend], re.findall(r"^ifdef (\w+)", text, re.MULTILINE))
+        if switch is None:
+            raise _unknown(wish.backend)
+        variables[switch] = "1"
+    if wish.backend is Backend.METAL:
+        variables["LLAMA_METAL_EMBED_LIBRARY"] = "1"
+    if wish.backend is Backend.CUDA:
+        # one architecture only: the oldest GPU's, whose intermediate code the newer ones translate
+        oldest = wish.architectures[0] if wish.architectures else "all-major"
+        variables["CUDA_DOCKER_ARCH"] = oldest if oldest in {"native", "all-major"} else f"sm_{oldest}"
+        if cuda_home is not None:
+            variables |= {"CUDA_PATH": str(cuda_home), "LDFLAGS": f"-L{cuda_home}/lib64/stubs"}
+    targets = _make_targets(root)
+    library = ("libllama.so",) if "libllama.so" in targets else ()
+    return tuple(f"{name}={value}" for name, value in variables.items()), (*programs(targets), *library)
+
+
+def cmake_options(root: Path, wish: Wish) -> tuple[str, ...]:
+    """Return the definitions for CMake, each as ``NAME=VALUE``.
+
+    Raises:
+        SourceError: the tree does not know the backend.
+    """
+    known = _options(root)
+    chosen: dict[str, str] = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "BUILD_SHARED_LIBS": "ON",
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees ask for less than CMake 4 still speaks
+    }
+    for value, names in SWITCHES.items():
+        chosen |= {name: value for name in names if name in known}
+    for backend, spellings in BACKENDS.items():
+        switch = _first(spellings, known)
+        if backend is wish.backend and spellings and switch is None:
+            raise _unknown(backend)
+        if switch is not None:
+            chosen[switch] = "ON" if backend is wish.backend else "OFF"
+    if wish.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
+        chosen[embed] = "ON"
+    if wish.backend is Backend.CUDA and wish.architectures:
+        chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(wish.architectures)
+    chosen |= _cpu(known, wish)
+    top = _text(root / "CMakeLists.txt")
+    if wish.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
+        chosen["GGML_AMX"] = "OFF"  # for a while AMX was a backend of its own, on by default
+    if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
+        chosen["LLAMA_BUILD_NUMBER"] = str(wish.number or 0)
+        chosen["LLAMA_BUILD_COMMIT"] = wish.commit[:9] if wish.commit else "unknown"
+    return tuple(f"{name}={value}" for name, value in chosen.items())
+
+
+def layout(bin_dir: Path, *, origin: str) -> tuple[str, ...]:
+    """Return the definitions that put programs and libraries in one folder that can be moved.
+
+    Args:
+        bin_dir: where the build writes both.
+        origin: what the loader calls a program's own folder ("$ORIGIN" on Linux).
+    """
+    return (
+        f"CMAKE_RUNTIME_OUTPUT_DIRECTORY={bin_dir}",
+        f"CMAKE_LIBRARY_OUTPUT_DIRECTORY={bin_dir}",
+        f"CMAKE_INSTALL_RPATH={origin}",
+        "CMAKE_BUILD_WITH_INSTALL_RPATH=ON",
+        "CMAKE_INSTALL_RPATH_USE_LINK_PATH=ON",  # CUDA's libraries, where the loader does not know them
+    )
+
+
+def programs(available: Iterable[str]) -> tuple[str, ...]:
+    """Return the programs to build, of those that a tree offers.
+
+    Raises:
+        SourceError: there is no plain program among them.
+    """
+    offered = set(available)
+    chosen = [name for names in PROGRAMS if (name := _first(names, offered))]
+    if not chosen or chosen[0] not in PROGRAMS[0]:
+        raise SourceError(
+            f"the tree builds none of {', '.join(PROGRAMS[0])}", "is it a complete tree of llama.cpp?"
+        )
+    return tuple(chosen)
+
+
+def _cpu(known: frozenset[str], wish: Wish) -> dict[str, str]:
+    native = _first(_NATIVE, known)
+    if native is None:
+        return {}
+    if wish.cpu is None:
+        return {native: "ON"}
+    prefix = native.removesuffix("NATIVE")
+    named = {
+        prefix + feature: "ON" if feature in wish.cpu else "OFF"
+        for feature in (*_X86, *_X86_512)
+        if prefix + feature in known
+    }
+    return {native: "OFF", **named}
+
+
+def _options(root: Path) -> frozenset[str]:
+    """Return every option that the tree declares, in its own CMake files down to the second folder."""
+    files = (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}CMakeLists.txt"))
+    return frozenset(name for path in files for name in _OPTION.findall(_text(path)))
+
+
+def _make_targets(root: Path) -> frozenset[str]:
+    return frozenset(_TARGET.findall(_text(root / "Makefile")))
+
+
+def _first(spellings: Iterable[str], known: Iterable[str]) -> str | None:
+    offered = set(known)
+    return next((name for name in spellings if name in offered), None)
+
+
+def _unknown(backend: Backend) -> SourceError:
+    return SourceError(
+        f"this llama.cpp has no {backend.value} backend that we know", "choose another --backend or --version"
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

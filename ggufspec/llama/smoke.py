@@ -1,0 +1,105 @@
+"""Does a build survive its first prompt? A batch of several tokens on a quantized model tells.
+
+On a machine that announces AMX without quite having it, a native build runs single tokens well and dies of
+SIGSEGV at the first batch; that is why the embedded pair's quantized target is used, and a real prompt.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ggufspec import paths, proc
+from ggufspec.domain import (
+    Drafting,
+    Layers,
+    ModelFile,
+    Offload,
+    Pair,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+    Sampling,
+)
+from ggufspec.errors import BuildError
+from ggufspec.llama import command, install
+
+_PROMPT = Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
+_TIMEOUT_S = 300.0
+_LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW | os.RTLD_GLOBAL)"
+
+
+def check(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path) -> str | None:
+    """Run the programs of a build on the embedded pair, and load its library.
+
+    Args:
+        folder: holds programs and libraries.
+        plain: the plain program's name.
+        gpu: whether all layers go to a GPU.
+        scratch: an empty folder to run in.
+        log: what the programs say is appended here.
+
+    Returns:
+        The name of the signal that a program died of, or None when all is well.
+
+    Raises:
+        BuildError: a program cannot be used for another reason than a signal.
+    """
+    signal = _run([str(folder / plain), "--version"], scratch, log)
+    if signal:
+        return signal
+    found = install.probe(folder, "own build")
+    if found is None or Program.PLAIN not in found.programs:
+        raise BuildError(
+            f"{plain} does not answer as llama.cpp does; the log is {log}", "read the end of the log"
+        )
+    for program in (Program.PLAIN, Program.TREE, Program.SIMPLE):
+        if program in found.programs:
+            words = command.argv(_spec(program, gpu=gpu), found, program=program)
+            if signal := _run(words, scratch, log):
+                return signal
+    library = next(iter(sorted(folder.glob("libllama.*"))), None)
+    return _run([sys.executable, "-c", _LOAD, str(library)], scratch, log) if library else None
+
+
+def _spec(program: Program, *, gpu: bool) -> RunSpec:
+    demo = paths.models_dir() / "demo"
+    target, drafter = (ModelFile(filename=name, path=demo / name) for name in ("target.gguf", "drafter.gguf"))
+    layers: Layers = "all" if gpu else 0
+    drafting = program is not Program.PLAIN
+    return RunSpec(
+        pair=Pair(name="demo", target=target, draft=drafter if drafting else None),
+        role=Role.DRAFTING if drafting else Role.TARGET,
+        prompt=_PROMPT,
+        n_predict=8,
+        context=256,
+        threads=2,
+        offload=Offload(target_layers=layers, draft_layers=layers),
+        sampling=Sampling(),
+        drafting=Drafting(n_max=3) if drafting else None,
+    )
+
+
+def _run(words: Sequence[str], scratch: Path, log: Path) -> str | None:
+    """Run one program; return the signal that ended it, if any did."""
+    output = scratch / "output.txt"
+    completed = proc.run(
+        words, stdout=output, env=install.environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
+    )
+    with log.open("ab") as file:
+        file.write(f"\n$ {shlex.join(words)}\n".encode() + output.read_bytes())
+        file.write(f"[exit {completed.returncode}]\n".encode())
+    name = Path(words[0]).name
+    if completed.timed_out:
+        raise BuildError(
+            f"{name} did not finish within {_TIMEOUT_S:.0f} s; the log is {log}", "is the machine very busy?"
+        )
+    if completed.returncode > 0:
+        raise BuildError(
+            f"{name} fails on the embedded pair (exit {completed.returncode}); the log is {log}",
+            "read the end of the log; another --backend may work",
+        )
+    return completed.signal

@@ -1,0 +1,269 @@
+"""Where llama.cpp's source comes from: a package's source distribution, git, or a local tree.
+
+Every source ends as a private copy of the tree that a build may write into.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.errors import SourceError
+from ggufspec.llama import index
+from ggufspec.llama.progress import Progress, Step
+
+LEGACY = "0.2.63"
+"""April 2024: llama.cpp one day after the build of the Llama-3 notebook, with `main` and `speculative`."""
+
+UPSTREAM = "https://github.com/ggml-org/llama.cpp"
+_VENDORED = Path("vendor/llama.cpp")
+_VENDORED_HEAD = Path(".git/modules/vendor/llama.cpp/HEAD")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_TAG = re.compile(r"b\d+")
+_OBJECTS = {".o", ".a", ".so", ".dylib"}  # left by a build inside the tree, perhaps with other options
+
+
+@dataclass(frozen=True)
+class Sdist:
+    """The source distribution of one version of llama-cpp-python, which holds a whole llama.cpp."""
+
+    version: str
+
+    @property
+    def label(self) -> str:
+        """What builds of this source are called."""
+        return self.version
+
+    def identity(self) -> str:
+        """Return what tells this source from every other."""
+        return f"sdist {self.version}"
+
+
+@dataclass(frozen=True)
+class Git:
+    """A tag or commit of a git repository."""
+
+    ref: str
+    url: str = UPSTREAM
+
+    @property
+    def label(self) -> str:
+        """What builds of this source are called."""
+        return re.sub(r"[^\w.-]", "_", self.ref[:12] if _COMMIT.fullmatch(self.ref) else self.ref)
+
+    def identity(self) -> str:
+        """Return what tells this source from every other; a name that can move is looked up first."""
+        fixed = _TAG.fullmatch(self.ref) or _COMMIT.fullmatch(self.ref)
+        return f"git {self.url} {self.ref if fixed else _git('ls-remote', self.url, self.ref)}"
+
+
+@dataclass(frozen=True)
+class Local:
+    """A source tree or archive on this machine."""
+
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """What builds of this source are called."""
+        return "local-" + re.sub(r"[^\w.-]", "_", self.path.name)
+
+    def identity(self) -> str:
+        """Return what tells this source from every other: any changed file makes another source."""
+        digest = hashlib.sha256(str(self.path).encode())
+        for file in (self.path,) if self.path.is_file() else _files(self.path):
+            status = file.lstat()
+            digest.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+        return f"local {digest.hexdigest()}"
+
+
+Source = Sdist | Git | Local
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A private copy of llama.cpp's source, and what is known about its place in history."""
+
+    root: Path
+    version: str
+    number: int | None = None
+    commit: str | None = None
+    history: bool = False  # git works in the tree and counts right
+
+
+def choose(text: str | None, version: str | None) -> Source:
+    """Return the source that ``--source`` and ``--version`` mean.
+
+    Args:
+        text: sdist, git, git+URL or a path; None to tell from the version.
+        version: a version of llama-cpp-python, a tag or commit of llama.cpp, "legacy", or None for the
+            version of the installed binding.
+
+    Raises:
+        SourceError: the two do not fit together, or the path holds no llama.cpp.
+    """
+    version = LEGACY if version == "legacy" else version
+    if text is None:
+        text = "git" if version and (_TAG.fullmatch(version) or _COMMIT.fullmatch(version)) else "sdist"
+    if text == "sdist":
+        return Sdist(version or _binding_version())
+    if text == "git" or text.startswith("git+"):
+        if version is None:
+            raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
+        return Git(version, text.removeprefix("git+") if text.startswith("git+") else UPSTREAM)
+    path = Path(text).expanduser().absolute()
+    if not path.is_file() and find_root(path) is None:
+        raise SourceError(f"{path} holds no source of llama.cpp", "give the folder with its CMakeLists.txt")
+    return Local(path)
+
+
+def prepare(source: Source, into: Path, log: Path) -> Generator[Progress, None, Tree]:
+    """Bring a private copy of the source's tree into an empty folder.
+
+    Raises:
+        SourceError: it cannot be had, verified or unpacked.
+    """
+    match source:
+        case Sdist(version):
+            archive = yield from index.download(version)
+            yield Progress(step=Step.UNPACK, line=archive.name)
+            return unpack(archive, into, version=version)
+        case Git():
+            return (yield from _clone(source, into, log))
+        case Local(path) if path.is_file():
+            yield Progress(step=Step.UNPACK, line=path.name)
+            return unpack(path, into, version=source.label)
+        case Local(path):
+            root = find_root(path)
+            assert root is not None, "choose() looked"
+            yield Progress(step=Step.UNPACK, line=f"copying {root}")
+            return _copy(root, into, version=source.label)
+
+
+def unpack(archive: Path, into: Path, *, version: str) -> Tree:
+    """Unpack a whole archive; nothing in it can write outside ``into``.
+
+    Raises:
+        SourceError: the archive is damaged, tries to leave the folder, or holds no llama.cpp.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(into, filter="data")
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        raise SourceError(f"{archive.name} cannot be unpacked: {error}", "remove it and try again") from error
+    tops = [path for path in into.iterdir() if path.is_dir()]
+    root = find_root(tops[0]) if len(tops) == 1 else None
+    if root is None:
+        raise SourceError(f"{archive.name} holds no source of llama.cpp", "is it the right archive?")
+    return Tree(root=root, version=version, commit=_vendored_commit(tops[0]))
+
+
+def find_root(folder: Path) -> Path | None:
+    """Return llama.cpp's own root in its tree or in one of llama-cpp-python; None where neither is."""
+    for root in (folder / _VENDORED, folder):
+        header = (root / "include" / "llama.h").is_file() or (root / "llama.h").is_file()
+        if header and (root / "CMakeLists.txt").is_file():
+            return root
+    return None
+
+
+def _clone(source: Git, into: Path, log: Path) -> Generator[Progress, None, Tree]:
+    """Check out one commit; all commits come along without their files, so that git counts builds right."""
+    root = into / "llama.cpp"
+    clone = ("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
+    yield from _stream_git(clone, source, log)
+    branch = ("-C", str(root), "rev-parse", "--verify", "--quiet", f"origin/{source.ref}")
+    is_branch = proc.capture(("git", *branch))[0].returncode == 0
+    target = f"origin/{source.ref}" if is_branch else source.ref
+    yield from _stream_git(("-C", str(root), "checkout", "--detach", target, "--"), source, log)
+    if find_root(root) is None:
+        raise SourceError(f"{source.ref} of {source.url} holds no llama.cpp", "check the address")
+    return _with_history(root, None)
+
+
+def _stream_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[Progress, None, None]:
+    stream = proc.stream(("git", *words), log=log, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"})
+    last = ""
+    while True:
+        try:
+            last = next(stream) or last
+        except StopIteration as end:
+            if end.value.returncode != 0:
+                raise SourceError(f"git failed: {last}", f"check {source.url} and {source.ref}") from None
+            return
+        yield Progress(step=Step.FETCH, line=last)
+
+
+def _copy(root: Path, into: Path, *, version: str) -> Tree:
+    """Copy a tree without what earlier builds left in it; a borrowed .git link keeps its history."""
+    copy = into / "llama.cpp"
+    for file in _files(root):
+        target = copy / file.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target, follow_symlinks=False)
+    if (root / ".git").is_dir():
+        (copy / ".git").write_text(f"gitdir: {root / '.git'}\n")
+        known = _with_history(copy, version)
+        changed, _, _ = proc.capture(("git", "-C", str(root), "diff", "--quiet", "HEAD"))
+        return replace(known, commit=f"{known.commit}-dirty") if changed.returncode else known
+    return Tree(root=copy, version=version, commit=_vendored_commit(root.parent.parent))
+
+
+def _with_history(root: Path, version: str | None) -> Tree:
+    number = int(_git("-C", str(root), "rev-list", "--count", "HEAD"))
+    commit = _git("-C", str(root), "rev-parse", "HEAD")
+    return Tree(root=root, version=version or f"b{number}", number=number, commit=commit, history=True)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield a tree's own files in a stable order: no history, no build folders, no objects."""
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        folders[:] = sorted(
+            name for name in folders if name != ".git" and not (here / name / "CMakeCache.txt").exists()
+        )
+        links = [name for name in folders if (here / name).is_symlink()]
+        for name in sorted([*links, *names]):
+            if name != ".git" and Path(name).suffix not in _OBJECTS:
+                yield here / name
+
+
+def _git(*words: str) -> str:
+    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    completed, out, err = proc.capture(("git", *words), env=environment)
+    if completed.returncode != 0 or not out.strip():
+        raise SourceError(
+            f"git failed: {err.strip() or 'no answer to ' + ' '.join(words)}",
+            "check that git is installed, the address and the tag",
+        )
+    return out.split()[0]
+
+
+def _vendored_commit(package: Path) -> str | None:
+    """Return the commit that llama-cpp-python's source distributions carry in the remains of their .git."""
+    try:
+        text = (package / _VENDORED_HEAD).read_text().strip()
+    except OSError:
+        return None
+    return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
+
+
+def _binding_version() -> str:
+    try:
+        return metadata.version(index.PACKAGE)
+    except metadata.PackageNotFoundError as error:
+        raise SourceError(
+            f"{index.PACKAGE} is not installed, so its version does not decide which llama.cpp to build",
+            "name one: --version 0.3.36 or --version legacy",
+        ) from error

@@ -1,0 +1,208 @@
+"""The package index: settings of pip and uv, and a real server on loopback that speaks its protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths
+from ggufspec.errors import SourceError
+from ggufspec.llama import index
+from ggufspec.llama.index import Settings, settings
+from ggufspec.llama.progress import Progress, Step
+
+NAME = "llama_cpp_python-9.8.7.tar.gz"
+CONTENT = b"not really an archive" * 100_000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+PAGE = "/simple/llama-cpp-python/"
+HTML = "text/html"
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@dataclass
+class Index:
+    """What the server on loopback answers, and what it was asked."""
+
+    url: str = ""
+    pages: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    announced: int | None = None  # Content-Length of files, where it is not the truth
+
+    def html(self, fragment: str = f"#sha256={SHA256}") -> None:
+        """Serve the old kind of page."""
+        self.pages[PAGE] = (HTML, f'<a href="../../files/{NAME}{fragment}">{NAME}</a>'.encode())
+
+    def json(self) -> None:
+        """Serve the new kind of page."""
+        file = {"filename": NAME, "url": f"../../files/{NAME}", "hashes": {"sha256": SHA256}}
+        self.pages[PAGE] = (JSON, json.dumps({"files": [file]}).encode())
+
+
+@pytest.fixture
+def server() -> Iterator[Index]:
+    """A package index with one file."""
+    served = Index(pages={f"/files/{NAME}": ("application/octet-stream", CONTENT)})
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.requests.append(self.path)
+            if self.path not in served.pages:
+                self.send_error(404)
+                return
+            kind, content = served.pages[self.path]
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            is_file = self.path.startswith("/files/")
+            self.send_header("Content-Length", str((is_file and served.announced) or len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_HEAD(self) -> None:
+            self.send_error(405)  # it is asked for pages whose name looks like a file's; we have none
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served.url = f"http://127.0.0.1:{http.server_port}/simple"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield served
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+def download(*urls: str, find_links: tuple[str, ...] = ()) -> tuple[Path, list[Progress]]:
+    work = index.download("9.8.7", Settings(index_urls=urls, find_links=find_links))
+    seen: list[Progress] = []
+    while True:
+        try:
+            seen.append(next(work))
+        except StopIteration as end:
+            return end.value, seen
+
+
+def leftovers() -> list[Path]:
+    return [path for path in paths.sources_dir().rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_finds_and_verifies_the_source(server: Index, kind: str) -> None:
+    getattr(server, kind)()
+    path, seen = download(server.url)
+    assert path.read_bytes() == CONTENT
+    assert path == paths.sources_dir() / SHA256 / NAME
+    assert {at.step for at in seen} == {Step.FETCH}
+    assert (seen[-1].done, seen[-1].total) == (len(CONTENT), len(CONTENT))
+
+
+def test_what_was_verified_once_needs_no_network(server: Index) -> None:
+    server.html()
+    first, _ = download(server.url)
+    server.requests.clear()
+    again, seen = download(server.url)
+    assert again == first
+    assert not seen
+    assert not server.requests
+
+
+def test_a_cached_file_that_was_damaged_is_fetched_again(server: Index) -> None:
+    server.html()
+    path, _ = download(server.url)
+    path.write_bytes(b"damaged")
+    assert download(server.url)[0].read_bytes() == CONTENT
+
+
+def test_refuses_another_content(server: Index) -> None:
+    server.html()
+    server.pages[f"/files/{NAME}"] = ("application/octet-stream", b"something else")
+    with pytest.raises(SourceError, match="not what its SHA-256 says"):
+        download(server.url)
+    assert not leftovers()
+
+
+def test_refuses_a_truncated_download(server: Index) -> None:
+    server.html()
+    server.announced = len(CONTENT) + 1
+    with pytest.raises(SourceError, match="broke off after"):
+        download(server.url)
+    assert not leftovers()
+
+
+@pytest.mark.parametrize("fragment", ["", "#md5=0123456789abcdef0123456789abcdef"])
+def test_refuses_what_has_no_sha256(server: Index, fragment: str) -> None:
+    server.html(fragment)
+    with pytest.raises(SourceError, match="has no SHA-256"):
+        download(server.url)
+    assert f"/files/{NAME}" not in server.requests
+
+
+def test_an_unknown_version_is_an_error_with_advice(server: Index) -> None:
+    server.html("#sha256=" + SHA256)
+    work = index.download("1.2.3", Settings(index_urls=(server.url,)))
+    with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
+        next(work)
+    assert "--source PATH" in str(caught.value.hint)
+
+
+def test_without_network_the_error_names_the_index() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}/simple"
+        with pytest.raises(SourceError, match=r"\*\*\*@127\.0\.0\.1") as caught:
+            download(url)
+    assert "secret" not in caught.value.message
+
+
+def test_a_dead_index_does_not_hide_a_living_one(server: Index) -> None:
+    server.html()
+    dead = server.url.replace("/simple", "/nothing-here")
+    assert download(dead, server.url)[0].read_bytes() == CONTENT
+
+
+def test_finds_links_on_a_page(server: Index) -> None:
+    server.html()
+    page = server.url.removesuffix("/simple") + PAGE
+    assert download(find_links=(page,))[0].read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, (index.DEFAULT_INDEX,)),
+        ({"PIP_INDEX_URL": "https://a/s"}, ("https://a/s",)),
+        ({"UV_DEFAULT_INDEX": "corp=https://b/s"}, ("https://b/s",)),
+        ({"UV_INDEX_URL": "https://c/s", "PIP_INDEX_URL": "https://a/s"}, ("https://a/s",)),
+        (
+            {"PIP_EXTRA_INDEX_URL": "https://x/s https://y/s", "UV_INDEX": "z=https://z/s"},
+            (index.DEFAULT_INDEX, "https://x/s", "https://y/s", "https://z/s"),
+        ),
+        ({"PIP_NO_INDEX": "1", "PIP_INDEX_URL": "https://a/s"}, ()),
+    ],
+)
+def test_index_urls_come_from_the_environment(environ: Mapping[str, str], expected: tuple[str, ...]) -> None:
+    assert settings({"PIP_CONFIG_FILE": "/dev/null", **environ}).index_urls == expected
+
+
+def test_pip_configuration_counts_unless_the_environment_says_otherwise(home: Path) -> None:
+    config = home / ".config" / "pip" / "pip.conf"
+    config.parent.mkdir(parents=True)
+    config.write_text("[global]\nindex-url = https://conf/s\n[install]\nfind-links =\n  /one\n  /two\n")
+    assert settings({}).index_urls[0] == "https://conf/s"
+    assert settings({}).find_links[:2] == ("/one", "/two")
+    assert settings({"PIP_INDEX_URL": "https://env/s"}).index_urls[0] == "https://env/s"
+
+
+def test_unreadable_certificates_are_an_error(server: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CERT", "/nowhere/ca.pem")
+    with pytest.raises(SourceError, match="no certificates"):
+        download(server.url)

@@ -1,0 +1,256 @@
+"""How each era is built: options read from trees that declare what the real ones of their era do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ggufspec.errors import SourceError
+from ggufspec.llama import recipes
+from ggufspec.llama.recipes import Wish
+from ggufspec.llama.toolchain import Backend
+
+MAKEFILE = """
+BUILD_TARGETS = main quantize server speculative tokenize
+default: $(BUILD_TARGETS)
+ifdef LLAMA_CUBLAS
+ifdef LLAMA_CUDA
+ifdef LLAMA_VULKAN
+ifdef LLAMA_HIPBLAS
+ifdef LLAMA_METAL
+libllama.so: llama.o
+main: examples/main/main.cpp
+quantize: examples/quantize/quantize.cpp
+batched-bench: examples/batched-bench/batched-bench.cpp
+llama-bench: examples/llama-bench/llama-bench.cpp
+server: examples/server/server.cpp
+speculative: examples/speculative/speculative.cpp
+tokenize: examples/tokenize/tokenize.cpp
+"""
+GGML = ("GGML_NATIVE", "GGML_AVX", "GGML_AVX2", "GGML_AVX512", "GGML_CUDA", "GGML_METAL", "GGML_VULKAN")
+LLAMA = ("BUILD_SHARED_LIBS", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_SERVER")
+OLD_NAMES_LIVE_ON_AS_ERRORS = """
+llama_option_depr(FATAL_ERROR LLAMA_CUBLAS GGML_CUDA)
+llama_option_depr(WARNING     LLAMA_CUDA   GGML_CUDA)
+llama_option_depr(WARNING     LLAMA_CURL)
+"""
+ERAS: Mapping[str, Mapping[str, tuple[str, ...] | str]] = {
+    "b2500": {"Makefile": MAKEFILE.replace("ifdef LLAMA_CUDA\n", "")},
+    "b2699": {"Makefile": MAKEFILE, "CMakeLists.txt": ("LLAMA_CUDA", "LLAMA_CUBLAS")},
+    "b3642": {
+        "Makefile": MAKEFILE + "llama-cli: examples/main/main.cpp\n",
+        "CMakeLists.txt": (*LLAMA, "LLAMA_CURL"),
+        "ggml/CMakeLists.txt": (*GGML, "GGML_HIPBLAS", "GGML_SSE42"),
+    },
+    "b5308": {  # curl is on by default
+        "CMakeLists.txt": (*LLAMA, "LLAMA_BUILD_TOOLS", "LLAMA_CURL"),
+        "ggml/CMakeLists.txt": (*GGML, "GGML_HIP", "GGML_METAL_EMBED_LIBRARY"),
+    },
+    "b8643": {
+        "CMakeLists.txt": (*LLAMA, "LLAMA_BUILD_TOOLS", "LLAMA_OPENSSL"),
+        "ggml/CMakeLists.txt": (*GGML, "GGML_HIP"),
+        "tools/server/CMakeLists.txt": ("LLAMA_BUILD_WEBUI",),
+    },
+    "0.3.36": {
+        "CMakeLists.txt": (
+            *(*LLAMA, "LLAMA_BUILD_TOOLS", "LLAMA_OPENSSL"),
+            *("LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_COMMON"),
+        ),
+        "ggml/CMakeLists.txt": (*GGML, "GGML_HIP", "GGML_SSE42", "GGML_AMX_TILE"),
+    },
+}
+
+
+def plant(root: Path, era: str) -> Path:
+    for name, content in ERAS[era].items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if not isinstance(content, str):
+            content = "".join(f'option({option:<24} "what it does" ON)\n' for option in content)
+            if name == "CMakeLists.txt" and era != "b2699":
+                content += OLD_NAMES_LIVE_ON_AS_ERRORS
+            if era == "0.3.36":
+                content += "if (NOT DEFINED LLAMA_BUILD_NUMBER)\n"
+        (root / name).write_text(content)
+    return root
+
+
+def options(root: Path, backend: Backend = Backend.CPU, **wish: object) -> dict[str, str]:
+    words = recipes.cmake_options(root, Wish(backend=backend, **wish))  # type: ignore[arg-type]
+    return dict(word.split("=", 1) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("era", "by_make"), [(era, era in {"b2500", "b2699"}) for era in ERAS], ids=list(ERAS)
+)
+def test_only_trees_with_main_are_built_by_make(tmp_path: Path, era: str, by_make: bool) -> None:
+    assert recipes.uses_make(plant(tmp_path, era)) is by_make
+
+
+@pytest.mark.parametrize(
+    ("backend", "variables"),
+    [
+        (Backend.CPU, ("LLAMA_NO_METAL=1",)),
+        (Backend.CUDA, ("LLAMA_CUDA=1", "CUDA_DOCKER_ARCH=sm_80")),
+        (Backend.METAL, ("LLAMA_METAL=1", "LLAMA_METAL_EMBED_LIBRARY=1")),
+        (Backend.VULKAN, ("LLAMA_VULKAN=1",)),
+        (Backend.HIP, ("LLAMA_HIPBLAS=1",)),
+    ],
+)
+def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ...]) -> None:
+    wish = Wish(backend=backend, architectures=("80", "90") if backend is Backend.CUDA else ())
+    assert recipes.make_words(plant(tmp_path, "b2699"), wish) == (
+        variables,
+        (
+            *("main", "speculative", "server", "llama-bench", "batched-bench"),
+            *("quantize", "tokenize", "libllama.so"),
+        ),
+    )
+
+
+def test_make_before_cuda_got_its_name(tmp_path: Path) -> None:
+    words, _ = recipes.make_words(plant(tmp_path, "b2500"), Wish(backend=Backend.CUDA))
+    assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")
+
+
+def test_make_finds_the_toolkit_of_the_compiler(tmp_path: Path) -> None:
+    wish = Wish(backend=Backend.CUDA, architectures=("native",))
+    words, _ = recipes.make_words(plant(tmp_path, "b2699"), wish, Path("/opt/cuda-12"))
+    assert words[1:] == (
+        "CUDA_DOCKER_ARCH=native",
+        "CUDA_PATH=/opt/cuda-12",
+        "LDFLAGS=-L/opt/cuda-12/lib64/stubs",
+    )
+
+
+@pytest.mark.parametrize(
+    ("era", "backend", "switch"),
+    [
+        ("b3642", Backend.CUDA, "GGML_CUDA"),
+        ("b3642", Backend.METAL, "GGML_METAL"),
+        ("b3642", Backend.VULKAN, "GGML_VULKAN"),
+        ("b3642", Backend.HIP, "GGML_HIPBLAS"),
+        ("b5308", Backend.CUDA, "GGML_CUDA"),
+        ("b5308", Backend.HIP, "GGML_HIP"),
+        ("0.3.36", Backend.CUDA, "GGML_CUDA"),
+        ("0.3.36", Backend.METAL, "GGML_METAL"),
+        ("0.3.36", Backend.VULKAN, "GGML_VULKAN"),
+        ("0.3.36", Backend.HIP, "GGML_HIP"),
+    ],
+)
+def test_cmake_switches_on_one_backend(tmp_path: Path, era: str, backend: Backend, switch: str) -> None:
+    chosen = options(plant(tmp_path, era), backend)
+    spellings = {name for names in recipes.BACKENDS.values() for name in names}
+    assert {name for name in spellings if chosen.get(name) == "ON"} == {switch}
+    assert not {"LLAMA_CUDA", "LLAMA_CUBLAS"} & chosen.keys()
+
+
+@pytest.mark.parametrize("era", ["b3642", "b5308", "b8643", "0.3.36"])
+def test_cpu_switches_every_backend_off(tmp_path: Path, era: str) -> None:
+    chosen = options(plant(tmp_path, era))
+    assert chosen["GGML_CUDA"] == chosen["GGML_METAL"] == chosen["GGML_VULKAN"] == "OFF"
+    assert chosen["GGML_NATIVE"] == "ON"
+    assert "GGML_AVX2" not in chosen
+
+
+@pytest.mark.parametrize(
+    ("era", "off"),
+    [
+        ("b3642", {"LLAMA_CURL"}),
+        ("b5308", {"LLAMA_CURL"}),
+        ("b8643", {"LLAMA_OPENSSL", "LLAMA_BUILD_WEBUI"}),
+        ("0.3.36", {"LLAMA_OPENSSL", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI"}),
+    ],
+)
+def test_what_needs_network_or_takes_long_is_off(tmp_path: Path, era: str, off: set[str]) -> None:
+    chosen = options(plant(tmp_path, era))
+    assert {name for name, value in chosen.items() if value == "OFF" and name.startswith("LLAMA")} == {
+        "LLAMA_BUILD_TESTS",
+        *off,
+    }
+
+
+def test_every_option_of_todays_cpu_build(tmp_path: Path) -> None:
+    commit = "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+    assert options(plant(tmp_path, "0.3.36"), commit=commit, number=12) == {
+        "CMAKE_BUILD_TYPE": "Release",
+        "BUILD_SHARED_LIBS": "ON",
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
+        "LLAMA_BUILD_COMMON": "ON",
+        "LLAMA_BUILD_EXAMPLES": "ON",
+        "LLAMA_BUILD_TOOLS": "ON",
+        "LLAMA_BUILD_SERVER": "ON",
+        "LLAMA_BUILD_TESTS": "OFF",
+        "LLAMA_OPENSSL": "OFF",
+        "LLAMA_BUILD_APP": "OFF",
+        "LLAMA_BUILD_UI": "OFF",
+        "LLAMA_USE_PREBUILT_UI": "OFF",
+        "GGML_CUDA": "OFF",
+        "GGML_METAL": "OFF",
+        "GGML_VULKAN": "OFF",
+        "GGML_HIP": "OFF",
+        "GGML_NATIVE": "ON",
+        "LLAMA_BUILD_NUMBER": "12",
+        "LLAMA_BUILD_COMMIT": "0c1e57098",
+    }
+
+
+def test_a_tarball_has_no_number(tmp_path: Path) -> None:
+    chosen = options(plant(tmp_path, "0.3.36"))
+    assert (chosen["LLAMA_BUILD_NUMBER"], chosen["LLAMA_BUILD_COMMIT"]) == ("0", "unknown")
+    assert "LLAMA_BUILD_NUMBER" not in options(plant(tmp_path / "old", "b3642"), number=3642)
+
+
+def test_cuda_architectures(tmp_path: Path) -> None:
+    root = plant(tmp_path, "0.3.36")
+    assert options(root, Backend.CUDA, architectures=("80", "90"))["CMAKE_CUDA_ARCHITECTURES"] == "80;90"
+    assert "CMAKE_CUDA_ARCHITECTURES" not in options(root, Backend.CUDA)
+
+
+def test_the_metal_library_is_embedded(tmp_path: Path) -> None:
+    assert options(plant(tmp_path, "b5308"), Backend.METAL)["GGML_METAL_EMBED_LIBRARY"] == "ON"
+
+
+@pytest.mark.parametrize("era", ["b3642", "0.3.36"])
+def test_named_features_leave_amx_out(tmp_path: Path, era: str) -> None:
+    chosen = options(plant(tmp_path, era), cpu=frozenset({"SSE42", "AVX", "AVX512", "AMX_TILE"}))
+    assert {name: value for name, value in chosen.items() if "AVX" in name or "SSE" in name} == {
+        "GGML_SSE42": "ON",
+        "GGML_AVX": "ON",
+        "GGML_AVX2": "OFF",
+        "GGML_AVX512": "ON",
+    }
+    assert chosen["GGML_NATIVE"] == "OFF"
+    assert "GGML_AMX_TILE" not in chosen
+
+
+def test_amx_as_a_backend_of_its_own_is_left_out_too(tmp_path: Path) -> None:
+    root = plant(tmp_path, "b3642")
+    with (root / "CMakeLists.txt").open("a") as file:
+        file.write("if (NOT DEFINED GGML_AMX)\n")
+    assert options(root, cpu=frozenset({"AVX"}))["GGML_AMX"] == "OFF"
+    assert "GGML_AMX" not in options(root)
+
+
+def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text("option(GGML_CUDA)\n")
+    with pytest.raises(SourceError, match="vulkan"):
+        options(tmp_path, Backend.VULKAN)
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        ({"main", "llama-cli", "llama-speculative"}, ("llama-cli", "llama-speculative")),  # main is a stub
+        ({"llama-cli", "llama-completion", "llama-app"}, ("llama-completion",)),
+        ({"server", "main", "speculative"}, ("main", "speculative", "server")),
+    ],
+)
+def test_of_each_program_the_newest_name_is_built(available: set[str], expected: tuple[str, ...]) -> None:
+    assert recipes.programs(available) == expected
+
+
+def test_a_tree_without_a_plain_program_is_refused() -> None:
+    with pytest.raises(SourceError, match="llama-completion"):
+        recipes.programs({"llama-server", "llama-speculative"})

@@ -1,0 +1,233 @@
+"""llama.cpp's source: what may be unpacked, and private copies of git and local trees."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from ggufspec.errors import SourceError
+from ggufspec.llama import source
+from ggufspec.llama.progress import Progress
+from ggufspec.llama.source import LEGACY, UPSTREAM, Git, Local, Sdist, Tree, choose, prepare, unpack
+
+COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
+SDIST = {
+    "llama_cpp_python-9.8.7/.git/modules/vendor/llama.cpp/HEAD": f"{COMMIT}\n",
+    "llama_cpp_python-9.8.7/vendor/llama.cpp/CMakeLists.txt": "project(fake)\n",
+    "llama_cpp_python-9.8.7/vendor/llama.cpp/include/llama.h": "",
+    "llama_cpp_python-9.8.7/vendor/llama.cpp/models/ggml-vocab.gguf": "GGUF",
+}
+
+
+def write_tar(path: Path, files: dict[str, str], *more: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+        for member in more:
+            tar.addfile(member)
+    return path
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def device(name: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.CHRTYPE
+    return member
+
+
+def finish(work: Generator[Progress, None, Tree]) -> Tree:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            tree: Tree = end.value
+            return tree
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+    return subprocess.check_output(["git", *identity, "-C", str(folder), *words], text=True).strip()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder that looks like llama.cpp, with what an earlier build left in it."""
+    root = tmp_path / "my tree"
+    for name in ("include/llama.h", "models/vocab.gguf", "build/CMakeCache.txt", "build/huge.bin", "ggml.o"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "CMakeLists.txt").write_text("project(fake)\n")
+    (root / "README.md").symlink_to("CMakeLists.txt")
+    return root
+
+
+@pytest.fixture
+def repository(tree: Path) -> Path:
+    """The same folder as a git repository with two commits, the first tagged b1."""
+    git(tree, "init", "--quiet")
+    git(tree, "add", "CMakeLists.txt", "include")
+    git(tree, "commit", "--quiet", "-m", "one")
+    git(tree, "tag", "b1")
+    git(tree, "add", "models")
+    git(tree, "commit", "--quiet", "-m", "two")
+    return tree
+
+
+def test_unpacks_a_whole_source_distribution(tmp_path: Path) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    unpacked = unpack(write_tar(tmp_path / "sdist.tar.gz", SDIST), into, version="9.8.7")
+    assert unpacked == Tree(
+        root=into / "llama_cpp_python-9.8.7/vendor/llama.cpp", version="9.8.7", commit=COMMIT
+    )
+    assert (unpacked.root / "models" / "ggml-vocab.gguf").read_text() == "GGUF"
+
+
+@pytest.mark.parametrize(
+    ("files", "members"),
+    [
+        ({"../escaped": "x"}, []),
+        ({}, [link("top/link", "../../escaped")]),
+        ({}, [link("top/link", "/etc/passwd")]),
+        ({}, [link("top/link", "../../escaped", tarfile.LNKTYPE)]),
+        ({}, [device("top/null")]),
+    ],
+    ids=["parent folder", "symbolic link out", "absolute link", "hard link out", "device"],
+)
+def test_refuses_archives_that_reach_outside(
+    tmp_path: Path, files: dict[str, str], members: list[tarfile.TarInfo]
+) -> None:
+    into = tmp_path / "deep" / "into"
+    into.mkdir(parents=True)
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        unpack(write_tar(tmp_path / "evil.tar.gz", SDIST | files, *members), into, version="1")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["into"]
+
+
+def test_absolute_names_stay_inside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    into = tmp_path / "into"
+    into.mkdir()
+    with pytest.raises(SourceError):
+        unpack(write_tar(tmp_path / "evil.tar.gz", SDIST | {str(outside): "x"}), into, version="1")
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200])
+def test_a_broken_archive_is_an_error(tmp_path: Path, keep: int) -> None:
+    archive = write_tar(tmp_path / "sdist.tar.gz", SDIST)
+    archive.write_bytes(archive.read_bytes()[:keep])
+    with pytest.raises(SourceError, match=r"sdist\.tar\.gz"):
+        unpack(archive, tmp_path / "into", version="1")
+
+
+def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "into").mkdir()
+    with pytest.raises(SourceError, match="holds no source"):
+        unpack(write_tar(tmp_path / "other.tar.gz", {"top/README": ""}), tmp_path / "into", version="1")
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected"),
+    [
+        (None, "0.3.36", Sdist("0.3.36")),
+        (None, "legacy", Sdist(LEGACY)),
+        (None, "b4159", Git("b4159")),
+        (None, COMMIT, Git(COMMIT)),
+        ("sdist", "0.3.2", Sdist("0.3.2")),
+        ("git", "master", Git("master", UPSTREAM)),
+        ("git+file:///srv/llama.cpp", "b1", Git("b1", "file:///srv/llama.cpp")),
+    ],
+)
+def test_source_and_version_say_what_is_meant(
+    text: str | None, version: str, expected: source.Source
+) -> None:
+    assert choose(text, version) == expected
+
+
+def test_the_installed_binding_decides_by_default() -> None:
+    from importlib.metadata import version
+
+    assert choose(None, None) == Sdist(version("llama-cpp-python"))
+
+
+def test_git_needs_a_tag() -> None:
+    with pytest.raises(SourceError, match="tag or commit"):
+        choose("git", None)
+
+
+def test_a_folder_without_llama_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no source"):
+        choose(str(tmp_path), None)
+
+
+def test_a_local_tree_is_copied_without_its_builds(tree: Path, tmp_path: Path) -> None:
+    copied = finish(prepare(Local(tree), tmp_path / "into", tmp_path / "log"))
+    names = {path.relative_to(copied.root).as_posix() for path in copied.root.rglob("*") if not path.is_dir()}
+    assert names == {"CMakeLists.txt", "README.md", "include/llama.h", "models/vocab.gguf"}
+    assert (copied.root / "README.md").is_symlink()
+    assert (copied.version, copied.number, copied.commit) == ("local-my_tree", None, None)
+
+
+def test_a_changed_file_makes_another_source(tree: Path) -> None:
+    before = Local(tree).identity()
+    (tree / "build" / "huge.bin").write_text("not part of the source")
+    assert Local(tree).identity() == before
+    (tree / "include" / "llama.h").write_text("changed!")
+    assert Local(tree).identity() != before
+
+
+def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) -> None:
+    copied = finish(prepare(Local(repository), tmp_path / "into", tmp_path / "log"))
+    assert (copied.number, copied.history) == (2, True)
+    assert copied.commit == git(repository, "rev-parse", "HEAD")
+    assert git(copied.root, "rev-list", "--count", "HEAD") == "2"
+
+
+def test_a_changed_repository_says_so(repository: Path, tmp_path: Path) -> None:
+    (repository / "include" / "llama.h").write_text("changed")
+    copied = finish(prepare(Local(repository), tmp_path / "into", tmp_path / "log"))
+    assert copied.commit == git(repository, "rev-parse", "HEAD") + "-dirty"
+
+
+@pytest.mark.parametrize(("ref", "number", "models"), [("b1", 1, False), ("HEAD", 2, True)])
+def test_git_checks_out_a_tag_and_counts_its_commits(
+    repository: Path, tmp_path: Path, ref: str, number: int, models: bool
+) -> None:
+    checkout = finish(prepare(Git(ref, repository.as_uri()), tmp_path / "into", tmp_path / "log"))
+    assert (checkout.version, checkout.number, checkout.history) == (f"b{number}", number, True)
+    assert checkout.commit == git(repository, "rev-parse", ref)
+    assert (checkout.root / "models").exists() is models
+
+
+def test_a_git_branch_is_what_it_points_to_now(repository: Path) -> None:
+    branch = git(repository, "branch", "--show-current")
+    before = Git(branch, repository.as_uri()).identity()
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "three")
+    assert Git(branch, repository.as_uri()).identity() != before
+    assert Git("b1", "https://nowhere.invalid/x").identity() == "git https://nowhere.invalid/x b1"
+
+
+def test_git_checks_out_a_branch(repository: Path, tmp_path: Path) -> None:
+    git(repository, "branch", "side", "b1")
+    checkout = finish(prepare(Git("side", repository.as_uri()), tmp_path / "into", tmp_path / "log"))
+    assert checkout.number == 1
+
+
+@pytest.mark.parametrize(("ref", "folder"), [("b99", "my tree"), ("b1", "no such")])
+def test_git_failures_are_errors(repository: Path, tmp_path: Path, ref: str, folder: str) -> None:
+    wanted = Git(ref, (repository.parent / folder).as_uri())
+    with pytest.raises(SourceError, match="git"):
+        finish(prepare(wanted, tmp_path / "into", tmp_path / "log"))

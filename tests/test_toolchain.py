@@ -1,0 +1,154 @@
+"""What a machine offers to a build, asked of fake tools on PATH."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ggufspec.errors import BuildError
+from ggufspec.llama import toolchain
+from ggufspec.llama.toolchain import Backend, Gpus, choose_backend, cpu_features
+
+Tool = Callable[[str, str], Path]
+SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """Write fake tools into the only folder on PATH."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(toolchain, "_CUDA_HOMES", ())
+    for name in ("CUDA_PATH", "CUDA_HOME", "CUDACXX", "CUDAARCHS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def write(name: str, script: str) -> Path:
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Metal, and no /proc")
+
+
+@linux
+def test_cuda_needs_compiler_and_driver(tool: Tool) -> None:
+    nvcc = tool("nvcc", "")
+    tool("nvidia-smi", SMI)
+    backend, why = choose_backend()
+    assert backend is Backend.CUDA
+    assert why == f"CUDA, because {nvcc} and NVIDIA H200, NVIDIA A100-SXM4-80GB are here"
+    assert toolchain.cuda_architectures() == ("80", "90")
+
+
+@linux
+def test_a_compiler_without_a_driver_means_cpu(tool: Tool) -> None:
+    tool("nvcc", "")
+    tool("nvidia-smi", 'echo "NVIDIA-SMI has failed, because it could not reach the driver" >&2; exit 9')
+    if toolchain.nvidia() is not None:
+        pytest.skip("this machine has a driver beside the fake tool")
+    backend, why = choose_backend()
+    assert backend is Backend.CPU
+    assert why.endswith("is here but no NVIDIA driver")
+    assert toolchain.cuda_architectures() == ()
+
+
+@linux
+def test_a_driver_without_a_compiler_means_cpu(tool: Tool) -> None:
+    tool("nvidia-smi", SMI)
+    backend, why = choose_backend()
+    assert backend is Backend.CPU
+    assert "no nvcc" in why
+
+
+def test_cudaarchs_wins_over_the_gpus_that_are_here(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool("nvidia-smi", SMI)
+    monkeypatch.setenv("CUDAARCHS", "75;86")
+    assert toolchain.cuda_architectures() == ("75", "86")
+
+
+def test_a_gpu_of_unknown_capability_is_no_architecture(tool: Tool) -> None:
+    tool("nvidia-smi", 'echo "Some GPU, [N/A]"; echo "NVIDIA T4, 7.5"')
+    assert toolchain.nvidia() == Gpus(names=("NVIDIA T4",), architectures=("75",))
+
+
+def test_the_compiler_named_by_cuda_path_is_found(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = tool("nvcc", "").rename(Path(os.environ["PATH"]).parent / "nvcc")
+    home = nvcc.parent / "cuda"
+    (home / "bin").mkdir(parents=True)
+    nvcc.rename(home / "bin" / "nvcc")
+    assert toolchain.nvcc() is None
+    monkeypatch.setenv("CUDA_PATH", str(home))
+    assert toolchain.nvcc() == home / "bin" / "nvcc"
+
+
+def test_an_old_cmake_is_passed_over_for_the_one_of_the_environment(tool: Tool) -> None:
+    old = tool("cmake", "echo cmake version 3.16.3")
+    assert toolchain.cmake() != old
+    new = tool("cmake", "echo cmake version 4.0.1")
+    assert toolchain.cmake() == new
+
+
+def test_ninja_comes_from_the_environment_where_path_has_none(tool: Tool) -> None:
+    assert toolchain.tool("ninja", hint="").is_file()
+    with pytest.raises(BuildError, match="no-such-tool") as caught:
+        toolchain.tool("no-such-tool", hint="install it")
+    assert caught.value.hint == "install it"
+
+
+@pytest.mark.parametrize(
+    ("line", "features"),
+    [
+        ("flags\t\t: fpu sse4_2 avx avx2 fma f16c bmi2", {"SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"}),
+        ("flags : avx512f avx512cd avx512bw avx512dq avx512vl avx512_vnni", {"AVX512", "AVX512_VNNI"}),
+        ("flags : avx512f avx512vbmi amx_tile amx_int8", {"AVX512_VBMI", "AMX_TILE", "AMX_INT8"}),
+        ("Features\t: fp asimd asimddp i8mm", {"DOTPROD", "I8MM"}),
+        ("", set()),
+    ],
+)
+def test_processor_features(line: str, features: set[str]) -> None:
+    assert cpu_features(f"processor : 0\n{line}\npower management:\n") == features
+
+
+def test_jobs_fit_the_machine() -> None:
+    assert 1 <= toolchain.default_jobs() <= (os.cpu_count() or 1)
+
+
+def test_git_finds_no_foreign_history() -> None:
+    assert toolchain.environment(Backend.CPU, history=False)["GIT_DIR"] == os.devnull
+    assert toolchain.environment(Backend.CPU, history=True).get("GIT_DIR") == os.environ.get("GIT_DIR")
+
+
+def test_the_cuda_compiler_comes_first(tool: Tool) -> None:
+    nvcc = tool("nvcc", "")
+    environment = toolchain.environment(Backend.CUDA, history=False)
+    assert environment["PATH"].startswith(f"{nvcc.parent}{os.pathsep}")
+    assert environment["CUDACXX"] == str(nvcc)
+
+
+def test_the_toolkit_behind_a_wrapper_is_found(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool("nvcc", 'exec /somewhere/else/nvcc "$@"')
+    assert toolchain.cuda_home() is None
+    header = tmp_path / "cuda" / "include" / "cuda_runtime.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    assert toolchain.cuda_home() == tmp_path / "cuda"
+
+
+def test_hip_is_asked_for_its_compiler(tool: Tool) -> None:
+    tool("hipconfig", "case $1 in -l) echo /opt/rocm/llvm/bin ;; -R) echo /opt/rocm ;; esac")
+    environment = toolchain.environment(Backend.HIP, history=False)
+    assert environment["HIPCXX"] == "/opt/rocm/llvm/bin/clang"
+    assert environment["HIP_PATH"] == "/opt/rocm"
+    assert "HIPCXX" not in toolchain.environment(Backend.CPU, history=False)
