@@ -12,7 +12,9 @@ import pandas as pd
 
 from ggufspec import arms
 from ggufspec.domain import RunResult, Sample
+from ggufspec.memory import Footprint, MemoryPlan
 from ggufspec.results import ResultSet
+from ggufspec.units import format_bytes
 
 SUMMARY_COLUMNS = (
     *("pair", "role", "engine", "n_gpu_layers", "n_gpu_layers_draft", "draft_n_max", "prompts", "repeats"),
@@ -30,6 +32,13 @@ RUN_COLUMNS = (
 LOG_COLUMNS = (
     *("file", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "n_draft"),
     *("n_drafted", "n_accepted", "accept_rate", "load_ms", "offloaded_layers", "total_layers", "status"),
+)
+
+_DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
+_PARTS = ("weights", "cache", "compute")
+MEMORY_COLUMNS = (
+    *("n_gpu_layers", "n_gpu_layers_draft", "gpu_bytes", "host_bytes", "fits"),
+    *(f"{device}_{part}_bytes" for device in _DEVICES for part in _PARTS),
 )
 
 
@@ -53,6 +62,64 @@ def logs(samples: Sequence[tuple[str, Sample]]) -> pd.DataFrame:
     return _frame(
         [{"file": file, **_fields(sample, LOG_COLUMNS[1:])} for file, sample in samples], LOG_COLUMNS
     )
+
+
+def memory_trade(plans: Sequence[MemoryPlan], budget_bytes: int | None) -> pd.DataFrame:
+    """Return one row per plan, in bytes; ``fits`` is null where no budget is known."""
+    rows = [
+        {
+            "n_gpu_layers": plan.target.gpu_layers,
+            "n_gpu_layers_draft": plan.draft and plan.draft.gpu_layers,
+            "gpu_bytes": plan.gpu_bytes,
+            "host_bytes": plan.host_bytes,
+            "fits": None if budget_bytes is None else plan.gpu_bytes <= budget_bytes,
+            **{
+                f"{device}_{part}_bytes": getattr(footprint, part)
+                for device, footprint in _footprints(plan).items()
+                for part in _PARTS
+            },
+        }
+        for plan in plans
+    ]
+    return _frame(rows, MEMORY_COLUMNS)
+
+
+def memory_overview(plans: Sequence[MemoryPlan], budget_bytes: int | None) -> pd.DataFrame:
+    """Return one row per plan for people to read."""
+    rows = [
+        {
+            "target layers on the GPU": plan.target.gpu_layers,
+            "GPU": format_bytes(plan.gpu_bytes),
+            "host": format_bytes(plan.host_bytes),
+            "fits": "" if budget_bytes is None else "yes" if plan.gpu_bytes <= budget_bytes else "no",
+        }
+        for plan in plans
+    ]
+    columns = ("target layers on the GPU", "GPU", "host", *(("fits",) if budget_bytes is not None else ()))
+    return _frame(rows, columns)
+
+
+def memory_devices(plan: MemoryPlan) -> pd.DataFrame:
+    """Return one row per model and device of a plan, for people to read."""
+    rows = [
+        {
+            "memory of": device.replace("_", " on the ").replace("gpu", "GPU"),
+            **{part: format_bytes(getattr(footprint, part)) for part in _PARTS},
+            "total": format_bytes(footprint.total),
+        }
+        for device, footprint in _footprints(plan).items()
+    ]
+    return _frame(rows, ("memory of", *_PARTS, "total"))
+
+
+def _footprints(plan: MemoryPlan) -> dict[str, Footprint]:
+    models = {"target": plan.target, "drafter": plan.draft}
+    return {
+        f"{name}_{device}": getattr(model, device)
+        for name, model in models.items()
+        if model is not None
+        for device in ("gpu", "host")
+    }
 
 
 def _summary_row(results: ResultSet, arm: arms.Arm, advice: Mapping[str, str]) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""From what a command is given to two model cards; only headers are read, wherever the models lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec import catalog, hub
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import NotCachedError
+
+if TYPE_CHECKING:
+    from ggufspec.gguf import ModelCard
+
+EMBEDDED = "demo"
+
+
+def cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
+    """Read the headers of a pair."""
+    draft = None if pair.draft is None else hub.read_card(pair.draft, access)
+    return hub.read_card(pair.target, access), draft
+
+
+def choose(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
+    """Return the pair that is meant: by name, by its models, or the last fetched, else the embedded one.
+
+    Raises:
+        GgufspecError: there is no such pair, or a model of it is not to be had.
+    """
+    if name is not None and target is not None:
+        raise click.UsageError("give a pair or a target, not both")
+    if target is not None:
+        return Pair(
+            name="as given",
+            target=_locate(target, access),
+            draft=None if draft is None else _locate(draft, access),
+        )
+    if draft is not None:
+        raise click.UsageError("a drafter needs a target")
+    last = hub.last_fetched() if name is None else None
+    if last is not None:
+        return last
+    pair = catalog.find(name or EMBEDDED)
+    try:
+        return hub.resolve(pair, offline=True)
+    except NotCachedError:
+        return hub.survey_pair(pair, access).pair
+
+
+def _locate(text: str, access: hub.Access) -> ModelFile:
+    return hub.locate(hub.parse(text, catalog.load(), endpoint=access.endpoint), access)

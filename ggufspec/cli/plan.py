@@ -1,0 +1,128 @@
+"""``ggufspec plan``: how many layers fit, before anything is downloaded or run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ggufspec.cli._options import Layers, emit, output_options
+from ggufspec.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from ggufspec.domain import Layers as LayersValue
+    from ggufspec.memory import MemoryPlan, Settings
+
+_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+
+class Size(click.ParamType[int]):
+    """An amount of memory such as ``24G``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        try:
+            return value if isinstance(value, int) else parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option("--pair", metavar="NAME", help="A pair of the catalogue.")
+@click.option("-m", "--target", metavar="REF", help="The target: a path, user/repo:QUANT, demo:target.")
+@click.option("-md", "--draft-model", metavar="REF", help="The drafter, likewise.")
+@click.option("--vram", type=Size(), help="The GPU's memory, such as 24G.")
+@click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
+@click.option(
+    "-c", "--ctx", type=click.IntRange(16), default=4096, show_default=True, help="Context in tokens."
+)
+@click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU; the most that fit without it.")
+@click.option(
+    "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers there."
+)
+@click.option(
+    "--kv-type", type=click.Choice(_KV_TYPES), default="f16", show_default=True, help="Type of both caches."
+)
+@click.option(
+    "-ub", "--ubatch", type=click.IntRange(1), default=512, show_default=True, help="Tokens at once."
+)
+@click.option("--build", type=click.IntRange(1), help="Plan for this build of llama.cpp, not for today's.")
+@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@output_options
+def command(*, output: str, out: Path | None, **asked: Any) -> None:
+    """Plan memory from the headers alone: per device, and for every number of layers on the GPU.
+
+    Without --pair or -m it is the last fetched pair, else the embedded one.
+
+    \b
+    ggufspec plan --pair llama-3-70b --vram 24G
+    ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
+    """
+    from ggufspec import frames, hub, memory, report
+    from ggufspec.cli import _models
+    from ggufspec.domain import Offload
+
+    access = hub.Access(offline=asked["offline"])
+    pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    target, draft = _models.cards(pair, access)
+    settings = _settings(asked)
+    draft_layers: LayersValue = asked["ngld"]
+    plans = memory.trade(target, draft, settings, draft_layers)
+    best = memory.best_fit(plans, asked["vram"], asked["reserve"]) if asked["vram"] else None
+    if asked["ngl"] is not None:
+        shown = memory.plan(
+            target, draft, Offload(target_layers=asked["ngl"], draft_layers=draft_layers), settings
+        )
+    else:
+        shown = best or plans[0 if asked["vram"] else -1]
+    budget = asked["vram"] - asked["reserve"] if asked["vram"] else None
+    for which, card in (("target", target), ("drafter", draft)):
+        for doubt in memory.doubts(card) if card else ():
+            click.echo(f"note: the {which} may need more or less: {doubt}", err=True)
+    if output != "md":
+        emit(report.render(frames.memory_trade(plans, budget), output, title="plan"), out)
+        return
+    steps = max(1, len(plans) // 16)
+    some = [each for number, each in enumerate(plans) if number % steps == 0 or each in (shown, plans[-1])]
+    emit(
+        f"{_answer(shown, best, plans[-1], asked['vram'], asked['reserve'])}\n\n"
+        f"{report.render(frames.memory_devices(shown), output)}\n"
+        f"{report.render(frames.memory_overview(some, budget), output)}",
+        out,
+    )
+
+
+def _settings(asked: dict[str, Any]) -> Settings:
+    from ggufspec import memory
+
+    kv_type = asked["kv_type"].upper()
+    return memory.Settings(
+        context=asked["ctx"],
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        n_ubatch=asked["ubatch"],
+        layout=memory.layout_for(asked["build"]),
+    )
+
+
+def _answer(
+    shown: MemoryPlan, best: MemoryPlan | None, whole: MemoryPlan, vram: int | None, reserve: int
+) -> str:
+    layers = f"{shown.target.gpu_layers} of {shown.target.max_layers} layers"
+    takes = f"{format_bytes(shown.gpu_bytes)} on the GPU, {format_bytes(shown.host_bytes)} on the host"
+    beside = " beside the drafter" if shown.draft else ""
+    if vram is None:
+        return f"{layers}{beside} take {takes}."
+    room = f"{format_bytes(vram)} with {format_bytes(reserve)} left free"
+    fit = "fit" if shown.gpu_bytes + reserve <= vram else "do not fit"
+    answer = f"{layers} {fit}{beside} into {room}: {takes}."
+    if best is None:
+        return f"{answer} Put fewer layers of the drafter there (--ngld), or none."
+    if best is not shown:
+        return f"{answer} The most that fit are {best.target.gpu_layers}."
+    if best.target.gpu_layers < best.target.max_layers:
+        return f"{answer} All {whole.target.max_layers} would take {format_bytes(whole.gpu_bytes)}."
+    return answer

@@ -1,0 +1,163 @@
+"""May this drafter draft for this target? llama.cpp's own verdict, from two headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ggufspec.compat.rules import RULES, IdCheck, Outcome, Rule, TypeCheck, rule_for, rule_of
+from ggufspec.compat.vocabularies import TokenDifference, differences, effective
+from ggufspec.errors import DrafterRefusedError
+from ggufspec.gguf import ModelCard
+
+__all__ = [
+    "RULES",
+    "Outcome",
+    "Rule",
+    "TokenDifference",
+    "Verdict",
+    "check",
+    "refusal",
+    "rule_for",
+    "rule_of",
+]
+
+_FAMILY = "take a smaller model of the target's own family as drafter"
+_EDIT = "if the two are of one family, correct the wrong header: gguf-set-metadata FILE {key} {value}"
+_OVERRIDE = "if the two are of one family, llama.cpp's --override-kv {key}=bool:{value} sets it for both"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What llama.cpp will do with a pair, and every reason why; it names only the first itself."""
+
+    outcome: Outcome
+    rule: Rule
+    reasons: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
+    n_differences: int = 0  # tokens whose texts differ
+    differences: tuple[TokenDifference, ...] = ()  # the first few of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Finding:
+    reason: str
+    help: str
+
+
+def check(target: ModelCard, draft: ModelCard, rule: Rule) -> Verdict:
+    """Decide whether a drafter may draft for a target.
+
+    Args:
+        target: the model whose text is wanted.
+        draft: the model that drafts.
+        rule: how the build in use decides, from `rule_for`.
+    """
+    found = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
+    n_differences, first = differences(target.vocabulary, draft.vocabulary)
+    if first:
+        found.append(
+            _Finding(
+                reason=f"{n_differences} tokens have other texts, first token {first[0].id}: "
+                f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter",
+                help=_FAMILY,
+            )
+        )
+    outcome = rule.mismatch if found else Outcome.ACCEPTED
+    fatal = [*_absent(target, draft), *_recurrent(target, draft, rule)]
+    if fatal:
+        outcome = Outcome.REFUSED
+    helps = dict.fromkeys(finding.help for finding in fatal + found)
+    return Verdict(
+        outcome=outcome,
+        rule=rule,
+        reasons=tuple(finding.reason for finding in fatal + found),
+        helps=(_FAMILY,) if _FAMILY in helps else tuple(helps),
+        n_differences=n_differences,
+        differences=first,
+    )
+
+
+def refusal(verdict: Verdict) -> DrafterRefusedError:
+    """Return the error that says why a pair was refused."""
+    return DrafterRefusedError(
+        f"llama.cpp refuses this drafter for this target: {verdict.reasons[0]}", verdict.helps[0]
+    )
+
+
+def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Finding]:
+    for which, card in (("target", target), ("drafter", draft)):
+        if not card.vocabulary.n_tokens:
+            yield _Finding(reason=f"the {which} has no vocabulary", help="get a GGUF with a tokenizer")
+
+
+def _recurrent(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+    if not rule.recurrent and (target.is_recurrent or draft.is_recurrent):
+        yield _Finding(
+            reason="recurrent layers cannot take back tokens that were drafted in vain",
+            help="use a llama.cpp of build 8889 or later, which keeps checkpoints",
+        )
+
+
+def _sizes(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+    ours, theirs = target.vocabulary.n_tokens, draft.vocabulary.n_tokens
+    if abs(ours - theirs) > rule.max_size_difference:
+        yield _Finding(
+            reason=f"the target has {ours} tokens and the drafter {theirs}; "
+            f"{rule.max_size_difference} more or fewer are allowed",
+            help=_FAMILY,
+        )
+
+
+def _special(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+    ours, theirs = effective(target.vocabulary), effective(draft.vocabulary)
+    if _differ(ours.type, theirs.type, rule.types):
+        yield _Finding(
+            reason=f"the target's vocabulary is of type {ours.type}, the drafter's {theirs.type}",
+            help=_FAMILY,
+        )
+    ids = {"bos": (ours.bos_id, theirs.bos_id), "eos": (ours.eos_id, theirs.eos_id)}
+    adds: dict[str, tuple[bool | None, bool | None]] = {
+        "bos": (ours.add_bos, theirs.add_bos),
+        "eos": (ours.add_eos, theirs.add_eos),
+    }
+    if rule.unset_differs:
+        adds = {
+            "bos": (target.vocabulary.add_bos, draft.vocabulary.add_bos),
+            "eos": (target.vocabulary.add_eos, draft.vocabulary.add_eos),
+        }
+    for which in ("bos", "eos"):
+        added, stated = adds[which], ids[which]
+        if added[0] != added[1]:
+            key = f"tokenizer.ggml.add_{which}_token"
+            advice = _OVERRIDE if None in added else _EDIT
+            yield _Finding(
+                reason=_disagreement(key, *added),
+                help=advice.format(key=key, value=str(bool(added[0])).lower()),
+            )
+        if stated[0] != stated[1] and _id_counts(which, added[0], rule.ids):
+            key = f"tokenizer.ggml.{which}_token_id"
+            yield _Finding(reason=_disagreement(key, *stated), help=_EDIT.format(key=key, value=stated[0]))
+
+
+def _differ(ours: str, theirs: str, types: TypeCheck) -> bool:
+    if types is TypeCheck.KIND:
+        return ours != theirs
+    return (ours == "none") != (theirs == "none")
+
+
+def _id_counts(which: str, added: bool | None, ids: IdCheck) -> bool:
+    match ids:
+        case IdCheck.BOTH:
+            return True
+        case IdCheck.BOS_IF_ADDED:
+            return which == "eos" or bool(added)
+        case IdCheck.IF_ADDED:
+            return bool(added)
+
+
+def _disagreement(key: str, target: bool | int | None, draft: bool | int | None) -> str:
+    def said(value: bool | int | None) -> str:
+        return "not set" if value is None else str(value).lower()
+
+    return f"{key} is {said(target)} in the target and {said(draft)} in the drafter"

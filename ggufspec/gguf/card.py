@@ -1,0 +1,234 @@
+"""ModelCard: what ggufspec wants to know of a model, taken from its header."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ggufspec.errors import ModelFileError
+from ggufspec.gguf.reader import Header, Tensor
+from ggufspec.gguf.types import file_type_name
+from ggufspec.gguf.values import NumberArray, StringArray, Value
+
+_T = TypeVar("_T", int, float, str, bool)
+_MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
+_ARCHITECTURE = re.compile(r"[\w.-]{1,64}")
+_AGAIN = "download the file again"
+_NOT_LANGUAGE_MODELS = {"adapter", "mmproj", "imatrix", "control_vector"}  # values of general.type
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Vocabulary:
+    """The tokenizer's part of a header. Whatever the file does not say is None."""
+
+    model: str | None  # tokenizer.ggml.model: llama, gpt2, ...
+    pre: str | None
+    tokens: StringArray | None
+    bos_id: int | None
+    eos_id: int | None
+    eot_id: int | None
+    unk_id: int | None
+    pad_id: int | None
+    add_bos: bool | None
+    add_eos: bool | None
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens the file lists."""
+        return 0 if self.tokens is None else len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Which part of a model in several files this is, counted from 0."""
+
+    no: int
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelCard:
+    """A model as its header describes it; per-layer values have one entry per layer.
+
+    ``metadata`` holds every key of the header, for what only one architecture knows.
+    """
+
+    architecture: str
+    name: str | None
+    quant: str | None  # what people call it: Q3_K_S
+    n_layers: int
+    context_length: int
+    n_embd: int
+    n_ff: tuple[int, ...]
+    n_heads: tuple[int, ...]
+    n_heads_kv: tuple[int, ...]
+    key_length: int
+    value_length: int
+    sliding_window: int | None
+    n_experts: int
+    n_experts_used: int
+    rope_dimensions: int | None
+    rope_freq_base: float | None
+    vocabulary: Vocabulary
+    chat_template: str | None
+    tensors: tuple[Tensor, ...]
+    size_bytes: int
+    split: Split | None
+    metadata: Mapping[str, Value]
+
+    @property
+    def tokenizer_model(self) -> str | None:
+        """The kind of tokenizer as the file names it: ``llama``, ``gpt2``, ..."""
+        return self.vocabulary.model
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether some layers keep a state (Mamba, RWKV and hybrids) that cannot be rolled back."""
+        prefixes = tuple(f"{self.architecture}.{part}." for part in ("ssm", "wkv", "shortconv", "kda"))
+        return any(key.startswith(prefixes) for key in self.metadata)
+
+
+def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
+    """Turn a header into a card.
+
+    Args:
+        header: the header of the model, or of its first part.
+        source: what to call the file in messages.
+        size_bytes: the size of all files of the model.
+
+    Raises:
+        ModelFileError: this is no language model, or its header lacks what every one has.
+    """
+    keys = _Keys(header.metadata, source)
+    kind = keys.get("general.type", str) or "model"
+    split = _split(keys)
+    if split is not None and split.no > 0:
+        raise ModelFileError(
+            f"{source} is part {split.no + 1} of {split.count} of a model",
+            "give the first part; the others are found beside it",
+        )
+    arch = keys.need("general.architecture", str)
+    if not _ARCHITECTURE.fullmatch(arch):
+        raise ModelFileError(f"{source} is damaged: its architecture is {arch[:64]!r}", _AGAIN)
+    if arch == "clip" or kind in _NOT_LANGUAGE_MODELS:
+        raise ModelFileError(
+            f"{source} is no language model but a {kind if kind != 'model' else 'vision projector'}",
+            "give the GGUF that holds the language model itself",
+        )
+    n_layers = keys.need(f"{arch}.block_count", int)
+    if not 0 < n_layers <= _MAX_LAYERS:
+        raise ModelFileError(f"{source} claims {n_layers} layers; llama.cpp reads 1 to {_MAX_LAYERS}")
+    n_embd = keys.need(f"{arch}.embedding_length", int)
+    n_heads = keys.per_layer(f"{arch}.attention.head_count", n_layers) or (0,) * n_layers
+    head = n_embd // n_heads[0] if n_heads[0] > 0 else 0
+    key_length = keys.get(f"{arch}.attention.key_length", int)
+    value_length = keys.get(f"{arch}.attention.value_length", int)
+    return ModelCard(
+        architecture=arch,
+        name=keys.get("general.name", str),
+        quant=_quant(keys, header.tensors),
+        n_layers=n_layers,
+        context_length=keys.need(f"{arch}.context_length", int),
+        n_embd=n_embd,
+        n_ff=keys.per_layer(f"{arch}.feed_forward_length", n_layers) or (0,) * n_layers,
+        n_heads=n_heads,
+        n_heads_kv=keys.per_layer(f"{arch}.attention.head_count_kv", n_layers) or n_heads,
+        key_length=head if key_length is None else key_length,
+        value_length=head if value_length is None else value_length,
+        sliding_window=keys.get(f"{arch}.attention.sliding_window", int) or None,
+        n_experts=keys.get(f"{arch}.expert_count", int) or 0,
+        n_experts_used=keys.get(f"{arch}.expert_used_count", int) or 0,
+        rope_dimensions=keys.get(f"{arch}.rope.dimension_count", int),
+        rope_freq_base=keys.get(f"{arch}.rope.freq_base", float),
+        vocabulary=_vocabulary(keys),
+        chat_template=keys.get("tokenizer.chat_template", str),
+        tensors=header.tensors,
+        size_bytes=size_bytes,
+        split=split,
+        metadata=header.metadata,
+    )
+
+
+class _Keys:
+    """Typed look-ups: a key of another type than the format asks for is an error that names the key."""
+
+    def __init__(self, metadata: Mapping[str, Value], source: str) -> None:
+        self._metadata = metadata
+        self._source = source
+
+    def get(self, key: str, kind: type[_T]) -> _T | None:
+        value = self._metadata.get(key)
+        if value is None:
+            return None
+        if isinstance(value, int) and value < 0:
+            raise self._wrong(key, f"is {value}")
+        if type(value) is not kind:  # not isinstance: True is an int
+            raise self._wrong(key, f"is no {kind.__name__}")
+        return value
+
+    def need(self, key: str, kind: type[_T]) -> _T:
+        value = self.get(key, kind)
+        if value is None:
+            raise ModelFileError(
+                f"{self._source} has no {key} in its header", "it is no model that llama.cpp loads"
+            )
+        return value
+
+    def per_layer(self, key: str, n_layers: int) -> tuple[int, ...] | None:
+        """Return a value per layer; the file gives one for all layers, or one each."""
+        value = self._metadata.get(key)
+        if isinstance(value, NumberArray):
+            if len(value) < n_layers:
+                raise self._wrong(key, f"has {len(value)} entries for {n_layers} layers")
+            each = tuple(int(number) for number in value[:n_layers])
+            if min(each) < 0:
+                raise self._wrong(key, f"is {min(each)}")
+            return each
+        one = self.get(key, int)
+        return None if one is None else (one,) * n_layers
+
+    def strings(self, key: str) -> StringArray | None:
+        value = self._metadata.get(key)
+        if value is not None and not isinstance(value, StringArray):
+            raise self._wrong(key, "is no array of strings")
+        return value
+
+    def _wrong(self, key: str, what: str) -> ModelFileError:
+        return ModelFileError(f"{self._source} is damaged: {key} {what}", _AGAIN)
+
+
+def _split(keys: _Keys) -> Split | None:
+    count = keys.get("split.count", int) or 0
+    return Split(no=keys.get("split.no", int) or 0, count=count) if count > 1 else None
+
+
+def _quant(keys: _Keys, tensors: tuple[Tensor, ...]) -> str | None:
+    number = keys.get("general.file_type", int)
+    name = None if number is None else file_type_name(number)
+    if name is not None or not tensors:
+        return name
+    shares: Counter[str] = Counter()
+    for tensor in tensors:
+        shares[tensor.type.name] += tensor.size_bytes
+    return shares.most_common(1)[0][0]
+
+
+def _vocabulary(keys: _Keys) -> Vocabulary:
+    def token_id(which: str) -> int | None:
+        return keys.get(f"tokenizer.ggml.{which}_token_id", int)
+
+    return Vocabulary(
+        model=keys.get("tokenizer.ggml.model", str),
+        pre=keys.get("tokenizer.ggml.pre", str),
+        tokens=keys.strings("tokenizer.ggml.tokens"),
+        bos_id=token_id("bos"),
+        eos_id=token_id("eos"),
+        eot_id=token_id("eot"),
+        unk_id=token_id("unknown"),
+        pad_id=token_id("padding"),
+        add_bos=keys.get("tokenizer.ggml.add_bos_token", bool),
+        add_eos=keys.get("tokenizer.ggml.add_eos_token", bool),
+    )

@@ -1,0 +1,224 @@
+"""Read the header of a GGUF that may come from a stranger: every count is checked before it is believed.
+
+The format is described in ggml's docs/gguf.md; what is refused here is what llama.cpp's own reader refuses
+(ggml/src/gguf.cpp), with one addition: a header larger than 128 MiB.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ggufspec.errors import ModelFileError
+from ggufspec.gguf.source import Source
+from ggufspec.gguf.types import GGML_TYPES, GgmlType
+from ggufspec.gguf.values import NumberArray, StringArray, Value
+from ggufspec.units import format_bytes
+
+MAGIC = b"GGUF"
+_FIRST_READ = 1 << 20  # most headers without a large vocabulary fit
+_NEXT_READ = 4 << 20
+_LIMIT = 128 << 20
+_MAX_DIMS = 4
+_MAX_NAME = 64  # llama.cpp's GGML_MAX_NAME, with the closing zero
+_MAX_BYTES = 1 << 63
+_SHOWN = 24  # characters of a name in a message
+_STRING, _ARRAY = 8, 9
+_CODES = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_DAMAGED = "the file is damaged or truncated; download it again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """One tensor: ``shape`` in ggml's order (row length first), ``offset`` from the file's start."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GgmlType
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What a GGUF says about itself, and where its last tensor ends."""
+
+    version: int
+    metadata: Mapping[str, Value]
+    tensors: tuple[Tensor, ...]
+    end: int
+
+
+def read_header(source: Source, name: str) -> Header:
+    """Read a header, fetching no more of the file than that takes (in steps of 4 MiB).
+
+    Args:
+        source: the file's bytes.
+        name: what to call the file in messages.
+
+    Raises:
+        ModelFileError: this is no GGUF that llama.cpp reads, or the file ends within its header.
+    """
+    return _Reader(source, name).header()
+
+
+class _Reader:
+    def __init__(self, source: Source, name: str) -> None:
+        self._source = source
+        self._name = name
+        self._buffer = bytearray()
+        self._position = 0
+
+    def header(self) -> Header:
+        self._advance(4)
+        version = self._version()
+        n_tensors, n_pairs = self._number("Q"), self._number("Q")
+        self._expect(n_pairs * 13)  # a key's length, a type and one byte are the least
+        metadata: dict[str, Value] = {}
+        for _ in range(n_pairs):
+            key = self._string()
+            if not key or key in metadata:
+                raise self._damaged(f"the key {key[:_SHOWN]!r} is empty or comes twice")
+            metadata[key] = self._value(key, self._number("I"))
+        self._expect(n_tensors * 24)
+        infos: dict[str, tuple[tuple[int, ...], GgmlType, int]] = {}
+        for _ in range(n_tensors):
+            name, info = self._tensor()
+            if name in infos:
+                raise self._damaged(f"the tensor {name!r} comes twice")
+            infos[name] = info
+        return self._placed(version, metadata, infos)
+
+    def _version(self) -> int:
+        version: int = self._number("I")
+        if version & 0xFFFF == 0 and version:
+            raise ModelFileError(f"{self._name} is in big-endian byte order")
+        if version not in (2, 3):
+            raise ModelFileError(
+                f"{self._name} is of GGUF version {version}, not 2 or 3",
+                "convert the model again with today's converter",
+            )
+        return version
+
+    def _placed(
+        self,
+        version: int,
+        metadata: dict[str, Value],
+        infos: dict[str, tuple[tuple[int, ...], GgmlType, int]],
+    ) -> Header:
+        """Give every tensor its place: one after the other, each at a multiple of the alignment."""
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+            raise self._damaged("its alignment is no power of two")
+        base = -(-self._position // alignment) * alignment
+        tensors, expected, end = [], 0, self._position
+        for name, (shape, kind, offset) in infos.items():
+            if offset != expected:
+                raise self._damaged(f"the tensor {name!r} is at {offset} instead of {expected}")
+            size = kind.row_bytes(shape[0]) if shape else kind.block_bytes
+            for dimension in shape[1:]:
+                size *= dimension
+            if size > _MAX_BYTES:
+                raise self._damaged(f"the tensor {name!r} has the impossible shape {shape}")
+            tensors.append(Tensor(name=name, shape=shape, type=kind, offset=base + offset, size_bytes=size))
+            end = base + offset + size
+            expected = -(-(offset + size) // alignment) * alignment
+        return Header(version=version, metadata=MappingProxyType(metadata), tensors=tuple(tensors), end=end)
+
+    def _tensor(self) -> tuple[str, tuple[tuple[int, ...], GgmlType, int]]:
+        name = self._string()
+        if len(name.encode()) >= _MAX_NAME:
+            raise self._damaged(f"the tensor name {name[:_SHOWN]!r}… is longer than llama.cpp allows")
+        n_dims = self._number("I")
+        if n_dims > _MAX_DIMS:
+            raise self._damaged(f"the tensor {name!r} has {n_dims} dimensions")
+        shape = tuple(self._number("Q") for _ in range(n_dims))
+        number = self._number("I")
+        kind = GGML_TYPES.get(number)
+        if kind is None:
+            raise ModelFileError(
+                f"{self._name}: the tensor {name!r} is of type {number}, "
+                "which is unknown or no longer supported",
+                "quantize the model again, or get a newer file",
+            )
+        if (shape[0] if shape else 1) % kind.block_size or any(size >= _MAX_BYTES for size in shape):
+            raise self._damaged(f"the tensor {name!r} has the impossible shape {shape} for {kind.name}")
+        return name, (shape, kind, self._number("Q"))
+
+    def _value(self, key: str, kind: int) -> Value:
+        if kind in _CODES:
+            value: Value = self._number(_CODES[kind])
+            return value
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            raise self._damaged(f"the key {key[:_SHOWN]!r} is of unknown type {kind}")
+        kind, count = self._number("I"), self._number("Q")
+        if kind == _STRING:
+            return self._strings(count)
+        if kind not in _CODES:  # arrays of arrays are in the specification, but llama.cpp reads none
+            raise self._damaged(f"the key {key[:_SHOWN]!r} is an array of unknown type {kind}")
+        start = self._advance(count * struct.calcsize(_CODES[kind]))
+        return NumberArray(self._buffer, start, count, _CODES[kind])
+
+    def _strings(self, count: int) -> StringArray:
+        self._expect(count * 8)
+        starts = array("Q")
+        buffer, position, unpack = self._buffer, self._position, struct.Struct("<Q").unpack_from
+        filled = len(buffer)
+        for _ in range(count):
+            if position + 8 > filled:
+                self._fill(position + 8)
+                filled = len(buffer)
+            starts.append(position)
+            position += 8 + unpack(buffer, position)[0]
+        self._fill(position)
+        self._position = position
+        return StringArray(buffer, starts, position)
+
+    def _string(self) -> str:
+        length = self._number("Q")
+        start = self._advance(length)
+        return self._buffer[start : start + length].decode(errors="replace")
+
+    def _number(self, code: str) -> int:
+        layout = "<" + code
+        value: int
+        (value,) = struct.unpack_from(layout, self._buffer, self._advance(struct.calcsize(layout)))
+        return value
+
+    def _advance(self, size: int) -> int:
+        """Step over ``size`` bytes, which are in the buffer afterwards; return where they begin."""
+        start = self._position
+        self._fill(start + size)
+        self._position = start + size
+        return start
+
+    def _expect(self, size: int) -> None:
+        """Refuse a count whose items cannot fit into the rest of the file."""
+        self._check(self._position + size)
+
+    def _check(self, end: int) -> None:
+        if end > self._source.size:
+            raise ModelFileError(
+                f"{self._name} ends within its header, after {self._source.size} bytes", _DAMAGED
+            )
+        if end > _LIMIT:
+            raise self._damaged(f"its header would be larger than {format_bytes(_LIMIT)}")
+
+    def _fill(self, end: int) -> None:
+        have = len(self._buffer)
+        if end <= have:
+            return
+        self._check(end)
+        step = _NEXT_READ if have else _FIRST_READ
+        wanted = min(max(end - have, step), self._source.size - have, _LIMIT - have)
+        self._buffer += self._source.read(have, wanted)
+        if len(self._buffer) < end:
+            raise ModelFileError(f"{self._name} became shorter while it was read", _DAMAGED)
+
+    def _damaged(self, what: str) -> ModelFileError:
+        return ModelFileError(f"{self._name} is damaged: {what}", _DAMAGED)

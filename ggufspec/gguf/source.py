@@ -1,0 +1,52 @@
+"""Where a header's bytes come from: a file here, or one far away that is read by ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from ggufspec.errors import ModelFileError
+
+
+class Source(Protocol):
+    """Random access to the bytes of one GGUF."""
+
+    @property
+    def size(self) -> int:
+        """The size of the whole file in bytes."""
+
+    def read(self, offset: int, n: int, /) -> bytes:
+        """Return ``n`` bytes from ``offset``; fewer only where the file ends."""
+
+
+class FileSource:
+    """A file on this machine.
+
+    Raises:
+        ModelFileError: there is no such file, it is a folder, or it may not be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if path.is_dir():
+            raise ModelFileError(f"{path} is a folder", "name the .gguf file within it")
+        try:
+            self._size = path.stat().st_size
+        except FileNotFoundError:
+            raise ModelFileError(f"there is no file {path}", "check the path of the model") from None
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+
+    @property
+    def size(self) -> int:
+        """The file's size when it was opened."""
+        return self._size
+
+    def read(self, offset: int, n: int, /) -> bytes:
+        """Return ``n`` bytes from ``offset``; fewer only where the file ends."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                return file.read(n)
+        except OSError as error:
+            raise ModelFileError(f"{self._path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,77 @@
+"""The bytes that each layer keeps of the context: keys and values, or the state of a recurrent layer."""
+
+from __future__ import annotations
+
+from ggufspec.gguf import TYPES_BY_NAME, ModelCard
+from ggufspec.memory.settings import Settings
+from ggufspec.memory.windows import windows
+
+_STATE_PARTS = (".ssm_", ".shortconv", ".time_mix_")
+_FLOAT = 4  # recurrent states are kept in F32
+
+
+def cache_bytes(card: ModelCard, settings: Settings) -> tuple[int, ...]:
+    """Return the bytes that each layer caches for one sequence (llama_kv_cache, llama_memory_recurrent)."""
+    keeps = _keeps_keys(card)
+    shared = _first_shared(card)
+    state = _state_bytes(card)
+    each = []
+    for layer, window in enumerate(windows(card)):
+        size = _layer_bytes(card, layer, window, settings) if keeps[layer] and layer < shared else 0
+        each.append(size + (state if _has_state(card, layer) else 0))
+    return tuple(each)
+
+
+def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: Settings) -> int:
+    key, value = card.key_length, card.value_length
+    if window is not None:
+        key = _count(card, "attention.key_length_swa") or key
+        value = _count(card, "attention.value_length_swa") or value
+    if _count(card, "attention.key_length_mla"):
+        value = 0  # multi-head latent attention caches one compressed vector, from which both are made
+    heads = card.n_heads_kv[layer]
+    cells = settings.cells if window is None else settings.window_cells(window)
+    k_type, v_type = TYPES_BY_NAME[settings.kv_type_k], TYPES_BY_NAME[settings.kv_type_v]
+    return cells * (k_type.row_bytes(key * heads) + v_type.row_bytes(value * heads))
+
+
+def _keeps_keys(card: ModelCard) -> tuple[bool, ...]:
+    """In a hybrid, only the layers with a key projection of their own have a cache."""
+    if not card.is_recurrent:
+        return (True,) * card.n_layers
+    names = {tensor.name for tensor in card.tensors}
+    return tuple(f"blk.{layer}.attn_k.weight" in names for layer in range(card.n_layers))
+
+
+def _first_shared(card: ModelCard) -> int:
+    """The first of the layers that read the cache of an earlier one."""
+    if card.architecture == "gemma3n":
+        return 20
+    return card.n_layers - (_count(card, "attention.shared_kv_layers") or 0)
+
+
+def _has_state(card: ModelCard, layer: int) -> bool:
+    prefix = f"blk.{layer}."
+    return card.is_recurrent and any(
+        tensor.name.startswith(prefix) and part in tensor.name
+        for tensor in card.tensors
+        for part in _STATE_PARTS
+    )
+
+
+def _state_bytes(card: ModelCard) -> int:
+    """The state of one recurrent layer: what the convolution remembers, and the state proper."""
+    head = _count(card, "wkv.head_size")
+    if head:
+        return _FLOAT * card.n_embd * ((_count(card, "token_shift_count") or 2) + head)
+    reach = _count(card, "shortconv.l_cache")
+    if reach:
+        return _FLOAT * card.n_embd * (reach - 1)
+    inner, size = _count(card, "ssm.inner_size") or 0, _count(card, "ssm.state_size") or 0
+    groups, kernel = _count(card, "ssm.group_count") or 0, _count(card, "ssm.conv_kernel") or 1
+    return _FLOAT * ((kernel - 1) * (inner + 2 * groups * size) + size * inner)
+
+
+def _count(card: ModelCard, key: str) -> int | None:
+    value = card.metadata.get(f"{card.architecture}.{key}")
+    return value if isinstance(value, int) else None

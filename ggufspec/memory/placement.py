@@ -1,0 +1,97 @@
+"""Which tensors and which caches go to the GPU when some layers are offloaded (llama_model::load_tensors)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ggufspec.domain import Layers
+from ggufspec.gguf import ModelCard
+from ggufspec.memory.cache import cache_bytes
+from ggufspec.memory.compute import attention_bytes, compute_bytes, input_bytes
+from ggufspec.memory.settings import Settings
+
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+_INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
+_EMBEDDING = "token_embd.weight"
+_OUTPUT = "output.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """The bytes that one model takes on one device."""
+
+    weights: int = 0
+    cache: int = 0
+    compute: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.cache + self.compute
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelMemory:
+    """What one model takes when ``gpu_layers`` of ``max_layers`` layers, output included, are offloaded."""
+
+    gpu_layers: int
+    max_layers: int
+    host: Footprint
+    gpu: Footprint
+
+
+def place(card: ModelCard, layers: Layers, settings: Settings, *, n_outputs: int) -> ModelMemory:
+    """Return what a model takes on the host and on the GPU.
+
+    Args:
+        card: the model.
+        layers: how many layers to offload; "all" and "auto" offload everything, 0 leaves the GPU unused.
+        settings: how it is run.
+        n_outputs: tokens of a batch whose logits are wanted.
+    """
+    top = card.n_layers + 1
+    gpu_layers = min(layers, top) if isinstance(layers, int) else top
+    output_on_gpu = gpu_layers == top or (gpu_layers > 0 and settings.layout.output_first)
+    repeating = min(gpu_layers, card.n_layers) - (1 if output_on_gpu and gpu_layers < top else 0)
+    first = card.n_layers - repeating
+
+    weights = {True: 0, False: 0}
+    largest_on_host = 0
+    for tensor in card.tensors:
+        on_gpu = _on_gpu(tensor.name, first, output_on_gpu=output_on_gpu)
+        weights[on_gpu] += tensor.size_bytes
+        if not on_gpu and not _INPUT.match(tensor.name):
+            largest_on_host = max(largest_on_host, tensor.size_bytes)
+    tied = _tied_bytes(card)
+    if output_on_gpu:
+        weights[True] += tied  # the embedding stays on the host, so that the GPU needs a copy
+    else:
+        largest_on_host = max(largest_on_host, tied)
+
+    cache = cache_bytes(card, settings)
+    scratch = compute_bytes(card, settings, n_outputs=n_outputs)
+    if gpu_layers == 0:
+        host_compute, gpu_compute = scratch, 0
+    elif gpu_layers == top:
+        host_compute, gpu_compute = input_bytes(card, settings), scratch
+    else:  # long batches are evaluated on the GPU even for layers on the host, one copied tensor at a time
+        host_compute, gpu_compute = attention_bytes(card, settings), scratch + largest_on_host
+    return ModelMemory(
+        gpu_layers=gpu_layers,
+        max_layers=top,
+        host=Footprint(weights=weights[False], cache=sum(cache[:first]), compute=host_compute),
+        gpu=Footprint(weights=weights[True], cache=sum(cache[first:]), compute=gpu_compute),
+    )
+
+
+def _on_gpu(name: str, first: int, *, output_on_gpu: bool) -> bool:
+    block = _BLOCK.match(name)
+    if block is not None:
+        return int(block[1]) >= first
+    return output_on_gpu and not _INPUT.match(name)
+
+
+def _tied_bytes(card: ModelCard) -> int:
+    sizes = {tensor.name: tensor.size_bytes for tensor in card.tensors}
+    return 0 if _OUTPUT in sizes else sizes.get(_EMBEDDING, 0)

@@ -1,0 +1,74 @@
+"""What besides the models decides how much memory llama.cpp takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CELLS = 256  # contexts are rounded up to this many cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a range of builds lays models out. Read in b2697, b5904, b8643 and in the summer of 2026.
+
+    Between these a change counts from the first build in which it was seen: rather too much than too little.
+    """
+
+    output_first: bool  # the first layer to be offloaded is the output; before, it was the last
+    window_cache: bool  # layers with a sliding window keep only that much context
+    flash_attention: bool  # without being asked
+    few_logits: bool  # drafting programs keep logits for the tokens to verify, not for a whole batch
+    lean_graph: bool  # keys and values are written to the cache at once, not kept beside the scores
+
+
+TODAY = Layout(output_first=True, window_cache=True, flash_attention=True, few_logits=True, lean_graph=False)
+
+
+def layout_for(build: int | None) -> Layout:
+    """Return how a build lays models out; today's way where the number is not known."""
+    if build is None:
+        return TODAY
+    return Layout(
+        output_first=build >= 8643,
+        window_cache=build >= 5904,
+        flash_attention=build >= 6325,
+        few_logits=build > 10475,
+        lean_graph=build <= 3141,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the models are to be run.
+
+    Attributes:
+        context: tokens that prompt and answer may take together (``-c``).
+        kv_type_k: ggml's name of the type in which keys are cached (``-ctk``).
+        kv_type_v: likewise for values (``-ctv``).
+        n_ubatch: tokens that are evaluated at once (``-ub``).
+        n_draft: the most tokens that are drafted per round (γ).
+        layout: how the build in use lays models out.
+    """
+
+    context: int
+    kv_type_k: str = "F16"
+    kv_type_v: str = "F16"
+    n_ubatch: int = 512
+    n_draft: int = 16
+    layout: Layout = TODAY
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens are evaluated at once."""
+        return min(self.n_ubatch, self.context)
+
+    @property
+    def cells(self) -> int:
+        """How many tokens a whole cache holds."""
+        return -(-self.context // _CELLS) * _CELLS
+
+    def window_cells(self, window: int) -> int:
+        """How many tokens the cache of a layer with a sliding window holds."""
+        if not self.layout.window_cache:
+            return self.cells
+        return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS

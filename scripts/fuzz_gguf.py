@@ -1,0 +1,73 @@
+"""Damage headers of real GGUFs in many ways: every one must give a card or a ModelFileError, soon.
+
+    scripts/fuzz_gguf.py [CASES] [FILE ...]
+
+Without files, the embedded pair is damaged. The address space is limited to 2 GiB, so that a header that
+makes us allocate what it claims ends the run. Prints the slowest case; whatever else is raised leaves its
+bytes behind.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import time
+from pathlib import Path
+
+from ggufspec import compat, memory, paths
+from ggufspec.domain import Offload, Program
+from ggufspec.errors import ModelFileError
+from ggufspec.gguf import ModelCard, parse_header
+from tests.models import Memory
+from tests.mutations import mutate
+
+SLOW_S = 2.0
+_HEAD = 1 << 20  # the front of a file; a vocabulary that is cut off is one more kind of damage
+
+
+def main(cases: int, files: list[Path]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    heads = []
+    for file in files:
+        with file.open("rb") as opened:
+            heads.append(opened.read(_HEAD))
+    cards = refused = 0
+    slowest = 0.0
+    for case in range(cases):
+        content = mutate(heads[case % len(heads)], random.Random(case))
+        started = time.process_time()
+        try:
+            _use(parse_header(Memory(content), name="damaged"))
+            cards += 1
+        except ModelFileError as error:
+            refused += 1
+            _be_readable(error)
+        except BaseException:
+            Path(f"fuzz-{case}.gguf").write_bytes(content)
+            raise
+        slowest = max(slowest, time.process_time() - started)
+    print(f"{cases} cases: {cards} cards, {refused} refused; the slowest took {slowest * 1000:.0f} ms")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    if slowest > SLOW_S:
+        sys.exit(f"slower than {SLOW_S} s")
+
+
+def _use(card: ModelCard) -> None:
+    """A card that was accepted must not fail later either."""
+    compat.check(card, card, compat.rule_for(Program.SIMPLE))
+    memory.plan(card, card, Offload(target_layers=1, draft_layers="all"), memory.Settings(context=4096))
+
+
+def _be_readable(error: ModelFileError) -> None:
+    if not error.message.isprintable() or len(error.message) > 300:
+        sys.exit(f"no clear line: {error.message[:400]!r}")
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    demo = paths.models_dir() / "demo"
+    main(
+        int(arguments[0]) if arguments else 100_000,
+        [Path(name) for name in arguments[1:]] or [demo / "target.gguf", demo / "drafter.gguf"],
+    )

@@ -1,0 +1,250 @@
+"""GGUF headers: what is read, what is refused, and at what price."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths
+from ggufspec.errors import ModelFileError
+from ggufspec.gguf import parse_header, read_card, validate_file
+from ggufspec.gguf.types import GGML_TYPES
+from tests import models
+from tests.mutations import mutate
+
+PAIR = {"general.architecture": "llama", "llama.block_count": 1}
+
+
+def _header(n_tensors: int, n_pairs: int, *rest: bytes, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_pairs) + b"".join(rest)
+
+
+def _key(name: str, kind: int, payload: bytes) -> bytes:
+    return struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + payload
+
+
+def _tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+    return struct.pack("<Q", len(name)) + name.encode() + sizes
+
+
+def _parse(content: bytes) -> None:
+    parse_header(models.Memory(content), name="m.gguf")
+
+
+def test_the_embedded_pair_is_read() -> None:
+    card = validate_file(paths.models_dir() / "demo" / "target.gguf")
+    assert (card.architecture, card.n_layers, card.tokenizer_model) == ("llama", 8, "llama")
+    assert card.vocabulary.add_bos is True
+    assert card.vocabulary.tokens is not None
+    assert card.vocabulary.tokens[1] == b"<s>"
+    assert max(tensor.offset + tensor.size_bytes for tensor in card.tensors) <= card.size_bytes
+
+
+def test_a_card_says_what_the_header_says(tmp_path: Path) -> None:
+    metadata, tensors = models.llama(n_layers=3, n_heads=4, n_heads_kv=2, n_embd=64, context=512)
+    metadata |= {"general.file_type": 11, "tokenizer.chat_template": "{{ messages }}"}
+    card = validate_file(models.write_model(tmp_path / "m.gguf", metadata, tensors))
+    assert card.quant == "Q3_K_S"
+    assert card.context_length == 512
+    assert card.n_heads == (4, 4, 4)
+    assert card.n_heads_kv == (2, 2, 2)
+    assert (card.key_length, card.value_length, card.n_embd) == (16, 16, 64)
+    assert card.chat_template == "{{ messages }}"
+    assert card.vocabulary.n_tokens == 64
+    assert card.vocabulary.add_bos is None
+    assert card.vocabulary.bos_id is None
+    assert card.size_bytes == (tmp_path / "m.gguf").stat().st_size
+    assert not card.is_recurrent
+    embedding = card.tensors[0]
+    assert (embedding.name, embedding.shape, embedding.size_bytes) == (
+        "token_embd.weight",
+        (64, 64),
+        64 * 64 * 2,
+    )
+
+
+def test_values_may_differ_from_layer_to_layer(tmp_path: Path) -> None:
+    metadata, tensors = models.llama(n_layers=2)
+    metadata["llama.attention.head_count_kv"] = [4, 0]
+    assert read_card(models.write_model(tmp_path / "m.gguf", metadata, tensors)).n_heads_kv == (4, 0)
+
+
+def test_what_weighs_most_names_a_model_without_file_type(tmp_path: Path) -> None:
+    metadata, tensors = models.llama(types=lambda name: "F32" if "attn_k" in name else "Q8_0")
+    assert read_card(models.write_model(tmp_path / "m.gguf", metadata, tensors)).quant == "Q8_0"
+
+
+@pytest.mark.parametrize("kind", sorted(GGML_TYPES), ids=lambda number: GGML_TYPES[number].name)
+def test_every_tensor_type_has_a_size(kind: int) -> None:
+    ggml = GGML_TYPES[kind]
+    assert ggml.row_bytes(256 * ggml.block_size) == 256 * ggml.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("F32", 32), ("Q4_0", 4.5), ("Q3_K", 3.4375), ("Q6_K", 6.5625), ("MXFP4", 4.25), ("Q2_0", 2.25)],
+)
+def test_tensor_types_take_the_bits_that_llama_cpp_says(name: str, bits: float) -> None:
+    ggml = next(kind for kind in GGML_TYPES.values() if kind.name == name)
+    assert ggml.block_bytes * 8 / ggml.block_size == bits
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html><html>", "a web page"),
+        (b"\n<HTML lang=en>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a git-lfs pointer"),
+        (b"tjgg" + bytes(60), "older than GGUF"),
+        (bytes(64), "an unfinished download"),
+        (struct.pack("<Q", 900) + b'{"__metadata__":', "a safetensors file"),
+        (b"PK\x03\x04 and so on", "a zip archive"),
+        (b"once upon a time", "is not a GGUF"),
+    ],
+)
+def test_other_files_are_named_for_what_they_are(tmp_path: Path, content: bytes, what: str) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=what) as caught:
+        validate_file(path)
+    assert caught.value.hint
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="there is no file"):
+        validate_file(tmp_path / "m.gguf")
+    with pytest.raises(ModelFileError, match="is a folder"):
+        validate_file(tmp_path)
+
+
+def test_a_truncated_file_lacks_a_number_of_bytes(tmp_path: Path) -> None:
+    path = models.write_model(tmp_path / "m.gguf", *models.llama())
+    whole = path.stat().st_size
+    with path.open("rb+") as file:
+        file.truncate(whole - 1000)
+    with pytest.raises(ModelFileError, match=r"is truncated: .* \(1000 bytes\)"):
+        validate_file(path)
+    assert read_card(path).n_layers == 2  # its header is whole
+
+
+def test_a_header_that_ends_anywhere_is_refused() -> None:
+    header, _ = models.encode(*models.llama(n_layers=1, vocabulary=models.tokens(8)))
+    ended = range(4, header.rindex(b"output_norm") + 8)
+    for end in ended:
+        with pytest.raises(ModelFileError, match="ends within its header"):
+            _parse(header[:end])
+
+
+def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
+    metadata, _ = models.llama()
+    with pytest.raises(ModelFileError, match="only a vocabulary"):
+        validate_file(models.write_model(tmp_path / "m.gguf", metadata, []))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"llama.block_count": "two"}, "llama.block_count is no int"),
+        ({"llama.block_count": True}, "llama.block_count is no int"),
+        ({"llama.block_count": 0}, "claims 0 layers"),
+        ({"llama.block_count": 513}, "claims 513 layers"),
+        ({"llama.attention.head_count": [4]}, "has 1 entries for 2 layers"),
+        ({"llama.attention.head_count": [4, -4]}, "head_count is -4"),
+        ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is no array of strings"),
+        ({"general.architecture": "\x1b[31m"}, "its architecture is"),
+        ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),
+        ({"general.architecture": "clip"}, "a vision projector"),
+        ({"general.type": "adapter"}, "no language model but a adapter"),
+        ({"split.count": 3, "split.no": 1}, "part 2 of 3"),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(changes: dict[str, models.Value], what: str) -> None:
+    metadata, tensors = models.llama()
+    with pytest.raises(ModelFileError, match=what):
+        _parse(models.encode(metadata | changes, tensors)[0])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _header(0, 0, version=1),
+        _header(0, 0, version=4),
+        _header(0, 0, version=0x03000000),  # big-endian
+        _header(0, 2**63),
+        _header(2**61, 0),
+        _header(0, 1, struct.pack("<Q", 2**64 - 1), b"x" * 32),
+        _header(0, 1, _key("k", 8, struct.pack("<Q", 2**40)), bytes(32)),
+        _header(0, 1, _key("k", 9, struct.pack("<IQ", 6, 2**62)), bytes(32)),
+        _header(0, 1, _key("k", 9, struct.pack("<IQ", 8, 2**61)), bytes(32)),
+        _header(0, 1, _key("k", 9, struct.pack("<IQQ", 8, 2, 2**64 - 1)), bytes(32)),
+        _header(0, 1, _key("k", 9, struct.pack("<IQ", 9, 1)), bytes(32)),  # an array of arrays
+        _header(0, 1, _key("k", 13, b""), bytes(32)),
+        _header(0, 1, _key("", 0, b"\0"), bytes(32)),
+        _header(0, 2, _key("k", 0, b"\0") * 2, bytes(32)),
+        _header(0, 1, _key("general.alignment", 4, struct.pack("<I", 0))),
+        _header(0, 1, _key("general.alignment", 4, struct.pack("<I", 48))),
+        _header(1, 0, _tensor("t", (1, 1, 1, 1, 1))),
+        _header(1, 0, _tensor("t", (2**63,))),
+        _header(1, 0, _tensor("t", (2**40, 2**40))),
+        _header(1, 0, _tensor("t", (33,), kind=8)),  # no whole number of blocks
+        _header(1, 0, _tensor("t", (32,), kind=31)),  # Q4_0_4_4, support removed
+        _header(1, 0, _tensor("t", (32,), kind=2**31)),
+        _header(1, 0, _tensor("t" * 64, (32,))),
+        _header(1, 0, _tensor("t", (32,), offset=2**63)),
+        _header(2, 0, _tensor("t", (32,)), _tensor("t", (32,), offset=128)),
+        _header(2, 0, _tensor("t", (32,)), _tensor("u", (32,), offset=64)),  # overlap
+    ],
+)
+def test_lies_are_refused_before_they_cost_anything(content: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(ModelFileError) as caught:
+        _parse(content)
+    assert time.process_time() - started < 1.0
+    assert caught.value.message.isprintable()
+
+
+def test_headers_damaged_in_a_thousand_ways_give_a_card_or_a_clean_error() -> None:
+    whole, _ = models.encode(*models.llama(vocabulary=models.tokens(400)))
+    messages: list[str] = []
+    for case in range(1000):
+        try:
+            _parse(mutate(whole, random.Random(case)))
+        except ModelFileError as error:
+            messages.append(error.message)
+    assert 200 < len(messages) < 1000
+    assert all(message.isprintable() and len(message) < 300 for message in messages)
+
+
+def test_a_large_vocabulary_is_read_soon_and_no_further_than_needed() -> None:
+    header, data_bytes = models.encode(*models.llama(vocabulary=models.tokens(128_256)))
+    source = models.Memory(header + bytes(data_bytes))
+    started = time.process_time()
+    card = parse_header(source, name="m.gguf")
+    assert time.process_time() - started < 1.0
+    assert card.vocabulary.n_tokens == 128_256
+    assert card.vocabulary.tokens is not None
+    assert card.vocabulary.tokens[128_255] == "▁w127995".encode()
+    assert source.bytes_read <= len(header) + (4 << 20)
+
+
+def test_a_model_in_parts_is_read_as_one(tmp_path: Path) -> None:
+    metadata, tensors = models.llama()
+    first = models.write_model(
+        tmp_path / "m-00001-of-00002.gguf", metadata | {"split.no": 0, "split.count": 2}, tensors[:5]
+    )
+    with pytest.raises(ModelFileError, match=r"there is no file .*m-00002-of-00002.gguf"):
+        validate_file(first)
+    second = models.write_model(
+        tmp_path / "m-00002-of-00002.gguf", {"split.no": 1, "split.count": 2}, tensors[5:]
+    )
+    card = validate_file(first)
+    assert [tensor.name for tensor in card.tensors] == [name for name, _, _ in tensors]
+    assert card.size_bytes == first.stat().st_size + second.stat().st_size
+    with pytest.raises(ModelFileError, match="part 2 of 2"):
+        validate_file(second)

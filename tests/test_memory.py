@@ -1,0 +1,259 @@
+"""Memory planning: what was measured, what fits, and what each kind of model keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ggufspec import memory
+from ggufspec.domain import Offload
+from ggufspec.gguf import ModelCard, parse_header, read_card
+from ggufspec.memory.cache import cache_bytes
+from ggufspec.memory.windows import windows
+from tests import models
+
+MIB = 1 << 20
+NO_FLASH = replace(memory.TODAY, flash_attention=False)
+APRIL_2024 = memory.layout_for(2697)
+LLAMA3 = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [str(number) for number in range(128_256)]}
+
+
+def _card(shape: tuple[dict[str, models.Value], list[models.TensorSpec]], **changes: Any) -> ModelCard:
+    metadata, tensors = shape
+    return parse_header(models.Memory(models.encode(metadata | changes, tensors)[0]), name="m.gguf")
+
+
+def _settings(context: int = 512, **changes: Any) -> memory.Settings:
+    return memory.Settings(context=context, **changes)
+
+
+def _shape(name: str) -> tuple[dict[str, models.Value], list[models.TensorSpec]]:
+    if name == "one-b":
+        return models.llama(
+            n_layers=16,
+            n_embd=2048,
+            n_ff=8192,
+            n_heads=32,
+            n_heads_kv=8,
+            tied=True,
+            vocabulary=LLAMA3,
+            types=lambda name: "Q6_K" if "embd" in name else "Q4_K",
+        )
+    vocabulary = models.tokens(32_000)
+    if name == "gemma":
+        return models.gemma3(
+            n_layers=26,
+            n_embd=1152,
+            n_ff=6912,
+            n_heads=4,
+            n_heads_kv=1,
+            head=256,
+            window=512,
+            vocabulary=vocabulary,
+            types=lambda _: "Q8_0",
+        )
+    return models.llama(
+        n_layers=8,
+        n_embd=1024,
+        n_ff=2048,
+        n_heads=16,
+        n_heads_kv=4,
+        n_experts=8,
+        vocabulary=vocabulary,
+        types=lambda _: "Q8_0",
+    )
+
+
+# What `llama-speculative -lv 4 --no-repack` of the summer of 2026 and `main` of April 2024 printed on a CPU
+# for models with exactly these shapes: model, KV and compute buffers in MiB.
+@pytest.mark.parametrize(
+    ("name", "settings", "measured"),
+    [
+        ("one-b", _settings(2048), (727.75, 64.0, 66.01)),
+        ("one-b", _settings(8192, kv_type_k="Q8_0", kv_type_v="Q8_0"), (727.75, 136.0, 68.04)),
+        ("one-b", _settings(2048, layout=APRIL_2024), (727.75, 64.0, 254.50)),
+        ("one-b", _settings(8192, layout=APRIL_2024), (727.75, 256.0, 544.01)),
+        ("gemma", _settings(4096), (744.89, 38.0, 54.27)),
+        ("gemma", _settings(4096, layout=NO_FLASH), (744.89, 38.0, 63.26)),
+        ("mixture", _settings(4096), (495.97, 32.0, 36.01)),
+        ("mixture", _settings(2048, layout=NO_FLASH), (495.97, 16.0, 79.01)),
+        ("mixture", _settings(512, layout=APRIL_2024), (495.97, 4.0, 64.50)),
+        ("mixture", _settings(2048, layout=APRIL_2024), (495.97, 16.0, 76.01)),
+    ],
+)
+def test_plans_agree_with_what_llama_cpp_printed(
+    name: str, settings: memory.Settings, measured: tuple[float, float, float]
+) -> None:
+    card = _card(_shape(name))
+    found = memory.plan(card, card, Offload(target_layers=0, draft_layers=0), settings).target.host
+    weights, cache, compute = (size / MIB for size in (found.weights, found.cache, found.compute))
+    assert weights == pytest.approx(measured[0], abs=0.1)
+    assert cache == pytest.approx(measured[1], abs=0.1)
+    assert compute == pytest.approx(measured[2], rel=0.08)
+    assert found.total / MIB == pytest.approx(sum(measured), rel=0.03)
+
+
+def _q3_k_s(name: str) -> str:  # llama.cpp's mix for a 70B
+    return {"output": "Q6_K", "attn_v": "Q5_K"}.get(name.rpartition(".")[2], "Q3_K")
+
+
+def _q3_k_l(name: str) -> str:
+    part = name.rpartition(".")[2]
+    return "Q6_K" if part == "output" else "Q5_K" if part in {"attn_v", "attn_output", "ffn_down"} else "Q3_K"
+
+
+@pytest.fixture(scope="module")
+def llama3(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelCard, ModelCard]:
+    """Llama-3-70B in Q3_K_S and 8B in Q3_K_L: true headers, and holes for 35 GB of weights."""
+    folder = tmp_path_factory.mktemp("llama3")
+    big = models.llama(
+        n_layers=80, n_embd=8192, n_ff=28_672, n_heads=64, n_heads_kv=8, vocabulary=LLAMA3, types=_q3_k_s
+    )
+    small = models.llama(
+        n_layers=32, n_embd=4096, n_ff=14_336, n_heads=32, n_heads_kv=8, vocabulary=LLAMA3, types=_q3_k_l
+    )
+    return (
+        read_card(models.write_model(folder / "70b.gguf", *big)),
+        read_card(models.write_model(folder / "8b.gguf", *small)),
+    )
+
+
+def test_the_llama_3_notebook_fits_as_it_was_run(llama3: tuple[ModelCard, ModelCard]) -> None:
+    target, draft = llama3
+    assert target.size_bytes == pytest.approx(30.91e9, rel=0.001)  # as published, but for the tokenizer
+    assert draft.size_bytes == pytest.approx(4.32e9, rel=0.002)
+    plans = memory.trade(target, draft, _settings(512, layout=APRIL_2024))
+    assert len(plans) == 82
+    best = memory.best_fit(plans, 24 << 30)
+    assert best is not None
+    assert 45 <= best.target.gpu_layers < 60
+    assert best.draft is not None
+    assert best.draft.gpu_layers == best.draft.max_layers == 33
+    assert plans[45].gpu_bytes + memory.RESERVE_BYTES < 24 << 30 < plans[81].gpu_bytes
+
+
+def test_the_output_copied_for_long_prompts_counts(llama3: tuple[ModelCard, ModelCard]) -> None:
+    target, _ = llama3
+    partly = memory.plan(target, None, Offload(target_layers=45), _settings(512, layout=APRIL_2024))
+    # "CUDA0 compute buffer size = 1088.45 MiB": output.weight in Q6_K, logits of 512 tokens, and vectors
+    assert partly.target.gpu.compute / MIB == pytest.approx(1088.45, rel=0.02)
+
+
+def test_every_layer_more_takes_more_of_the_gpu_and_less_of_the_host(
+    llama3: tuple[ModelCard, ModelCard],
+) -> None:
+    target, draft = llama3
+    for layout in (memory.TODAY, APRIL_2024):
+        plans = memory.trade(target, draft, _settings(2048, layout=layout))
+        weights = [plan.target.gpu.weights for plan in plans]
+        assert weights == sorted(weights)
+        assert weights[0] == 0
+        whole = sum(tensor.size_bytes for tensor in target.tensors)
+        assert all(plan.target.gpu.weights + plan.target.host.weights == whole for plan in plans)
+        cache = {plan.target.gpu.cache + plan.target.host.cache for plan in plans}
+        assert len(cache) == 1
+
+
+def test_builds_of_today_offload_the_output_first() -> None:
+    card = _card(models.llama(n_layers=2))
+    now = memory.plan(card, None, Offload(target_layers=1), _settings())
+    then = memory.plan(card, None, Offload(target_layers=1), _settings(layout=APRIL_2024))
+    output = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("output"))
+    layer = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("blk.1."))
+    assert now.target.gpu.weights == output
+    assert then.target.gpu.weights == layer
+
+
+def test_a_tied_embedding_is_copied_to_the_gpu() -> None:
+    card = _card(models.llama(tied=True))
+    embedding = card.tensors[0].size_bytes
+    whole = memory.plan(card, None, Offload(target_layers="all"), _settings())
+    assert whole.target.host.weights == embedding
+    assert whole.target.gpu.weights == sum(tensor.size_bytes for tensor in card.tensors)
+
+
+def test_nothing_fits_where_even_the_drafter_does_not(llama3: tuple[ModelCard, ModelCard]) -> None:
+    target, draft = llama3
+    plans = memory.trade(target, draft, _settings(512))
+    assert memory.best_fit(plans, 4 << 30) is None
+    without_layers = memory.best_fit(plans, plans[0].gpu_bytes, reserve_bytes=0)
+    assert without_layers is not None
+    assert without_layers.target.gpu_layers == 0
+
+
+def test_quantized_caches_shrink_by_their_type() -> None:
+    card = _card(models.llama(n_layers=1, n_embd=256, n_heads=4))
+    (full,) = cache_bytes(card, _settings(1024))
+    (mixed,) = cache_bytes(card, _settings(1024, kv_type_k="Q8_0", kv_type_v="Q4_0"))
+    assert full == 1024 * 256 * 2 * 2
+    assert mixed == 1024 * (256 * 34 // 32 + 256 * 18 // 32)
+
+
+def test_contexts_are_rounded_up_to_256_cells() -> None:
+    card = _card(models.llama(n_layers=1))
+    assert cache_bytes(card, _settings(257)) == cache_bytes(card, _settings(512))
+
+
+@pytest.mark.parametrize(
+    ("arch", "changes", "expected"),
+    [
+        ("gemma3", {"sliding_window": 512}, (512, 512, 512, 512, 512, None, 512, 512)),
+        ("gemma3", {}, (None,) * 8),
+        ("gemma2", {}, (4096, None) * 4),
+        ("llama4", {}, (8192, 8192, 8192, None) * 2),
+        ("llama4", {"sliding_window": 0}, (None,) * 8),
+        ("smallthinker", {"sliding_window": 99}, (None, 99, 99, 99) * 2),
+        ("gemma3", {"sliding_window": 8, "sliding_window_pattern": 2}, (8, None) * 4),
+        ("other", {"sliding_window": 8, "sliding_window_pattern": [True] * 8}, (8,) * 8),
+        ("llama", {"sliding_window": 4096}, (None,) * 8),  # Mistral 7B: llama.cpp pays no heed
+    ],
+)
+def test_windows(arch: str, changes: dict[str, models.Value], expected: tuple[int | None, ...]) -> None:
+    metadata, tensors = models.llama(n_layers=8)
+    renamed = {key.replace("llama.", f"{arch}.", 1): value for key, value in metadata.items()}
+    renamed |= {f"{arch}.attention.{key}": value for key, value in changes.items()}
+    assert windows(_card((renamed, tensors), **{"general.architecture": arch})) == expected
+
+
+def test_windows_save_nothing_in_old_builds() -> None:
+    card = _card(_shape("gemma"))
+    now, then = (
+        sum(cache_bytes(card, _settings(8192, layout=layout))) for layout in (memory.TODAY, APRIL_2024)
+    )
+    assert then == 26 * 8192 * 256 * 2 * 2
+    assert now == (4 * 8192 + 22 * 1024) * 256 * 2 * 2
+
+
+def test_latent_attention_caches_one_vector() -> None:
+    card = _card(
+        models.llama(n_layers=1, n_heads=4, n_heads_kv=1),
+        **{"llama.attention.key_length": 576, "llama.attention.key_length_mla": 192},
+    )
+    assert cache_bytes(card, _settings(256)) == (256 * 576 * 2,)
+
+
+def test_layers_that_share_a_cache_have_none() -> None:
+    card = _card(models.llama(n_layers=4), **{"llama.attention.shared_kv_layers": 1})
+    assert [bool(size) for size in cache_bytes(card, _settings())] == [True, True, True, False]
+
+
+def test_recurrent_layers_keep_a_state_of_their_own_and_a_doubt() -> None:
+    metadata, tensors = models.llama(
+        n_layers=2, ssm__state_size=16, ssm__inner_size=128, ssm__conv_kernel=4, ssm__group_count=1
+    )
+    hybrid = [spec for spec in tensors if not spec[0].startswith("blk.0.attn_k")]
+    card = _card((metadata, [*hybrid, ("blk.0.ssm_in.weight", (64, 128), "F16")]))
+    state, attention = cache_bytes(card, _settings())
+    assert state == 4 * (3 * (128 + 2 * 16) + 16 * 128)
+    assert attention == 512 * 64 * 2 * 2
+    assert "recurrent" in memory.doubts(card)[0]
+    assert memory.doubts(_card(models.llama())) == ()
+
+
+def test_a_target_alone_has_no_drafter() -> None:
+    alone = memory.plan(_card(models.llama()), None, Offload(), _settings())
+    assert alone.draft is None
+    assert alone.gpu_bytes == alone.target.gpu.total
+    assert alone.host_bytes == alone.target.host.total

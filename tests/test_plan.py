@@ -1,0 +1,103 @@
+"""``ggufspec plan`` as users meet it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ggufspec.cli import cli
+from ggufspec.frames import MEMORY_COLUMNS
+from tests import models
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, ...]:
+    """A target of some 100 MiB per layer and a drafter of some 100 KiB."""
+    vocabulary = models.tokens(1000)
+    big = models.llama(n_layers=20, n_embd=2048, n_ff=5632, n_heads=16, vocabulary=vocabulary)
+    small = models.llama(vocabulary=vocabulary)
+    target = models.write_model(tmp_path / "target.gguf", *big)
+    draft = models.write_model(tmp_path / "drafter.gguf", *small)
+    return ("-m", str(target), "-md", str(draft), "-c", "512")
+
+
+def _plan(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["plan", *words])
+
+
+def test_the_embedded_pair_is_planned_without_a_question() -> None:
+    result = _plan()
+    assert result.exit_code == 0
+    assert result.stdout.startswith("9 of 9 layers beside the drafter take ")
+    for words in ("target on the GPU", "drafter on the host", "weights", "cache", "compute"):
+        assert words in result.stdout
+    assert "fits" not in result.stdout
+
+
+def test_the_most_layers_that_fit_are_found(pair: tuple[str, ...]) -> None:
+    result = _plan(*pair, "--vram", "2G", "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert tuple(rows[0]) == MEMORY_COLUMNS
+    assert [int(row["n_gpu_layers"]) for row in rows] == list(range(22))
+    fitting = [row for row in rows if row["fits"] == "True"]
+    assert all(int(row["gpu_bytes"]) <= 1024 * MIB for row in fitting)
+    assert int(rows[len(fitting)]["gpu_bytes"]) > 1024 * MIB
+    answer = _plan(*pair, "--vram", "2G").stdout.splitlines()[0]
+    assert answer.startswith(
+        f"{len(fitting) - 1} of 21 layers fit beside the drafter into 2 GiB with 1 GiB left free: "
+    )
+    assert answer.endswith("GiB.")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("--vram", "24G"), "21 of 21 layers fit beside the drafter into 24 GiB"),
+        (("--vram", "2G", "--ngl", "3"), "3 of 21 layers fit beside the drafter into 2 GiB"),
+        (("--vram", "2G", "--ngl", "all"), "21 of 21 layers do not fit beside the drafter into 2 GiB"),
+        (("--vram", "1G"), "0 of 21 layers do not fit beside the drafter into 1 GiB"),
+        (("--ngl", "5"), "5 of 21 layers beside the drafter take"),
+    ],
+)
+def test_the_answer_is_the_first_line(pair: tuple[str, ...], words: tuple[str, ...], answer: str) -> None:
+    result = _plan(*pair, *words)
+    assert result.stdout.startswith(answer)
+
+
+def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:
+    def gpu_bytes(*words: str) -> int:
+        return int(json.loads(_plan(*pair, *words, "-o", "json").stdout)[-1]["gpu_bytes"])
+
+    plain = gpu_bytes()
+    assert gpu_bytes("--kv-type", "q8_0") < plain
+    assert gpu_bytes("-ub", "64") < plain
+    assert gpu_bytes("--ngld", "0") < plain
+    assert gpu_bytes("-c", "8192") > plain
+    assert gpu_bytes("--build", "2697") != plain
+
+
+def test_doubtful_models_come_with_a_note(tmp_path: Path) -> None:
+    hybrid = models.write_model(tmp_path / "m.gguf", *models.llama(ssm__state_size=16))
+    result = _plan("-m", str(hybrid))
+    assert "note: the target may need more or less: it has recurrent layers" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--vram", "much"), "not a size: 'much'"),
+        (("--pair", "demo", "-m", "x.gguf"), "give a pair or a target, not both"),
+        (("-md", "x.gguf"), "a drafter needs a target"),
+    ],
+)
+def test_questions_without_sense_are_refused(words: tuple[str, ...], message: str) -> None:
+    result = _plan(*words)
+    assert result.exit_code == 2
+    assert message in result.stderr
