@@ -1,0 +1,141 @@
+"""Named pairs: the catalogue that travels with the package, and the user's own beside it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ggufspec import paths
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import CatalogError
+
+DEFAULT = "llama-3-70b"
+"""The Llama-3 notebook's pair: what ``ggufspec fetch`` gets when it is told nothing."""
+
+_MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
+_PAIR_KEYS = {"target", "drafter", "method", "licence", "source", "evidence", "note"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a catalogue: a pair and what is known about it."""
+
+    pair: Pair
+    licence: str
+    source: str  # who recommends this pair, or where it was measured
+    evidence: str | None  # the public material that shows repository and file name
+    method: str  # where drafts come from, in llama.cpp's words
+    note: str | None
+    catalogue: Path
+
+    @property
+    def verified(self) -> bool:
+        """Whether anybody has checked that repository and files exist."""
+        return self.evidence is not None
+
+
+def user_file() -> Path:
+    """Return where the user's own catalogue is looked for; it need not exist."""
+    return paths.config_dir() / "pairs.toml"
+
+
+def entries() -> Mapping[str, Entry]:
+    """Return every entry by name; the user's entries replace ours of the same name.
+
+    Raises:
+        CatalogError: a catalogue cannot be read, or an entry is not of the documented form.
+    """
+    ours = _read(paths.models_dir() / "pairs.toml")
+    return {**ours, **_read(user_file())} if user_file().exists() else ours
+
+
+def load() -> Mapping[str, Pair]:
+    """Return every pair by name."""
+    return {name: entry.pair for name, entry in entries().items()}
+
+
+def find(name: str) -> Pair:
+    """Return the pair of that name.
+
+    Raises:
+        CatalogError: no catalogue has it; the hint names what comes closest.
+    """
+    pairs = load()
+    if name in pairs:
+        return pairs[name]
+    close = difflib.get_close_matches(name, pairs, n=3, cutoff=0.5)
+    hint = f"close names: {', '.join(close)}; " if close else ""
+    raise CatalogError(
+        f"no pair is called {name!r}", f"{hint}ggufspec pairs lists them all, or name files with --target"
+    )
+
+
+@cache
+def _read(file: Path) -> Mapping[str, Entry]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("pairs", {})
+        return {name: _entry(name, table, file) for name, table in tables.items()}
+    except (
+        OSError,
+        UnicodeDecodeError,
+        tomllib.TOMLDecodeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise CatalogError(
+            f"the catalogue {file} cannot be read: {error}", "see models/pairs.toml for the form"
+        ) from error
+
+
+def _entry(name: str, table: Mapping[str, Any], file: Path) -> Entry:
+    if "target" not in table:
+        raise ValueError(f"[pairs.{name}] needs a target")
+    if "/" in name or ":" in name:
+        raise ValueError(f"[pairs.{name}]: a pair's name has no '/' and no ':'")
+    _refuse_unknown(f"[pairs.{name}]", table, _PAIR_KEYS)
+    drafter = table.get("drafter")
+    return Entry(
+        pair=Pair(
+            name=name,
+            target=_model(name, table["target"], file.parent),
+            draft=None if drafter is None else _model(name, drafter, file.parent),
+        ),
+        licence=str(table.get("licence", "not stated")),
+        source=str(table.get("source", "the user's own")),
+        evidence=table.get("evidence"),
+        method=str(table.get("method", "none" if drafter is None else "draft-model")),
+        note=table.get("note"),
+        catalogue=file,
+    )
+
+
+def _model(name: str, table: Mapping[str, Any], folder: Path) -> ModelFile:
+    if not isinstance(table, dict):
+        raise TypeError(
+            f"[pairs.{name}]: a model is a table such as {{ repo = 'user/repo', file = 'a.gguf' }}"
+        )
+    _refuse_unknown(f"[pairs.{name}]", table, _MODEL_KEYS)
+    if "path" in table:
+        path = folder / Path(table["path"]).expanduser()
+        return ModelFile(filename=path.name, path=path, quant=table.get("quant"))
+    if "repo" not in table or "file" not in table:
+        raise ValueError(f"[pairs.{name}]: a model needs repo and file, or path")
+    return ModelFile(
+        filename=table["file"],
+        repo=table["repo"],
+        revision=table.get("revision"),
+        quant=table.get("quant"),
+        sha256=table.get("sha256"),
+    )
+
+
+def _refuse_unknown(where: str, table: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise ValueError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")

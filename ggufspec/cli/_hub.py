@@ -1,0 +1,116 @@
+"""What ``fetch``, ``pairs`` and ``suggest`` share: access options, the rule in use, and what they show."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from ggufspec import hub
+from ggufspec.domain import Pair, Program
+from ggufspec.errors import ConsentNeededError, NoInstallError
+from ggufspec.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggufspec import compat
+
+ASK_ABOVE_BYTES = 10_000_000_000
+
+
+def plan(found: hub.Survey) -> str:
+    """Return the files of a pair with their sizes, what is here already, and the room there is."""
+    rows = []
+    for item in found.items:
+        size, here = item.file.size_bytes, item.here_bytes
+        state = "here" if item.is_here else f"{here / size:.0%} here" if here else "to download"
+        rows.append([f"{item.repo}/{item.file.path}", format_bytes(size), state])
+    rows += [
+        [str(model.path), format_bytes(model.size_bytes or 0), "local"]
+        for model in (found.pair.target, found.pair.draft)
+        if model is not None and model.repo is None
+    ]
+    lines = table(["file", "size", ""], rows)
+    return (
+        f"{lines}to download: {format_bytes(found.missing_bytes)}; "
+        f"free at {found.folder}: {format_bytes(found.free_bytes)}\n"
+    )
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table as plain text, never wrapped: it may go through a pipe."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name in head:
+        grid.add_column(name, no_wrap=True, justify="right" if name in {"size", "ratio"} else "left")
+    for row in rows:
+        grid.add_row(*row)
+    console = Console(width=400, color_system=None)
+    with console.capture() as captured:
+        console.print(grid)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def ask(found: hub.Survey, *, yes: bool) -> None:
+    """Let a person agree to a large download.
+
+    Raises:
+        ConsentNeededError: there is no terminal to ask at.
+    """
+    if yes or found.missing_bytes <= ASK_ABOVE_BYTES:
+        return
+    if not sys.stdin.isatty():
+        raise ConsentNeededError(
+            f"{format_bytes(found.missing_bytes)} would be downloaded, and nobody is there to agree",
+            "add --yes",
+        )
+    click.confirm(f"Download {format_bytes(found.missing_bytes)}?", abort=True, err=True)
+
+
+def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
+    """Fetch what is missing; on a terminal under bars with rate and time left."""
+    fetching = hub.fetch(found, access)
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+        tasks = {}
+        while True:
+            try:
+                event = next(fetching)
+            except StopIteration as end:
+                pair: Pair = end.value
+                return pair
+            name = event.item.file.path.rpartition("/")[2]
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=event.item.file.size_bytes)
+            said = "" if event.state in {hub.State.DOWNLOADING, hub.State.DONE} else f" ({event.state})"
+            note = f": {event.note}" if event.note else ""
+            bars.update(tasks[name], completed=event.done_bytes, description=f"{name}{said}{note}")
+            if event.note and bars.disable and not quiet and event.state is hub.State.WAITING:
+                click.echo(f"{name}: {event.note}", err=True)
+
+
+def rule_in_use() -> compat.Rule:
+    """Return the rule by which the installed llama.cpp accepts drafters; today's where none is installed."""
+    from ggufspec import compat, engines
+    from ggufspec.llama import install as installs
+
+    try:
+        return compat.rule_of(installs.find(), engines.ENGINES["binary"])
+    except NoInstallError:
+        return compat.rule_for(Program.SIMPLE)

@@ -1,0 +1,118 @@
+"""``ggufspec fetch``: the right two files, checked before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec.errors import BadReferenceError
+
+if TYPE_CHECKING:
+    from ggufspec import hub
+
+
+@click.command()
+@click.argument("pair", required=False)
+@click.option("--target", metavar="REF", help="The model whose text is wanted, instead of PAIR.")
+@click.option("--draft-model", metavar="REF", help="The model that drafts for it.")
+@click.option("--fit", is_flag=True, help="The largest pair of the catalogue that this machine holds.")
+@click.option("--revision", help="Branch, tag or commit, for all files.")
+@click.option("--token", help="Access token, instead of the usual login (hf auth login, HF_TOKEN).")
+@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@click.option("--local-dir", type=click.Path(file_okay=False, path_type=Path), help="Put the files here.")
+@click.option("--dry-run", is_flag=True, help="Only show files, sizes, what is here and the free disk.")
+@click.option("--no-check", is_flag=True, help="Do not read the headers first.")
+@click.option("-y", "--yes", is_flag=True, help="Agree to more than 10 GB beforehand.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the paths.")
+def command(
+    *,
+    pair: str | None,
+    target: str | None,
+    draft_model: str | None,
+    fit: bool,
+    revision: str | None,
+    token: str | None,
+    offline: bool,
+    local_dir: Path | None,
+    dry_run: bool,
+    no_check: bool,
+    yes: bool,
+    quiet: bool,
+) -> None:
+    """Download a pair of models whole and verified, into the cache that all Hub tools share.
+
+    Without PAIR or --target it is the Llama-3 notebook's pair. REF is user/repo:QUANT (as llama.cpp's -hf),
+    user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target) or a local path.
+
+    \b
+    ggufspec fetch qwen3-8b
+    ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
+    """
+    from ggufspec import hub
+    from ggufspec.cli import _hub
+
+    access = hub.Access(token=token, offline=offline, local_dir=local_dir)
+    if fit:
+        from ggufspec.cli import _fit
+
+        if pair is not None or target is not None:
+            raise click.UsageError("--fit chooses the pair itself")
+        pair, why = _fit.largest(access)
+        click.echo(why, err=True)
+    found = _survey(pair, target, draft_model, revision, access)
+    if dry_run or not quiet:
+        click.echo(_hub.plan(found), nl=False, err=not dry_run)
+    if dry_run:
+        return
+    hub.check_room(found)
+    _hub.ask(found, yes=yes)
+    if not no_check:
+        _check(found, access)
+    fetched = _hub.download(found, access, quiet=quiet)
+    for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
+        if model is not None:
+            click.echo(model.path if quiet else f"{role:<8} {model.path}")
+    if not quiet:
+        click.echo("measure it: ggufspec bench", err=True)
+
+
+def _survey(
+    pair: str | None, target: str | None, draft_model: str | None, revision: str | None, access: hub.Access
+) -> hub.Survey:
+    from dataclasses import replace
+
+    from ggufspec import catalog, hub
+
+    if pair is not None and target is not None:
+        raise click.UsageError("give a PAIR or a --target, not both")
+    if draft_model is not None and target is None:
+        raise click.UsageError("a --draft-model needs a --target")
+    pairs = catalog.load()
+    if target is None:
+        named = catalog.find(pair or catalog.DEFAULT)
+        references = [hub.of_model(model) for model in (named.target, named.draft) if model is not None]
+        name = named.name
+    else:
+        texts = [target] if draft_model is None else [target, draft_model]
+        references = [hub.parse(text, pairs, endpoint=access.endpoint) for text in texts]
+        name = " + ".join(texts)
+    if revision is not None:
+        if any(reference.revision not in (None, revision) for reference in references):
+            raise BadReferenceError("--revision contradicts the revision in a reference", "name it once")
+        references = [replace(reference, revision=revision) for reference in references]
+    return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
+
+
+def _check(found: hub.Survey, access: hub.Access) -> None:
+    """Read both headers, which a few megabytes hold, before gigabytes travel for a pair that cannot work."""
+    from ggufspec import compat, hub
+    from ggufspec.cli import _hub
+
+    target, draft = found.pair.target, found.pair.draft
+    if draft is None:
+        return
+    verdict = compat.check(hub.read_card(target, access), hub.read_card(draft, access), _hub.rule_in_use())
+    if verdict.outcome is compat.Outcome.REFUSED:
+        raise compat.refusal(verdict)

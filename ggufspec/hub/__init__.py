@@ -1,0 +1,34 @@
+"""The Hugging Face Hub: references, what is cached, downloads that resume, and headers read from afar."""
+
+from __future__ import annotations
+
+from ggufspec.hub.cache import cached_files, last_fetched, remember_fetched
+from ggufspec.hub.client import Access
+from ggufspec.hub.download import check_room, fetch
+from ggufspec.hub.references import Reference, of_model, parse
+from ggufspec.hub.resolve import open_header, open_headers, read_card, resolve
+from ggufspec.hub.survey import Item, Survey, locate, survey, survey_pair
+from ggufspec.hub.transfer import Progress, State
+
+__all__ = [
+    "Access",
+    "Item",
+    "Progress",
+    "Reference",
+    "State",
+    "Survey",
+    "cached_files",
+    "check_room",
+    "fetch",
+    "last_fetched",
+    "locate",
+    "of_model",
+    "open_header",
+    "open_headers",
+    "parse",
+    "read_card",
+    "remember_fetched",
+    "resolve",
+    "survey",
+    "survey_pair",
+]

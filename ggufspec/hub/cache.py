@@ -1,0 +1,131 @@
+"""What is already on this machine: the cache that all Hub tools share, and what we have verified in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.file_download import repo_folder_name
+
+from ggufspec import paths
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.hub.choice import RepoFile, split_names
+from ggufspec.hub.client import Access, Listing
+
+
+def repo_dir(repo: str, access: Access) -> Path:
+    """Return the cache folder of a repository."""
+    return access.cache_dir / repo_folder_name(repo_id=repo, repo_type="model")
+
+
+def find(repo: str, filename: str, revision: str | None, access: Access) -> Path | None:
+    """Return the path of a cached file, all parts of it there; None if anything is missing.
+
+    Files enter the cache by a rename once they are whole, so what is found there was whole.
+    """
+    found = [
+        try_to_load_from_cache(repo, name, cache_dir=access.cache_dir, revision=revision)
+        for name in split_names(filename)
+    ]
+    return Path(str(found[0])) if all(isinstance(path, str) for path in found) else None
+
+
+def cached_files(access: Access) -> Iterator[tuple[str, str, Path]]:
+    """Yield repository, file name and path of every GGUF in the cache."""
+    for snapshot in sorted(access.cache_dir.glob("models--*/snapshots/*")):
+        repo = snapshot.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+        for path in sorted(snapshot.rglob("*.gguf")):
+            if path.is_file():
+                yield repo, path.relative_to(snapshot).as_posix(), path
+
+
+def listed_offline(repo: str, revision: str | None, access: Access) -> Listing | None:
+    """Return a repository's commit and files as far as they are cached; None if nothing is."""
+    ref = repo_dir(repo, access) / "refs" / (revision or "main")
+    commit = ref.read_text().strip() if ref.is_file() else revision
+    snapshot = repo_dir(repo, access) / "snapshots" / (commit or "")
+    if commit is None or not snapshot.is_dir():
+        return None
+    files = tuple(
+        RepoFile(
+            path=path.relative_to(snapshot).as_posix(),
+            size_bytes=path.stat().st_size,
+            digest=path.resolve().name,  # the cache names its blobs by their digest
+        )
+        for path in sorted(snapshot.rglob("*.gguf"))
+        if path.is_file()
+    )
+    return Listing(repo=repo, commit=commit, gated=False, files=files)
+
+
+def is_verified(path: Path, digest: str) -> bool:
+    """Return whether this very file was hashed before, and has not been touched since."""
+    return _read_json(_verified_file()).get(str(path.resolve())) == _fingerprint(path, digest)
+
+
+def remember_verified(path: Path, digest: str) -> None:
+    """Note that the file's hash is right, so that nobody computes it again."""
+    file = _verified_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_suffix(".lock")):
+        known = {name: seen for name, seen in _read_json(file).items() if Path(name).exists()}
+        known[str(path.resolve())] = _fingerprint(path, digest)
+        write_atomically(file, json.dumps(known, indent=1))
+
+
+def remember_fetched(pair: Pair) -> None:
+    """Note the pair that was fetched last; a bench without a pair takes it."""
+    write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
+
+
+def last_fetched() -> Pair | None:
+    """Return the pair that was fetched last if its files are still there, else None."""
+    table = _read_json(_last_pair_file())
+    with suppress(KeyError, TypeError):
+        draft = None if table["draft"] is None else _model(table["draft"])
+        pair = Pair(name=table["name"], target=_model(table["target"]), draft=draft)
+        if all(model.path and model.path.is_file() for model in (pair.target, pair.draft) if model):
+            return pair
+    return None
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Replace a file's content as a whole: a reader sees the old text or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as new:
+        new.write(text)
+    Path(name).replace(file)
+
+
+def _model(table: dict[str, Any]) -> ModelFile:
+    return ModelFile(**{**table, "path": Path(table["path"])})
+
+
+def _fingerprint(path: Path, digest: str) -> list[object]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino, digest]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
+def _verified_file() -> Path:
+    return paths.cache_dir() / "verified.json"
+
+
+def _last_pair_file() -> Path:
+    return paths.data_dir() / "last_pair.json"

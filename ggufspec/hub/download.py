@@ -1,0 +1,105 @@
+"""Fetch a pair's files: several at once, verified before they count, into the Hub's usual cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import DiskFullError
+from ggufspec.gguf import validate_file
+from ggufspec.hub import cache
+from ggufspec.hub.client import Access
+from ggufspec.hub.survey import Item, Survey
+from ggufspec.hub.transfer import Progress, State, StoppedError, Transfer
+from ggufspec.units import format_bytes
+
+PARALLEL = 4
+_STOP_WITHIN_S = 2.0
+
+
+def check_room(found: Survey) -> None:
+    """Refuse a download that the disk cannot hold.
+
+    Raises:
+        DiskFullError: less is free than is missing.
+    """
+    if found.missing_bytes > found.free_bytes:
+        raise DiskFullError(
+            f"{format_bytes(found.missing_bytes)} are missing, but {found.folder} has only "
+            f"{format_bytes(found.free_bytes)} free",
+            "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME",
+        )
+
+
+def fetch(found: Survey, access: Access) -> Generator[Progress, None, Pair]:
+    """Download and verify what is missing; yield progress, return the pair with local paths.
+
+    Several files travel at once. Closing the generator (Ctrl-C does) stops them; the bytes that have arrived
+    stay, and the next fetch goes on from there. No file gets its name before its hash is right.
+
+    Raises:
+        GgufspecError: the class says what went wrong, the hint what to do.
+    """
+    check_room(found)
+    todo: SimpleQueue[Item] = SimpleQueue()
+    events: SimpleQueue[Progress | BaseException] = SimpleQueue()
+    stop = threading.Event()
+    for item in found.items:
+        todo.put(item)
+    workers = [
+        threading.Thread(target=_work, args=(todo, events, stop, access), daemon=True)
+        for _ in range(min(PARALLEL, len(found.items)))
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        unfinished = len(found.items)
+        while unfinished:
+            event = events.get()
+            if isinstance(event, BaseException):
+                raise event
+            unfinished -= event.state is State.DONE
+            yield event
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join(_STOP_WITHIN_S)
+    pair = _with_paths(found)
+    for model in (pair.target, pair.draft):
+        if model is not None and model.path is not None:
+            validate_file(model.path)
+    cache.remember_fetched(pair)
+    return pair
+
+
+def _with_paths(found: Survey) -> Pair:
+    paths = {(item.repo, item.file.path): item.path for item in found.items}
+
+    def placed(model: ModelFile) -> ModelFile:
+        return model if model.repo is None else replace(model, path=paths[model.repo, model.filename])
+
+    pair = found.pair
+    return replace(pair, target=placed(pair.target), draft=None if pair.draft is None else placed(pair.draft))
+
+
+def _work(
+    todo: SimpleQueue[Item],
+    events: SimpleQueue[Progress | BaseException],
+    stop: threading.Event,
+    access: Access,
+) -> None:
+    while not stop.is_set():
+        try:
+            item = todo.get_nowait()
+        except Empty:
+            return
+        try:
+            Transfer(item, access, events.put, stop).run()
+        except StoppedError:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's loop
+            events.put(error)
+            return

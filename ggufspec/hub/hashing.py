@@ -1,0 +1,85 @@
+"""The hash of a file that is still growing: computed beside the download, which need not wait for it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from pathlib import Path
+from typing import Protocol
+
+_CHUNK_BYTES = 4 << 20
+_IDLE_S = 0.01
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Hasher(Protocol):
+    """What hashlib's constructors return."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take in more bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes so far."""
+
+
+def new_hasher(like: str, size_bytes: int) -> Hasher:
+    """Return SHA-256 for the digest of an LFS file, else git's hash of a blob of that size."""
+    if _SHA256.fullmatch(like):
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+
+
+class FollowingHash:
+    """Hashes a file from its first byte on, as far as it has grown, in a thread of its own.
+
+    What an interrupted download has left is hashed while the rest arrives. hashlib and file reads release
+    the interpreter lock, so that on two cores a download hardly notices.
+
+    Args:
+        path: the file; bytes are only ever added to it.
+        hasher: takes in its bytes.
+        size_bytes: how long the file will be.
+    """
+
+    def __init__(self, path: Path, hasher: Hasher, size_bytes: int) -> None:
+        self._path = path
+        self._hasher = hasher
+        self._size_bytes = size_bytes
+        self._given_up = threading.Event()
+        self._error: OSError | None = None
+        self.done_bytes = 0
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """Stop: the file will not become whole, or not from these bytes."""
+        self._given_up.set()
+        self._thread.join()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the last byte; return whether all are hashed.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        self._thread.join(timeout_s)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def hexdigest(self) -> str:
+        """Return the digest once `wait` has returned True."""
+        return self._hasher.hexdigest()
+
+    def _follow(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                while self.done_bytes < self._size_bytes and not self._given_up.is_set():
+                    chunk = file.read(min(_CHUNK_BYTES, self._size_bytes - self.done_bytes))
+                    self._hasher.update(chunk)
+                    self.done_bytes += len(chunk)
+                    if not chunk:
+                        self._given_up.wait(_IDLE_S)
+        except OSError as error:
+            self._error = error

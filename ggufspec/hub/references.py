@@ -1,0 +1,139 @@
+"""What people type to name a model: a text becomes a Reference, without asking anybody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import BadReferenceError
+
+HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
+
+_REPO = re.compile(r"(?!.*(?:\.\.|--))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}(?<![.-])")
+_HALVES = {"target": "target", "draft": "draft", "drafter": "draft"}
+_FORMS = "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter or a local path"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """One model as the user named it: a local path, or a repository with a file, a quant, or neither."""
+
+    text: str
+    repo: str | None = None
+    filename: str | None = None
+    quant: str | None = None
+    revision: str | None = None
+    path: Path | None = None
+
+
+def parse(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
+    """Return what ``text`` names.
+
+    A file that exists here wins over a repository of the same name, as the shell completes paths.
+
+    Args:
+        text: ``user/repo:QUANT`` (as llama.cpp's -hf), ``user/repo/file.gguf``, ``hf://…``, a Hub URL with
+            ``/resolve/`` or ``/blob/``, half a pair (``demo:target``), or a local path.
+        pairs: the catalogue, for halves of pairs.
+        endpoint: a Hub of one's own whose URLs are understood, too.
+
+    Raises:
+        BadReferenceError: the text has none of these forms.
+    """
+    if text.startswith("hf://"):
+        return _repository(text, text.removeprefix("hf://").removeprefix("models/"))
+    if re.match(r"https?://", text):
+        return _url(text, endpoint)
+    path = Path(text).expanduser()
+    if path.is_file() or text.startswith(("/", "./", "../", "~")):
+        return Reference(text=text, path=path.absolute())
+    name, _, half = text.rpartition(":")
+    if name in pairs and half in _HALVES:
+        model = getattr(pairs[name], _HALVES[half])
+        if model is None:
+            raise BadReferenceError(f"the pair {name!r} has no drafter", "it drafts without a second model")
+        return of_model(model, text)
+    if "/" in text:
+        return _repository(text, text)
+    if text in pairs:
+        raise BadReferenceError(f"{text!r} is a pair, not one model", f"say {text}:target or {text}:drafter")
+    if text.endswith(".gguf"):
+        return Reference(text=text, path=path.absolute())
+    raise BadReferenceError(f"{text!r} names no model", f"a model is {_FORMS}")
+
+
+def of_model(model: ModelFile, text: str | None = None) -> Reference:
+    """Return the reference that names exactly this model."""
+    if model.repo is None:
+        return Reference(text=text or str(model.path or model.filename), path=model.path)
+    return Reference(
+        text=text or f"{model.repo}/{model.filename}",
+        repo=model.repo,
+        filename=model.filename,
+        revision=model.revision,
+    )
+
+
+def is_inside(filename: str) -> bool:
+    """Return whether a name from the Hub stays inside the folder that it is joined to."""
+    parts = PurePosixPath(filename).parts
+    return bool(parts) and not (
+        filename.startswith("/")
+        or any(part in {"..", "."} for part in filename.split("/"))
+        or re.search(r"[\\:\x00-\x1f]", filename)
+    )
+
+
+def _repository(text: str, rest: str) -> Reference:
+    """``user/repo``, then ``@revision``, ``/file`` and ``:QUANT``, each or none."""
+    owner, _, rest = rest.partition("/")
+    head, slash, filename = rest.partition("/")
+    quant = None
+    if not slash:
+        head, colon, quant_text = head.partition(":")
+        quant = quant_text if colon else None
+    name, at, revision = head.partition("@")
+    return _checked(
+        text, f"{owner}/{name}", filename if slash else None, quant, unquote(revision) if at else None
+    )
+
+
+def _url(text: str, endpoint: str | None) -> Reference:
+    url = urlsplit(text)
+    hosts = HUB_HOSTS | ({urlsplit(endpoint).netloc} if endpoint else set())
+    if url.netloc.lower() not in hosts:
+        raise BadReferenceError(
+            f"{url.netloc} is not the Hugging Face Hub",
+            "download the file with a browser, then give its path; for a mirror, set HF_ENDPOINT",
+        )
+    match _segments(url.path):
+        case [owner, name]:
+            return _checked(text, f"{owner}/{name}", None, None, None)
+        case [owner, name, "resolve" | "blob" | "raw", revision, first, *more]:
+            return _checked(text, f"{owner}/{name}", "/".join([first, *more]), None, revision)
+        case [owner, name, "tree", revision]:
+            return _checked(text, f"{owner}/{name}", None, None, revision)
+    raise BadReferenceError(
+        f"{text} is no URL of a model", "copy the link of the file, with /resolve/ or /blob/"
+    )
+
+
+def _segments(path: str) -> list[str]:
+    """Return a URL path's segments, decoded one by one, so that ``%2F`` stays inside its segment."""
+    return [unquote(part) for part in path.strip("/").split("/")]
+
+
+def _checked(
+    text: str, repo: str, filename: str | None, quant: str | None, revision: str | None
+) -> Reference:
+    if _REPO.fullmatch(repo) is None:
+        raise BadReferenceError(f"{text!r} names no model", f"a model is {_FORMS}")
+    if filename is not None and (not is_inside(filename) or not filename.lower().endswith(".gguf")):
+        raise BadReferenceError(f"{filename!r} is no GGUF file of a repository", "its name ends with .gguf")
+    if quant == "" or revision == "":
+        raise BadReferenceError(f"{text!r} ends too early", "a quant follows ':', a revision follows '@'")
+    return Reference(text=text, repo=repo, filename=filename, quant=quant, revision=revision)

@@ -1,0 +1,81 @@
+"""From a model's name to its bytes: the path of a cached file, or an open header wherever it lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import ModelFileError, NotCachedError
+from ggufspec.gguf import FileSource, ModelCard, Source, parse_header, part_paths
+from ggufspec.hub import cache
+from ggufspec.hub.choice import split_names
+from ggufspec.hub.client import Access
+from ggufspec.hub.remote import RemoteFile
+
+
+def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:
+    """Return the pair with the paths of its files on this machine; nothing is downloaded.
+
+    Args:
+        pair: files with a path, or with repository and name.
+        offline: only decides what the hint of an error recommends.
+        access: where the cache is, if not at its usual place.
+
+    Raises:
+        ModelFileError: a local file is missing.
+        NotCachedError: a file of the Hub is not here, or not all of its parts.
+    """
+    access = access or Access(offline=offline)
+    hint = f"ggufspec fetch {pair.name}" + (" (without --offline)" if access.is_offline else "")
+    target = _placed(pair.target, access, hint)
+    draft = None if pair.draft is None else _placed(pair.draft, access, hint)
+    return replace(pair, target=target, draft=draft)
+
+
+def read_card(model: ModelFile, access: Access | None = None) -> ModelCard:
+    """Read a model's header where it lies: here, or on the Hub by HTTP range.
+
+    Raises:
+        GgufspecError: the model is not to be had, or its header is damaged.
+    """
+    name = model.filename if model.repo is None else f"{model.repo}/{model.filename}"
+    return parse_header(*open_headers(model, access), name=name)
+
+
+def open_headers(model: ModelFile, access: Access | None = None) -> list[Source]:
+    """Open a model for ``gguf.parse_header``: one source for each of its parts.
+
+    Raises:
+        GgufspecError: it is neither here nor to be had.
+    """
+    access = access or Access()
+    path = model.path
+    if path is None:
+        assert model.repo is not None
+        path = cache.find(model.repo, model.filename, model.revision, access)
+    if path is not None:
+        return [FileSource(part) for part in part_paths(path)]
+    assert model.repo is not None
+    if access.is_offline:
+        raise NotCachedError(
+            f"{model.repo}/{model.filename} is not in the cache", "leave out --offline, or fetch it"
+        )
+    revision = model.revision or "main"
+    return [RemoteFile(model.repo, name, revision, access) for name in split_names(model.filename)]
+
+
+def open_header(model: ModelFile, access: Access | None = None) -> Source:
+    """Open the file that llama.cpp is given: of a split model, the first part."""
+    return open_headers(model, access)[0]
+
+
+def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:
+    if model.path is not None:
+        if not model.path.is_file():
+            raise ModelFileError(f"there is no file {model.path}", "check the path, or fetch the pair again")
+        return model
+    assert model.repo is not None
+    path = cache.find(model.repo, model.filename, model.revision, access)
+    if path is None:
+        raise NotCachedError(f"{model.repo}/{model.filename} is not on this machine", hint)
+    return replace(model, path=path, size_bytes=path.stat().st_size)

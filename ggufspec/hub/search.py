@@ -1,0 +1,142 @@
+"""Which models on the Hub, or in the cache, might draft for a target: the same family, but smaller."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec.domain import ModelFile
+from ggufspec.hub import cache
+from ggufspec.hub.choice import RemoteModel, models, quant_of
+from ggufspec.hub.client import Access, Subject, call, listing
+
+LARGEST_RATIO = 0.5
+"""A drafter larger than this part of its target cannot pay."""
+
+_SEARCHED = 60
+_SIZE = re.compile(r"[-_.](\d+(?:\.\d+)?)([bm])(?=[-_.]|$)", re.IGNORECASE)
+_QUANTS = ("Q8_0", "Q4_K_M", "Q4_0")  # small models lose more by quantization, so Q8_0 comes first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A repository, or a cached file, that may hold a drafter."""
+
+    repo: str
+    downloads: int | None = None
+    n_parameters: float | None = None
+    file: ModelFile | None = None  # set where the file is known already: in the cache
+
+
+def family(name: str) -> str:
+    """Return what the names of a model's smaller relatives contain.
+
+    ``Qwen2.5-Coder-32B-Instruct`` gives ``Qwen2.5-Coder``; a last minor version is left out, because
+    Llama 3.3 has no small models, but Llama 3.2 has.
+    """
+    stem = name.rpartition("/")[2]
+    size = _SIZE.search(stem)
+    stem = stem[: size.start()] if size else re.sub(r"(?i)[-_.](gguf|it|instruct|chat)\b.*$", "", stem)
+    stem = re.sub(r"^Meta-", "", stem)
+    return re.sub(r"(?<=\d)\.\d+$", "", stem)
+
+
+def parameters_in(name: str) -> float | None:
+    """Return how many parameters a model's name states: 0.6e9 for ``Qwen3-0.6B``."""
+    found = _SIZE.search(name.rpartition("/")[2])
+    return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2].lower()] if found else None
+
+
+def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -> list[Candidate]:
+    """Ask the Hub for smaller GGUF repositories of the target's family, most downloaded first.
+
+    Args:
+        target: a model of the Hub; its card's base model names the family, else its own name does.
+        architecture: the target's; a repository that the Hub knows to be of another is left out.
+        access: how the Hub may be asked.
+        most: how many to return.
+
+    Raises:
+        GgufspecError: the Hub cannot be asked.
+    """
+    base = target.repo or target.filename
+    api = access.api()
+    if target.repo is not None:
+        about = Subject(repo=target.repo)
+        card = call(lambda: api.model_info(base), about, access).card_data
+        stated = getattr(card, "base_model", None)
+        base = stated[0] if isinstance(stated, list) and stated else stated or base
+    size = parameters_in(base) or parameters_in(target.filename) or math.inf
+    found = call(
+        lambda: list(
+            api.list_models(
+                search=family(base),
+                filter="gguf",
+                sort="downloads",
+                limit=_SEARCHED,
+                expand=["downloads", "gguf"],
+            )
+        ),
+        Subject(repo=base),
+        access,
+    )
+    candidates = []
+    for info in found:
+        header = info.gguf or {}
+        n_parameters = header.get("total") or parameters_in(info.id)
+        same = header.get("architecture", architecture) == architecture
+        if same and n_parameters is not None and n_parameters <= LARGEST_RATIO * size:
+            candidates.append(Candidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters))
+    return sorted(candidates, key=lambda one: -(one.downloads or 0))[:most]
+
+
+def in_cache(target: ModelFile, access: Access) -> list[Candidate]:
+    """Return the cached GGUFs that are small enough to draft for the target."""
+    limit = LARGEST_RATIO * (target.size_bytes or math.inf)
+    return [
+        Candidate(
+            repo=repo,
+            file=ModelFile(
+                filename=name,
+                repo=repo,
+                quant=quant_of(name),
+                size_bytes=path.stat().st_size,
+                path=path,
+            ),
+        )
+        for repo, name, path in cache.cached_files(access)
+        if path.stat().st_size <= limit
+    ]
+
+
+def draft_file(candidate: Candidate, target_bytes: int, access: Access) -> ModelFile | None:
+    """Return the file of a candidate that suits a drafter best; None if it has none."""
+    if candidate.file is not None:
+        return candidate.file
+    found = listing(candidate.repo, None, access)
+    chosen = _suitable(models(found.files), target_bytes)
+    if chosen is None:
+        return None
+    return ModelFile(
+        filename=chosen.filename,
+        repo=candidate.repo,
+        revision=found.commit,
+        quant=chosen.quant,
+        size_bytes=chosen.size_bytes,
+    )
+
+
+def score(ratio: float, downloads: int | None) -> float:
+    """Return how promising a drafter is: popular by orders of magnitude, and small beside its target."""
+    return (1.0 - ratio) * (1.0 + math.log10(1 + (downloads or 0)))
+
+
+def _suitable(found: Sequence[RemoteModel], target_bytes: int) -> RemoteModel | None:
+    fitting = [model for model in found if model.size_bytes <= LARGEST_RATIO * target_bytes]
+    for quant in _QUANTS:
+        for model in fitting:
+            if model.quant == quant:
+                return model
+    return min(fitting, key=lambda model: model.size_bytes, default=None)

@@ -1,0 +1,167 @@
+"""What a fetch would do: the files of a pair, their sizes, what is here already, and the room there is."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import (
+    CorruptDownloadError,
+    ModelFileError,
+    NotCachedError,
+)
+from ggufspec.hub import cache
+from ggufspec.hub.choice import RemoteModel, RepoFile, choose
+from ggufspec.hub.client import Access, Listing, Subject, call, listing
+from ggufspec.hub.references import Reference, is_inside, of_model
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One file to be had: where it comes from, where it will lie, and how much of it is here."""
+
+    repo: str
+    commit: str
+    revision: str  # as asked for: a branch, a tag or a commit
+    file: RepoFile
+    path: Path
+    blob: Path  # where its bytes are kept: in the shared cache apart from ``path``, else the same
+    here_bytes: int
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nothing has to be downloaded."""
+        return self.here_bytes == self.file.size_bytes and (self.blob.exists() or self.path.exists())
+
+    @property
+    def partial(self) -> Path:
+        """Where the bytes gather until they are whole and verified; older clients used the same name."""
+        return self.blob.with_name(self.blob.name + ".incomplete")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Everything that is known before the first byte of a model travels."""
+
+    pair: Pair
+    items: tuple[Item, ...]
+    folder: Path
+    free_bytes: int
+
+    @cached_property
+    def missing_bytes(self) -> int:
+        """How much has to be downloaded, and will need room."""
+        return sum(item.file.size_bytes - item.here_bytes for item in self.items)
+
+
+def survey(name: str, target: Reference, draft: Reference | None, access: Access) -> Survey:
+    """Find out, from the Hub or offline from the cache, which files a pair is made of.
+
+    Raises:
+        GgufspecError: a repository, revision, file or quant is not there, or needs permission.
+    """
+    listings: dict[tuple[str, str | None], Listing] = {}
+    folder = access.local_dir or access.cache_dir
+    target_file, items = _look_up(target, access, listings)
+    draft_file, more = (None, []) if draft is None else _look_up(draft, access, listings)
+    return Survey(
+        pair=Pair(name=name, target=target_file, draft=draft_file),
+        items=tuple(dict.fromkeys(items + more)),  # target and drafter may be the same file
+        folder=folder,
+        free_bytes=_free_bytes(folder),
+    )
+
+
+def survey_pair(pair: Pair, access: Access) -> Survey:
+    """Survey a pair whose files are named already, such as a catalogue's."""
+    draft = None if pair.draft is None else of_model(pair.draft)
+    return survey(pair.name, of_model(pair.target), draft, access)
+
+
+def locate(reference: Reference, access: Access) -> ModelFile:
+    """Return the one file that a reference means; its path is set if it lies on this machine.
+
+    Raises:
+        GgufspecError: it cannot be found, or not be told from others.
+    """
+    model, items = _look_up(reference, access, {})
+    here = bool(items) and all(item.path.exists() for item in items)
+    return replace(model, path=items[0].path) if here else model
+
+
+def _look_up(
+    reference: Reference, access: Access, listings: dict[tuple[str, str | None], Listing]
+) -> tuple[ModelFile, list[Item]]:
+    if reference.repo is None:
+        return _local(reference), []
+    key = (reference.repo, reference.revision)
+    if key not in listings:
+        listings[key] = (_offline if access.is_offline else listing)(*key, access)
+    found = listings[key]
+    chosen = choose(found.files, repo=found.repo, filename=reference.filename, quant=reference.quant)
+    if found.gated and not access.is_offline:
+        _ask_permission(found, chosen, access)
+    items = [_item(found, file, reference.revision or "main", access) for file in chosen.files]
+    digest = chosen.files[0].digest if len(chosen.files) == 1 else ""
+    return ModelFile(
+        filename=chosen.filename,
+        repo=found.repo,
+        revision=found.commit,
+        quant=chosen.quant,
+        size_bytes=chosen.size_bytes,
+        sha256=digest if _SHA256.fullmatch(digest) else None,
+    ), items
+
+
+def _local(reference: Reference) -> ModelFile:
+    path = reference.path
+    if path is None or not path.is_file():
+        raise ModelFileError(f"there is no file {path or reference.text}", "check the path")
+    return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
+
+
+def _offline(repo: str, revision: str | None, access: Access) -> Listing:
+    found = cache.listed_offline(repo, revision, access)
+    if found is None:
+        raise NotCachedError(f"{repo} is not in the cache", "run the same command once without --offline")
+    return found
+
+
+def _ask_permission(found: Listing, chosen: RemoteModel, access: Access) -> None:
+    """A gated repository lists its files to everybody; only a file's own address says whether we may."""
+    api, path = access.api(), chosen.filename
+    about = Subject(repo=found.repo, revision=found.commit, filename=path)
+    url = access.url(found.repo, path, found.commit)
+    call(lambda: api.get_hf_file_metadata(url=url, token=access.token), about, access)
+
+
+def _item(found: Listing, file: RepoFile, revision: str, access: Access) -> Item:
+    if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
+        raise CorruptDownloadError(
+            f"{found.repo} lists a file whose name leaves the target folder: {file.path!r}",
+            "do not use this repository",
+        )
+    if access.local_dir is None:
+        folder = cache.repo_dir(found.repo, access)
+        path, blob = folder / "snapshots" / found.commit / file.path, folder / "blobs" / file.digest
+    else:
+        path = blob = access.local_dir.absolute() / file.path
+    item = Item(
+        repo=found.repo, commit=found.commit, revision=revision, file=file, path=path, blob=blob, here_bytes=0
+    )
+    whole = next((place for place in (path, blob) if place.exists()), None)
+    if whole is not None:
+        return replace(item, here_bytes=file.size_bytes)
+    partial = item.partial.stat().st_size if item.partial.is_file() else 0
+    return replace(item, here_bytes=partial if partial <= file.size_bytes else 0)
+
+
+def _free_bytes(folder: Path) -> int:
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    return shutil.disk_usage(there).free

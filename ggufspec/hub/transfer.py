@@ -1,0 +1,273 @@
+"""One file's way from the Hub to its name: locked, resumed, hashed while it grows, checked, then renamed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import Timeout
+from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.utils import WeakFileLock, get_session, hf_raise_for_status
+
+from ggufspec.errors import CorruptDownloadError, ModelFileError
+from ggufspec.gguf import FileSource
+from ggufspec.gguf.reader import read_header
+from ggufspec.hub import cache
+from ggufspec.hub.client import FAILURES, Access, Subject, call, pause_before_retry, reason, translated
+from ggufspec.hub.hashing import FollowingHash, new_hasher
+from ggufspec.hub.survey import Item
+from ggufspec.units import format_bytes, format_duration
+
+LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE
+"""Beyond this the Hub serves a file through its Xet protocol alone, which only huggingface_hub speaks."""
+
+_REPORT_EVERY_S = 0.1
+_PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
+
+
+class State(StrEnum):
+    """What is being done with a file."""
+
+    WAITING = "waiting"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    DONE = "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far one file is. ``note`` says why it waits."""
+
+    item: Item
+    state: State
+    done_bytes: int
+    note: str | None = None
+
+
+class StoppedError(Exception):
+    """The caller has gone away; what has arrived stays for the next time."""
+
+
+class Transfer:
+    """One file's way from the Hub to its name."""
+
+    def __init__(
+        self, item: Item, access: Access, report: Callable[[Progress], None], stop: threading.Event
+    ) -> None:
+        self._item = item
+        self._access = access
+        self._report = report
+        self._stop = stop
+        self._about = Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
+        self._hash: FollowingHash
+        self._done = 0
+        self._reported_at = 0.0
+
+    def run(self) -> None:
+        """Do whatever is left to do, under the lock of this file.
+
+        Raises:
+            GgufspecError: it cannot be done.
+            StoppedError: the caller has gone away.
+        """
+        item = self._item
+        try:
+            with ExitStack() as held:
+                self._lock(held)
+                place = next((path for path in (item.path, item.blob) if path.exists()), None)
+                if place is not None:
+                    self._verify(place)
+                elif item.file.size_bytes <= LARGEST_BY_HTTP_BYTES:
+                    self._download()
+            if not item.path.exists():
+                self._leave_to_client()  # which takes the same lock
+                self._verify(item.path)
+            if self._access.local_dir is None and item.revision != item.commit:
+                ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
+                cache.write_atomically(ref, item.commit)  # a branch can be found offline, too
+        except FAILURES as error:
+            raise translated(error, self._about, self._access) from error
+        self._tell(State.DONE, item.file.size_bytes, always=True)
+
+    def _lock(self, held: ExitStack) -> None:
+        """Take the lock under which huggingface_hub, too, writes this blob; wait for whoever has it."""
+        folder = self._access.cache_dir / ".locks" / cache.repo_dir(self._item.repo, self._access).name
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                held.enter_context(WeakFileLock(folder / f"{self._item.file.digest}.lock", timeout=0.5))
+            except Timeout:
+                note = "another process downloads this file"
+                self._tell(State.WAITING, self._item.here_bytes, note=note, always=True)
+            else:
+                return
+
+    def _download(self) -> None:
+        item = self._item
+        item.partial.parent.mkdir(parents=True, exist_ok=True)
+        resumed = self._attempt()
+        if resumed and self._hash.hexdigest() != item.file.digest:
+            item.partial.unlink()  # what lay there was not the beginning of this file
+            self._attempt()
+        if self._hash.hexdigest() != item.file.digest:
+            item.partial.unlink()
+            raise CorruptDownloadError(
+                f"{item.file.path} arrived with another hash than {self._access.host} lists",
+                "try again; if it stays, a proxy or the repository is broken",
+            )
+        try:
+            self._check_gguf(item.partial)
+        except CorruptDownloadError:
+            item.partial.unlink()  # it is what the Hub has: resuming would bring it again
+            raise
+        item.partial.replace(item.blob)
+        cache.remember_verified(item.blob, item.file.digest)
+
+    def _attempt(self) -> bool:
+        """Append what is missing and hash the whole; return whether something was there before."""
+        with self._item.partial.open("ab") as file:
+            if file.tell() > self._item.file.size_bytes:
+                file.truncate(0)
+                file.seek(0)
+            self._done = file.tell()
+            resumed = self._done > 0
+            self._hash = self._follow(self._item.partial)
+            try:
+                self._receive(file)
+            except BaseException:
+                self._hash.give_up()
+                raise
+        self._finish_hash()
+        return resumed
+
+    def _follow(self, path: Path) -> FollowingHash:
+        file = self._item.file
+        return FollowingHash(path, new_hasher(file.digest, file.size_bytes), file.size_bytes)
+
+    def _finish_hash(self) -> None:
+        try:
+            while not self._hash.wait(_REPORT_EVERY_S):
+                self._tell(State.VERIFYING, self._hash.done_bytes)
+        finally:
+            self._hash.give_up()
+
+    def _receive(self, file: BinaryIO) -> None:
+        attempt = 1
+        while self._done < self._item.file.size_bytes:
+            before = self._done
+            try:
+                self._stream(file)
+            except FAILURES as error:
+                attempt = 1 if self._done > before else attempt
+                pause = pause_before_retry(error, attempt)
+                if pause is None:
+                    raise
+                note = f"again in {format_duration(pause)}: {reason(error)}"
+                self._tell(State.WAITING, self._done, note=note, always=True)
+                self._stop.wait(pause)
+                attempt += 1
+            self._tell(State.DOWNLOADING, self._done)
+
+    def _stream(self, file: BinaryIO) -> None:
+        item, start = self._item, self._done
+        headers = self._access.headers()
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        url = self._access.url(item.repo, item.file.path, item.commit)
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with get_session().stream(
+            "GET", url, headers=headers, timeout=timeout, follow_redirects=True
+        ) as response:
+            hf_raise_for_status(response)
+            if "text/html" in response.headers.get("Content-Type", ""):
+                raise CorruptDownloadError(
+                    f"{self._access.host} sends a web page instead of {item.file.path}", _PROXY
+                )
+            if start and response.status_code != 206:  # the server knows no ranges: all over again
+                self._hash.give_up()
+                file.truncate(0)
+                self._done = start = 0
+                self._hash = self._follow(item.partial)
+            announced = response.headers.get("Content-Length")
+            if announced is not None and int(announced) != item.file.size_bytes - start:
+                raise CorruptDownloadError(
+                    f"{self._access.host} sends {format_bytes(start + int(announced))} for {item.file.path}, "
+                    f"but lists {format_bytes(item.file.size_bytes)}",
+                    "try again; if it stays, a proxy or the repository is broken",
+                )
+            for chunk in response.iter_raw():
+                self._write(file, chunk)
+
+    def _write(self, file: BinaryIO, chunk: bytes) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+        if self._done == 0 and not chunk.startswith(b"GGUF"):
+            raise CorruptDownloadError(
+                f"{self._access.host} sends no GGUF for {self._item.file.path}, but {chunk[:16]!r}",
+                _PROXY,
+            )
+        file.write(chunk)
+        self._done += len(chunk)
+        self._tell(State.DOWNLOADING, self._done)
+
+    def _verify(self, place: Path) -> None:
+        file = self._item.file
+        if cache.is_verified(place, file.digest):
+            return
+        whole = place.stat().st_size == file.size_bytes
+        if whole:
+            self._hash = self._follow(place)
+            self._finish_hash()
+        if not whole or self._hash.hexdigest() != file.digest:
+            raise CorruptDownloadError(
+                f"{place.resolve()} is not the file that {self._access.host} lists",
+                "delete it, then run the same command again",
+            )
+        self._check_gguf(place)
+        cache.remember_verified(place, file.digest)
+
+    def _check_gguf(self, place: Path) -> None:
+        """Refuse what is no GGUF, or promises tensors beyond its end: the Hub may hold broken files, too."""
+        file = self._item.file
+        try:
+            end = read_header(FileSource(place), file.path).end
+        except ModelFileError as error:
+            raise CorruptDownloadError(error.message, "choose another file") from error
+        if end > file.size_bytes:
+            raise CorruptDownloadError(
+                f"{file.path} is truncated on the Hub: {format_bytes(end - file.size_bytes)} are missing",
+                "choose another file, and tell the owner of the repository",
+            )
+
+    def _leave_to_client(self) -> None:
+        """Let huggingface_hub link the blob into its snapshot, or download what only it can."""
+        item, access = self._item, self._access
+        if not item.blob.exists():
+            self._tell(State.DOWNLOADING, 0, note="through Xet, which does not resume", always=True)
+        call(
+            lambda: hf_hub_download(
+                item.repo,
+                item.file.path,
+                revision=item.commit,
+                cache_dir=access.cache_dir,
+                local_dir=access.local_dir,
+                endpoint=access.endpoint,
+                token=access.token,
+            ),
+            self._about,
+            access,
+        )
+
+    def _tell(self, state: State, done: int, *, note: str | None = None, always: bool = False) -> None:
+        if self._stop.is_set() and state is not State.DONE:
+            raise StoppedError
+        now = time.monotonic()
+        if always or now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
+            self._report(Progress(item=self._item, state=state, done_bytes=done, note=note))

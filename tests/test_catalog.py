@@ -1,0 +1,91 @@
+"""The catalogue: every entry of ours is of the documented form, and a user's own is read beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ggufspec import catalog
+from ggufspec.errors import CatalogError
+from ggufspec.hub.choice import quant_of
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    return tmp_path / "pairs.toml"
+
+
+@pytest.mark.parametrize("name", sorted(catalog.entries()))
+def test_every_entry_is_complete(name: str) -> None:
+    entry = catalog.entries()[name]
+    models = [model for model in (entry.pair.target, entry.pair.draft) if model is not None]
+    assert entry.source
+    assert entry.licence != "not stated"
+    assert (entry.pair.draft is None) == (entry.method != "draft-model")
+    for model in models:
+        if model.repo is None:
+            assert model.path is not None
+            assert model.path.is_file()
+        else:
+            assert re.fullmatch(r"[\w.-]+/[\w.-]+", model.repo)
+            assert model.filename.endswith(".gguf")
+            assert quant_of(model.filename) == model.quant
+            assert model.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", model.sha256)
+
+
+def test_the_seeds_pairs_are_there() -> None:
+    pairs = catalog.load()
+    default = pairs[catalog.DEFAULT]
+    assert default.draft is not None
+    assert f"{default.target.repo}/{default.target.filename}" == (
+        "NousResearch/Meta-Llama-3-70B-Instruct-GGUF/Meta-Llama-3-70B-Instruct-Q3_K_S.gguf"
+    )
+    assert f"{default.draft.repo}/{default.draft.filename}" == (
+        "QuantFactory/Meta-Llama-3-8B-Instruct-GGUF/Meta-Llama-3-8B-Instruct.Q3_K_L.gguf"
+    )
+    assert pairs.keys() >= {"demo", "llama-2-13b", "llama-2-13b-chat", "gemma-7b"}
+
+
+def test_an_unknown_name_brings_close_ones() -> None:
+    with pytest.raises(CatalogError, match=r"^no pair is called 'llama-3-70'$") as caught:
+        catalog.find("llama-3-70")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("close names: llama-3-70b, ")
+
+
+def test_the_users_own_pairs_join_ours(config: Path) -> None:
+    config.write_text(
+        '[pairs.mine]\ntarget = { repo = "me/T", file = "t.gguf" }\ndrafter = { path = "d.gguf" }\n'
+        '[pairs.demo]\ntarget = { path = "other.gguf" }\n'
+    )
+    mine = catalog.entries()["mine"]
+    assert mine.pair.draft is not None
+    assert mine.pair.draft.path == config.parent / "d.gguf"
+    assert not mine.verified
+    assert catalog.find("demo").target.filename == "other.gguf"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[pairs.x]\n", "[pairs.x] needs a target"),
+        ('[pairs.x]\ntarget = { repo = "a/b" }\n', "[pairs.x]: a model needs repo and file, or path"),
+        ('[pairs.x]\ntarget = "a/b"\n', "[pairs.x]: a model is a table such as"),
+        ('[pairs."x:y"]\ntarget = { path = "t" }\n', "[pairs.x:y]: a pair's name has no '/' and no ':'"),
+        (
+            '[pairs.x]\ntarget = { path = "t" }\ndraft = 1\n',
+            "[pairs.x]: unknown key 'draft'; known are drafter,",
+        ),
+        ("[pairs\n", "Expected ']'"),
+        ("pairs = 3\n", "'int' object has no attribute 'items'"),
+    ],
+)
+def test_a_malformed_catalogue_says_where(config: Path, text: str, problem: str) -> None:
+    catalog._read.cache_clear()
+    config.write_text(text)
+    with pytest.raises(CatalogError, match=re.escape(problem)) as caught:
+        catalog.load()
+    assert str(config) in caught.value.message

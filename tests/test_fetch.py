@@ -1,0 +1,110 @@
+"""``ggufspec fetch``, when all goes well: the usual cache, a folder of one's own, consent, the dry run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import hf_hub_download
+
+from ggufspec import hub as hub_module
+from tests import hub_client
+from tests.hub_client import PAIR, TARGET, Run
+from tests.hub_server import Hub
+
+
+def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> None:
+    code, out, err = run("fetch", "--quiet", *PAIR)
+    target, draft = (Path(line) for line in out.splitlines())
+    assert (code, err) == (0, "")
+    assert target.read_bytes() == hub_client.gguf(1 << 20)
+    assert draft.read_bytes() == hub_client.gguf()
+    commit = hub.repos["me/T-GGUF"].commit
+    assert target == home / f"hf/hub/models--me--T-GGUF/snapshots/{commit}/t-Q4_K_M.gguf"
+    theirs = hf_hub_download(
+        "me/T-GGUF", "t-Q4_K_M.gguf", cache_dir=home / "hf" / "hub", local_files_only=True
+    )
+    assert theirs == str(target)
+    last = hub_module.last_fetched()
+    assert last is not None
+    assert last.target.path == target
+    assert not list((home / "hf").rglob("*.incomplete"))
+
+
+def test_the_second_time_only_metadata_travels(hub: Hub, run: Run) -> None:
+    run("fetch", "-q", *PAIR)
+    served = hub.bytes_served
+    code, _, err = run("fetch", *PAIR)
+    assert code == 0
+    assert "to download: 0 B;" in err
+    assert hub.bytes_served == served
+
+
+def test_offline_the_cache_is_enough(hub: Hub, run: Run) -> None:
+    _, online, _ = run("fetch", "-q", *PAIR)
+    hub.seen.clear()
+    assert run("fetch", "-q", "--offline", *PAIR) == (0, online, "")
+    assert hub.seen == []
+
+
+def test_what_another_tool_has_downloaded_is_only_verified(hub: Hub, home: Path, run: Run) -> None:
+    theirs = hf_hub_download("me/T-GGUF", "t-Q4_K_M.gguf", cache_dir=home / "hf" / "hub", endpoint=hub.url)
+    served = hub.bytes_served
+    code, out, _ = run("fetch", "-q", "--target", TARGET)
+    assert (code, out) == (0, f"{theirs}\n")
+    assert hub.bytes_served == served
+
+
+def test_split_files_arrive_whole(hub: Hub, run: Run) -> None:
+    parts = {f"q/t-F16-0000{no}-of-00003.gguf": hub_client.gguf(no) for no in (1, 2, 3)}
+    hub.add("me/S-GGUF", parts)
+    _, out, _ = run("fetch", "-q", "--no-check", "--target", "me/S-GGUF")
+    first = Path(out.strip())
+    assert first.name == "t-F16-00001-of-00003.gguf"
+    assert sorted(path.name for path in first.parent.iterdir()) == [name[2:] for name in parts]
+
+
+def test_files_that_are_not_in_lfs(hub: Hub, run: Run) -> None:
+    hub.add("me/Git-GGUF", {"a.gguf": hub_client.gguf()}, lfs=False)
+    code, out, _ = run("fetch", "-q", "--target", "me/Git-GGUF")
+    assert code == 0
+    assert Path(out.strip()).read_bytes() == hub_client.gguf()
+
+
+def test_a_folder_of_ones_own(hub: Hub, home: Path, tmp_path: Path, run: Run) -> None:
+    folder = tmp_path / "models"
+    code, out, _ = run("fetch", "-q", "--local-dir", str(folder), *PAIR)
+    assert (code, out) == (0, f"{folder}/t-Q4_K_M.gguf\n{folder}/d-Q8_0.gguf\n")
+    assert sorted(path.name for path in folder.iterdir()) == ["d-Q8_0.gguf", "t-Q4_K_M.gguf"]
+    assert not list((home / "hf").rglob("snapshots"))
+    served = hub.bytes_served
+    assert run("fetch", "-q", "--local-dir", str(folder), *PAIR)[0] == 0
+    assert hub.bytes_served <= served + 3 * (1 << 20)  # the headers once more
+
+
+def test_dry_run(hub: Hub, home: Path, run: Run) -> None:
+    code, out, err = run("fetch", "--dry-run", *PAIR)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[:3] == [
+        "file                         size",
+        "me/T-GGUF/t-Q4_K_M.gguf  2.74 MiB  to download",
+        "me/D-GGUF/d-Q8_0.gguf    1.74 MiB  to download",
+    ]
+    assert lines[3].startswith(f"to download: 4.48 MiB; free at {home}/hf/hub: ")
+    assert hub.bytes_served == 0
+
+
+@pytest.mark.skipif(os.statvfs("/tmp").f_bavail * os.statvfs("/tmp").f_frsize < 12e9, reason="little disk")
+def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 11_000_000_000
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        code, _, err = run("fetch", "--target", TARGET)
+    assert code == 32
+    assert err.endswith(
+        "error: 10.2 GiB would be downloaded, and nobody is there to agree\nhint: add --yes\n"
+    )
+    assert run("fetch", "--yes", "--target", TARGET)[0] == 28  # it went on, to a file that is smaller

@@ -1,0 +1,297 @@
+"""References, the choice among a repository's files, headers by range, and what is cached."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from ggufspec import catalog, errors, gguf, hub
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.hub import choice, search
+from ggufspec.hub.choice import RepoFile
+from ggufspec.hub.references import is_inside
+from tests import hub_client
+from tests.hub_server import Hub
+from tests.hub_state import Fault
+
+
+def parse(text: str) -> hub.Reference:
+    return hub.parse(text, catalog.load())
+
+
+@pytest.mark.parametrize(
+    ("text", "repo", "filename", "quant", "revision"),
+    [
+        ("u/r", "u/r", None, None, None),
+        ("u/r:Q4_K_M", "u/r", None, "Q4_K_M", None),
+        ("u/r@v2:Q8_0", "u/r", None, "Q8_0", "v2"),
+        ("u/r/f.gguf", "u/r", "f.gguf", None, None),
+        ("u/r@v2/sub/f.gguf", "u/r", "sub/f.gguf", None, "v2"),
+        ("hf://u/r/f.gguf", "u/r", "f.gguf", None, None),
+        ("hf://models/u/r@refs%2Fpr%2F1/f.gguf", "u/r", "f.gguf", None, "refs/pr/1"),
+        ("https://huggingface.co/u/r", "u/r", None, None, None),
+        ("https://huggingface.co/u/r/resolve/main/f.gguf?download=true", "u/r", "f.gguf", None, "main"),
+        ("https://hf.co/u/r/blob/refs%2Fpr%2F1/a/f.gguf", "u/r", "a/f.gguf", None, "refs/pr/1"),
+        ("https://huggingface.co/u/r/tree/main", "u/r", None, None, "main"),
+        (
+            "llama-3-70b:drafter",
+            "QuantFactory/Meta-Llama-3-8B-Instruct-GGUF",
+            "Meta-Llama-3-8B-Instruct.Q3_K_L.gguf",
+            None,
+            None,
+        ),
+    ],
+)
+def test_references(
+    text: str, repo: str, filename: str | None, quant: str | None, revision: str | None
+) -> None:
+    reference = parse(text)
+    assert (reference.repo, reference.filename, reference.quant, reference.revision) == (
+        repo,
+        filename,
+        quant,
+        revision,
+    )
+    assert reference.path is None
+
+
+def test_a_file_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "u" / "r" / "f.gguf"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert parse("u/r/f.gguf").path == file
+    assert parse("demo:target").path == hub_client.DEMO / "target.gguf"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "'nonsense' names no model"),
+        ("a/b/c", "'c' is no GGUF file of a repository"),
+        ("a/b/../../../etc/x.gguf", "'../../../etc/x.gguf' is no GGUF file of a repository"),
+        (
+            "https://huggingface.co/a/b/resolve/main/%2E%2E/x.gguf",
+            "'../x.gguf' is no GGUF file of a repository",
+        ),
+        ("a/b:", "'a/b:' ends too early"),
+        ("..%2f/b", "'..%2f/b' names no model"),
+        ("demo", "'demo' is a pair, not one model"),
+        ("gpt-oss-20b-ngram:drafter", "the pair 'gpt-oss-20b-ngram' has no drafter"),
+        ("https://example.com/a/b/resolve/main/f.gguf", "example.com is not the Hugging Face Hub"),
+        (
+            "https://huggingface.co/a/b/commits/main",
+            "https://huggingface.co/a/b/commits/main is no URL of a model",
+        ),
+    ],
+)
+def test_what_is_no_reference(text: str, message: str) -> None:
+    with pytest.raises(errors.BadReferenceError) as caught:
+        parse(text)
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\\..\\x", "C:x", "a/./x", "", "a\0b"])
+def test_names_that_leave_the_folder(name: str) -> None:
+    assert not is_inside(name)
+    assert is_inside("sub/a-00001-of-00002.gguf")
+
+
+@pytest.mark.parametrize(
+    ("name", "quant"),
+    [
+        ("Meta-Llama-3-8B-Instruct.Q3_K_L.gguf", "Q3_K_L"),
+        ("qwen2.5-coder-7b-q8_0.gguf", "Q8_0"),
+        ("UD-Q4_K_XL/GLM-4.7-UD-Q4_K_XL-00001-of-00003.gguf", "UD-Q4_K_XL"),
+        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
+        ("m-IQ3_XXS.gguf", "IQ3_XXS"),
+        ("m.f16.gguf", "F16"),
+        ("TQ1_0/m-TQ1_0.gguf", "TQ1_0"),
+        ("model.gguf", None),
+    ],
+)
+def test_quants(name: str, quant: str | None) -> None:
+    assert choice.quant_of(name) == quant
+
+
+def files(*names: str) -> list[RepoFile]:
+    return [RepoFile(path=name, size_bytes=1 << 30, digest="0" * 64) for name in names]
+
+
+MIXED = files(
+    "m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-f16.gguf", "imatrix-m.gguf", "mtp-m-Q8_0.gguf", "README.md",
+    "big/m-BF16-00001-of-00002.gguf", "big/m-BF16-00002-of-00002.gguf", "m-Q2_K-00001-of-00002.gguf",
+)  # fmt: skip
+
+
+def test_choice_by_quant_file_and_default() -> None:
+    assert choice.choose(MIXED, repo="u/r").filename == "m-Q4_K_M.gguf"
+    assert choice.choose(MIXED, repo="u/r", quant="q8_0").filename == "m-Q8_0.gguf"
+    assert choice.choose(MIXED, repo="u/r", filename="mmproj-m-f16.gguf").size_bytes == 1 << 30
+    split = choice.choose(MIXED, repo="u/r", filename="big/m-BF16-00002-of-00002.gguf")
+    assert split == choice.choose(MIXED, repo="u/r", quant="BF16")
+    assert split.filename == "big/m-BF16-00001-of-00002.gguf"
+    assert split.size_bytes == 2 << 30
+    assert (
+        choice.choose(files("m-UD-Q4_K_XL.gguf", "m-Q8_0.gguf"), repo="u/r", quant="Q4_K_XL").quant
+        == "UD-Q4_K_XL"
+    )
+
+
+HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q8_0.gguf (1 GiB)"
+
+
+@pytest.mark.parametrize(
+    ("listed", "wanted", "message", "hint"),
+    [
+        (MIXED, {"quant": "Q9_K"}, "u/r has no quant Q9_K", HAS),
+        (MIXED, {"filename": "x.gguf"}, "u/r has no file x.gguf", HAS),
+        (
+            MIXED,
+            {"filename": "m-Q2_K-00001-of-00002.gguf"},
+            "u/r has 1 of the 2 parts of m-Q2_K-00001-of-00002.gguf",
+            "missing: m-Q2_K-00002-of-00002.gguf; choose another file, or ask its owner",
+        ),
+        (
+            files("a-Q4_0.gguf", "b-Q4_0.gguf"),
+            {"quant": "Q4_0"},
+            "u/r has 2 models that Q4_0 may mean",
+            "name one: it has a-Q4_0.gguf (1 GiB), b-Q4_0.gguf (1 GiB)",
+        ),
+        (
+            files("a-IQ1_S.gguf", "a-IQ2_S.gguf"),
+            {},
+            "u/r has 2 models that GGUF may mean",
+            "name one: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)",
+        ),
+        (
+            files("README.md"),
+            {},
+            "u/r has no GGUF model",
+            "it has no GGUF models; look for a repository whose name ends with -GGUF",
+        ),
+    ],
+)
+def test_choice_fails_with_a_list(
+    listed: list[RepoFile], wanted: dict[str, str], message: str, hint: str
+) -> None:
+    with pytest.raises(errors.RemoteFileNotFoundError) as caught:
+        choice.choose(listed, repo="u/r", **wanted)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_header_is_read_by_range(loopback: Hub) -> None:
+    loopback.add("me/T-GGUF", {"t-Q4_K_M.gguf": hub_client.gguf(30 << 20)})
+    model = hub.locate(parse("me/T-GGUF"), hub.Access())
+    card = hub.read_card(model)
+    assert card.n_layers == gguf.read_card(hub_client.DEMO / "drafter.gguf").n_layers
+    assert card.size_bytes == model.size_bytes
+    assert loopback.bytes_served <= 1 << 20
+    assert len(loopback.requests("me/T-GGUF/resolve")) == 1
+
+
+def test_a_header_beyond_the_first_range(loopback: Hub) -> None:
+    body = hub_client.gguf(5 << 20)
+    loopback.add("me/T-GGUF", {"t.gguf": body})
+    source = hub.open_header(ModelFile(repo="me/T-GGUF", filename="t.gguf"))
+    for offset, n in ((0, 10), (1 << 20, 1 << 20), ((1 << 20) - 7, 20), (len(body) - 3, 100)):
+        assert source.read(offset, n) == body[offset : offset + n]
+    assert source.size == len(body)
+    assert loopback.bytes_served <= (2 << 20) + 200
+
+
+def test_a_server_without_ranges_gives_the_front_only(loopback: Hub) -> None:
+    loopback.add("me/T-GGUF", {"t.gguf": hub_client.gguf(64 << 20)})
+    loopback.faults = [Fault(where="file=t.gguf", times=9, no_ranges=True, rate=200e6)]
+    source = hub.open_header(ModelFile(repo="me/T-GGUF", filename="t.gguf"))
+    assert source.size == len(hub_client.gguf(64 << 20))
+    assert source.read(0, 4) == b"GGUF"
+    with pytest.raises(errors.CorruptDownloadError, match="ignores the range in a request for me/T-GGUF/"):
+        source.read(2 << 20, 4)
+    assert loopback.bytes_served < 32 << 20
+
+
+def test_split_models_are_read_whole(loopback: Hub) -> None:
+    parts = {f"t-Q8_0-0000{no}-of-00002.gguf": hub_client.gguf(no) for no in (1, 2)}
+    loopback.add("me/S-GGUF", parts)
+    model = hub.locate(parse("me/S-GGUF:Q8_0"), hub.Access())
+    assert model.size_bytes == sum(len(body) for body in parts.values())
+    assert [source.size for source in hub.open_headers(model)] == [len(body) for body in parts.values()]
+
+
+def test_resolve_says_what_is_missing(loopback: Hub) -> None:
+    pair = catalog.find("llama-3-70b")
+    with pytest.raises(errors.NotCachedError) as caught:
+        hub.resolve(pair, offline=True)
+    assert caught.value.message == (
+        "NousResearch/Meta-Llama-3-70B-Instruct-GGUF/Meta-Llama-3-70B-Instruct-Q3_K_S.gguf "
+        "is not on this machine"
+    )
+    assert caught.value.hint == "ggufspec fetch llama-3-70b (without --offline)"
+    assert hub.resolve(catalog.find("demo"), offline=True) == catalog.find("demo")
+    assert loopback.seen == []
+
+
+def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -> None:
+    assert hub.last_fetched() is None
+    model = tmp_path / "t.gguf"
+    model.touch()
+    pair = result(hub.fetch(hub.survey("x", parse("demo:target"), None, hub.Access()), hub.Access()))
+    assert hub.last_fetched() == pair
+    hub.remember_fetched(hub.survey("x", parse(str(model)), None, hub.Access()).pair)
+    model.unlink()
+    assert hub.last_fetched() is None
+    (home / "data" / "last_pair.json").write_text("[]")
+    assert hub.last_fetched() is None
+
+
+def result(fetching: Generator[hub.Progress, None, Pair]) -> Pair:
+    while True:
+        try:
+            next(fetching)
+        except StopIteration as end:
+            pair: Pair = end.value
+            return pair
+
+
+def test_parallel_notes_of_verified_files_all_stay(tmp_path: Path, home: Path) -> None:
+    paths = [tmp_path / f"{no}.gguf" for no in range(20)]
+    for path in paths:
+        path.write_bytes(b"x")
+    threads = [threading.Thread(target=hub.cache.remember_verified, args=(path, "d")) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(hub.cache.is_verified(path, "d") for path in paths)
+    assert len(json.loads((home / "cache" / "verified.json").read_text())) == 20
+    paths[0].write_bytes(b"y")
+    assert not hub.cache.is_verified(paths[0], "d")
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", "Qwen2.5-Coder"),
+        ("meta-llama/Meta-Llama-3-70B-Instruct", "Llama-3"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3"),
+        ("Qwen/Qwen3-30B-A3B", "Qwen3"),
+        ("google/gemma-3-27b-it", "gemma-3"),
+        ("me/Model-Instruct-GGUF", "Model"),
+    ],
+)
+def test_families(name: str, family: str) -> None:
+    assert search.family(name) == family
+
+
+def test_scores_prefer_the_small_and_the_popular() -> None:
+    assert search.score(0.05, 10_000) > search.score(0.05, 100)
+    assert search.score(0.05, 10_000) > search.score(0.45, 10_000)
+    assert search.parameters_in("Qwen/Qwen3-0.6B-GGUF") == 0.6e9
+    assert search.parameters_in("x/gemma-3-270m-it") == 270e6
+    assert search.parameters_in("x/y") is None
