@@ -15,9 +15,11 @@ from ggufspec.errors import GgufspecError
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
+    "check": "Say whether llama.cpp accepts a drafter for a target.",
     "fetch": "Download a pair of models, checked before and after.",
     "pairs": "List the pairs that are known by name.",
     "parse": "Read llama.cpp logs of any era into a table.",
+    "plan": "Plan memory: how many layers fit on the GPU?",
     "show": "Print the table of a past bench again.",
     "suggest": "Find drafters for a target, on the Hub or in the cache.",
 }

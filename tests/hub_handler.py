@@ -1,0 +1,228 @@
+"""The loopback Hub's answers: its API, its metadata and redirects, and the bytes of files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.hub_state import Fault, HubFile, Repo, Seen
+
+if TYPE_CHECKING:
+    from tests.hub_server import Hub
+
+_STRIDE = 256 << 10
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: Hub
+    host: str
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # clients may hang up whenever they like
+            super().handle()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        posted = self.rfile.read(length)
+        seen = Seen(
+            self.host, self.command, self.path, {key.lower(): text for key, text in self.headers.items()}
+        )
+        with self.hub.lock:
+            self.hub.seen.append(seen)
+        fault = self.hub.fault_for(self.path)
+        if fault is not None and fault.status is not None:
+            self._send(fault.status, b"", fault.headers)
+            return
+        if fault is not None and fault.body is not None:
+            self._send(200, fault.body, {"Content-Type": "text/html", **fault.headers})
+            return
+        url = urlsplit(self.path)
+        parts = [unquote(part) for part in url.path.strip("/").split("/")]
+        query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        self._route(parts, query, posted, fault)
+
+    def _route(self, parts: list[str], query: dict[str, str], posted: bytes, fault: Fault | None) -> None:
+        if self.host == "content":
+            file = next(
+                f for repo in self.hub.repos.values() for f in repo.files.values() if f.digest == parts[0]
+            )
+            self._send_file(file, {"ETag": f'"{file.digest}"'}, fault)
+            return
+        if self._token() is not None and self._token() not in self.hub.tokens:
+            self._error(401, None, "Invalid credentials in Authorization header")
+            return
+        match parts:
+            case ["api", "models"]:
+                self._search(query)
+            case ["api", "models", owner, name]:
+                self._with(f"{owner}/{name}", "main", self._info)
+            case ["api", "models", owner, name, "revision", revision]:
+                self._with(f"{owner}/{name}", revision, self._info)
+            case ["api", "models", owner, name, "tree", revision, *_]:
+                self._with(f"{owner}/{name}", revision, lambda repo: self._tree(repo, query))
+            case ["api", "models", owner, name, "paths-info", revision]:
+                wanted = parse_qs(posted.decode()).get("paths", [])
+                self._with(f"{owner}/{name}", revision, lambda repo: self._paths_info(repo, wanted))
+            case [owner, name, "resolve", revision, *path]:
+                self._with(
+                    f"{owner}/{name}", revision, lambda repo: self._resolve(repo, "/".join(path), fault)
+                )
+            case _:
+                self._error(404, None, "no such page")
+
+    # -- the API
+
+    def _with(self, name: str, revision: str, then: Callable[[Repo], None]) -> None:
+        repo = self.hub.repos.get(name)
+        token = self._token()
+        if repo is None or (repo.private and token is None):
+            self._error(401 if token is None else 404, "RepoNotFound", "Repository not found")
+        elif revision not in (*repo.branches, repo.commit):
+            self._error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        else:
+            then(repo)
+
+    def _info(self, repo: Repo) -> None:
+        self._json(
+            {
+                "id": repo.name,
+                "modelId": repo.name,
+                "sha": repo.commit,
+                "gated": "manual" if repo.gated else False,
+                "private": repo.private,
+                "siblings": [{"rfilename": path} for path in repo.files],
+                **repo.info,
+            }
+        )
+
+    def _tree(self, repo: Repo, query: dict[str, str]) -> None:
+        folders = {str(Path(path).parent) for path in repo.files} - {"."}
+        entries = [
+            {"type": "directory", "oid": "0" * 40, "size": 0, "path": path} for path in sorted(folders)
+        ]
+        entries += [_listed(path, file) for path, file in repo.files.items()]
+        start = int(query.get("cursor", 0))
+        end = start + self.hub.page_size
+        headers = {}
+        if end < len(entries):
+            next_page = f"{self.hub.url}{urlsplit(self.path).path}?recursive=True&cursor={end}"
+            headers["Link"] = f'<{next_page}>; rel="next"'
+        self._json(entries[start:end], headers)
+
+    def _paths_info(self, repo: Repo, wanted: list[str]) -> None:
+        self._json([_listed(path, repo.files[path]) for path in wanted if path in repo.files])
+
+    def _search(self, query: dict[str, str]) -> None:
+        words = query.get("search", "").lower()
+        found = [repo for repo in self.hub.repos.values() if words in repo.name.lower() and not repo.private]
+        if "filter" in query:
+            found = [repo for repo in found if query["filter"] in repo.info.get("tags", ["gguf"])]
+        found.sort(key=lambda repo: -int(repo.info.get("downloads", 0)))
+        self._json([{"id": repo.name, **repo.info} for repo in found[: int(query.get("limit", 1000))]])
+
+    # -- files
+
+    def _resolve(self, repo: Repo, path: str, fault: Fault | None) -> None:
+        commit = {"X-Repo-Commit": repo.commit}
+        if repo.gated and not self.hub.tokens.get(self._token() or "", False):
+            self._error(403 if self._token() else 401, "GatedRepo", "Access to this model is restricted")
+        elif path not in repo.files:
+            self._error(404, "EntryNotFound", "Entry not found", commit)
+        elif (file := repo.files[path]).lfs:
+            linked = {"X-Linked-Size": str(file.size), "X-Linked-Etag": f'"{file.digest}"'}
+            location = f"{self.hub.content_url}/{file.digest}?file={quote(path)}"
+            self._send(302, b"", {**commit, **linked, "ETag": f'"{file.digest}"', "Location": location})
+        else:
+            self._send_file(file, {**commit, "ETag": f'"{file.digest}"'}, fault)
+
+    def _send_file(self, file: HubFile, headers: Mapping[str, str], fault: Fault | None) -> None:
+        size = file.content.stat().st_size
+        start, end = 0, size
+        wanted = self.headers.get("Range")
+        ranged = wanted is not None and not (fault and fault.no_ranges)
+        if wanted is not None and ranged:
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            start, end = int(first), min(int(last) + 1, size) if last else size
+        self.send_response(206 if ranged else 200)
+        for key, value in {**headers, "Accept-Ranges": "bytes"}.items():
+            self.send_header(key, value)
+        if ranged:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        self.send_header("Content-Length", str(end - start))
+        self.end_headers()
+        if self.command != "HEAD":
+            self._pour(file.content, start, end, fault or Fault(where=""))
+
+    def _pour(self, content: Path, start: int, end: int, fault: Fault) -> None:
+        """Send bytes as the fault wants it; count what has left."""
+        rate = fault.rate or self.hub.rate
+        began = time.monotonic()
+        at = start
+        with content.open("rb") as file:
+            while at < end:
+                stop = end
+                for limit in (fault.cut_after, fault.hold_after):
+                    if limit is not None and start + limit < end:
+                        stop = max(at, start + limit)
+                if at >= stop:
+                    if fault.hold_after is not None:
+                        fault.release.wait()
+                    self.close_connection = True
+                    return
+                sent = os.sendfile(self.connection.fileno(), file.fileno(), at, min(_STRIDE, stop - at))
+                at += sent
+                with self.hub.lock:
+                    self.hub.bytes_served += sent
+                if rate is not None:
+                    time.sleep(max(0.0, (at - start) / rate - (time.monotonic() - began)))
+
+    # -- plumbing
+
+    def _token(self) -> str | None:
+        given = self.headers.get("Authorization")
+        return None if given is None else given.removeprefix("Bearer ")
+
+    def _json(self, value: object, headers: Mapping[str, str] | None = None) -> None:
+        self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def _error(
+        self, status: int, code: str | None, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        named = {"X-Error-Code": code} if code else {}
+        self._send(status, b"", {**named, "X-Error-Message": message, **(headers or {})})
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _listed(path: str, file: HubFile) -> dict[str, Any]:
+    if not file.lfs:
+        return {"type": "file", "oid": file.digest, "size": file.size, "path": path}
+    lfs = {"oid": file.digest, "size": file.size, "pointerSize": 134}
+    return {"type": "file", "oid": "1" * 40, "size": file.size, "path": path, "lfs": lfs}

@@ -1,0 +1,115 @@
+"""Memory plans against the buffers that llama.cpp itself reports, on a CPU."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import memory, paths, proc
+from ggufspec.domain import Offload, Program
+from ggufspec.gguf import validate_file
+from ggufspec.llama import install as installs
+from ggufspec.llama.install import Install
+from tests import models
+
+_BUFFER = re.compile(r"(?:model|CPU|KV|compute|output) +buffer size = +([\d.]+) MiB")
+_TOLERANCE = 0.03
+_DRAFT = 3
+SHAPES = {
+    "grouped queries, tied embedding": models.llama(
+        n_layers=6,
+        n_embd=1024,
+        n_ff=4096,
+        n_heads=16,
+        n_heads_kv=4,
+        tied=True,
+        vocabulary=models.tokens(20_000),
+        types=lambda name: "Q6_K" if "embd" in name else "Q4_K",
+    ),
+    "sliding windows": models.gemma3(
+        n_layers=8,
+        n_embd=640,
+        n_ff=2048,
+        n_heads=4,
+        n_heads_kv=1,
+        head=256,
+        window=512,
+        vocabulary=models.tokens(20_000),
+        types=lambda _: "F16",
+    ),
+    "experts": models.llama(
+        n_layers=4,
+        n_embd=768,
+        n_ff=1024,
+        n_heads=12,
+        n_heads_kv=4,
+        n_experts=8,
+        vocabulary=models.tokens(20_000),
+        types=lambda _: "Q8_0",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("context", "kv_type", "flash_attention"),
+    [(512, "F16", True), (4096, "Q8_0", True), (2048, "F16", False)],
+)
+def test_plans_agree_with_llama_cpp(
+    llama: Install, tmp_path: Path, shape: str, context: int, kv_type: str, flash_attention: bool
+) -> None:
+    model = models.write_model(tmp_path / "m.gguf", *SHAPES[shape])
+    settings = memory.Settings(
+        context=context,
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        n_draft=_DRAFT,
+        layout=replace(memory.TODAY, flash_attention=flash_attention),
+    )
+    _compare(llama, model, model, settings)
+
+
+def test_the_embedded_pair_takes_what_was_planned(llama: Install) -> None:
+    demo = paths.models_dir() / "demo"
+    settings = memory.Settings(context=1024, n_draft=_DRAFT)
+    _compare(llama, demo / "target.gguf", demo / "drafter.gguf", settings)
+
+
+def test_the_embedded_pair_took_as_much_in_april_2024(legacy: Install) -> None:
+    demo = paths.models_dir() / "demo"
+    settings = memory.Settings(context=1024, n_draft=_DRAFT, layout=memory.layout_for(2697))
+    _compare(legacy, demo / "target.gguf", demo / "drafter.gguf", settings)
+
+
+def _compare(install: Install, target: Path, draft: Path, settings: memory.Settings) -> None:
+    cards = validate_file(target), validate_file(draft)
+    plan = memory.plan(*cards, Offload(target_layers=0, draft_layers=0), settings)
+    assert plan.gpu_bytes == 0
+    assert plan.host_bytes / (1 << 20) == pytest.approx(
+        _reported_mib(install, target, draft, settings), rel=_TOLERANCE
+    )
+
+
+def _reported_mib(install: Install, target: Path, draft: Path, settings: memory.Settings) -> float:
+    """Add up the buffers of both models; without rearranged copies of weights, which depend on the CPU."""
+    executable = install.executable(Program.TREE)
+    options = executable.options
+    argv = [str(executable.path), "-m", str(target), "-md", str(draft), "-c", str(settings.context)]
+    argv += ["-n", "1", "-p", "a", "--temp", "0", "-t", "1"]
+    argv += [options.first("--spec-draft-n-max", "--draft") or "--draft", str(_DRAFT)]
+    if "--fit" in options:  # today's
+        argv += ["-lv", "4", "--fit", "off", "--no-repack", "--load-mode", "mmap"]
+        kv_type = settings.kv_type_k.lower()
+        argv += [word for flag in ("-ctk", "-ctv", "-ctkd", "-ctvd") for word in (flag, kv_type)]
+        argv += ["-fa", "on" if settings.layout.flash_attention else "off"]
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = installs.environment(Path(scratch))
+        completed, _, err = proc.capture(argv, env=environment, cwd=Path(scratch), timeout_s=120)
+    assert completed.returncode == 0, err[-500:]
+    sizes = [float(size) for size in _BUFFER.findall(err)]
+    assert len(sizes) >= 8
+    return sum(sizes)

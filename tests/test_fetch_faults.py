@@ -1,0 +1,260 @@
+"""Everything that can go wrong with ``ggufspec fetch``, with its exact words and exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import hub_client
+from tests.hub_client import PAIR, TARGET, Run
+from tests.hub_server import Hub
+from tests.hub_state import Fault, HubFile
+
+Case = tuple[Callable[[Hub], object], list[str], int, str, str]
+
+
+def on(fault: Fault) -> Callable[[Hub], object]:
+    return lambda hub: hub.faults.append(fault)
+
+
+def nothing(hub: Hub) -> None:
+    pass
+
+
+def gate(hub: Hub) -> None:
+    hub.repos["me/T-GGUF"].gated = True
+
+
+def spoil(hub: Hub, body: bytes) -> None:
+    """Send other bytes of the same number than the Hub lists."""
+    file = hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"]
+    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"] = HubFile(
+        content=hub.folder / "spoiled", size=file.size, digest=file.digest
+    )
+    (hub.folder / "spoiled").write_bytes(body)
+
+
+FAULTS: dict[str, Case] = {
+    "no such repository": (
+        nothing, ["me/none"], 20,
+        "HOST has no repository me/none, or it is private",
+        "check the spelling; for a private one: hf auth login, or --token",
+    ),
+    "private repository": (
+        lambda hub: setattr(hub.repos["me/T-GGUF"], "private", True), ["me/T-GGUF"], 20,
+        "HOST has no repository me/T-GGUF, or it is private",
+        "check the spelling; for a private one: hf auth login, or --token",
+    ),
+    "no such revision": (
+        nothing, ["me/T-GGUF", "--revision", "v9"], 21,
+        "me/T-GGUF has no revision v9", "its branches and tags: http://HOST/me/T-GGUF/tree/main",
+    ),
+    "no such file": (
+        nothing, ["me/T-GGUF/x.gguf"], 22, "me/T-GGUF has no file x.gguf",
+        "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)",
+    ),
+    "no such quant": (
+        nothing, ["me/T-GGUF:Q2_K"], 22, "me/T-GGUF has no quant Q2_K",
+        "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)",
+    ),
+    "gated, not logged in": (
+        gate, [TARGET], 23, "me/T-GGUF is gated: its files need permission",
+        "accept its terms at http://HOST/me/T-GGUF, then log in with hf auth login, or pass --token",
+    ),
+    "gated, not permitted": (
+        gate, [TARGET, "--token", "hf_no_access"], 23, "me/T-GGUF is gated: its files need permission",
+        "accept its terms at http://HOST/me/T-GGUF, then log in with hf auth login, or pass --token",
+    ),
+    "bad token": (
+        nothing, [TARGET, "--token", "hf_bad"], 24, "HOST does not accept the access token",
+        "log in again with hf auth login, or check --token and HF_TOKEN",
+    ),
+    "rate limit for too long": (
+        on(Fault(where="/api/models/me", times=9, status=429, headers={"Retry-After": "3600"})), [TARGET], 26,
+        "HOST limits how often it is asked: try again in 1 h 00 min",
+        "logged-in users are limited less: hf auth login",
+    ),
+    "broken server": (
+        on(Fault(where="/api/models/me", times=9, status=503, headers={"Retry-After": "0"})), [TARGET], 27,
+        "HOST answers 503 after 5 attempts",
+        "try again later (https://status.huggingface.co); downloads resume",
+    ),
+    "broken content server": (
+        on(Fault(where="file=t", times=9, status=500, headers={"Retry-After": "0"})), [TARGET], 27,
+        "HOST answers 500 after 5 attempts",
+        "try again later (https://status.huggingface.co); downloads resume",
+    ),
+    "web page": (
+        on(Fault(where="file=t", body=b"<!doctype html><p>Log in")), [TARGET], 28,
+        "HOST sends a web page instead of t-Q4_K_M.gguf",
+        "is a proxy or a login page between here and the Hub? open the file's page in a browser",
+    ),
+    "no GGUF": (
+        lambda hub: spoil(hub, b"\n<html>" + bytes(len(hub_client.gguf(1 << 20)) - 7)), [TARGET], 28,
+        r"HOST sends no GGUF for t-Q4_K_M.gguf, but b'\n<html>\x00\x00\x00\x00\x00\x00\x00\x00\x00'",
+        "is a proxy or a login page between here and the Hub? open the file's page in a browser",
+    ),
+    "other bytes": (
+        lambda hub: spoil(hub, hub_client.gguf(1 << 20, seed=1)), [TARGET], 28,
+        "t-Q4_K_M.gguf arrived with another hash than HOST lists",
+        "try again; if it stays, a proxy or the repository is broken",
+    ),
+    "truncated on the way": (
+        lambda hub: spoil(hub, hub_client.gguf(1 << 10)), [TARGET], 28,
+        "HOST sends 1.74 MiB for t-Q4_K_M.gguf, but lists 2.74 MiB",
+        "try again; if it stays, a proxy or the repository is broken",
+    ),
+    "truncated on the Hub": (
+        lambda hub: hub.add("me/T-GGUF", {"t-Q4_K_M.gguf": hub_client.gguf()[:-1024]}), [TARGET], 28,
+        "t-Q4_K_M.gguf is truncated on the Hub: 1 KiB are missing",
+        "choose another file, and tell the owner of the repository",
+    ),
+    "a name that leaves the folder": (
+        lambda hub: hub.add("me/Evil-GGUF", {"../../../evil.gguf": hub_client.gguf()}), ["me/Evil-GGUF"], 28,
+        "me/Evil-GGUF lists a file whose name leaves the target folder: '../../../evil.gguf'",
+        "do not use this repository",
+    ),
+    "offline": (
+        nothing, [TARGET, "--offline"], 29, "me/T-GGUF is not in the cache",
+        "run the same command once without --offline",
+    ),
+    "no reference": (
+        nothing, ["nonsense"], 30, "'nonsense' names no model",
+        ("a model is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter "
+        "or a local path"),
+    ),
+    "two revisions": (
+        nothing, ["me/T-GGUF@main", "--revision", "v2"], 30,
+        "--revision contradicts the revision in a reference", "name it once",
+    ),
+    "no local file": (
+        nothing, ["./none.gguf"], 6, "there is no file CWD/none.gguf", "check the path",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(name: str, hub: Hub, home: Path, run: Run) -> None:
+    prepare, argv, code, message, hint = FAULTS[name]
+    prepare(hub)
+    ended, out, err = run("fetch", "--quiet", "--target", *argv)
+    host = hub.url.removeprefix("http://")
+    said = f"error: {message}\nhint: {hint}\n".replace("HOST", host).replace("CWD", str(Path.cwd()))
+    assert (ended, out, err) == (code, "", said)
+    assert not list(home.rglob("*.gguf")), "nothing may carry a model's name"
+    assert not [path for path in home.rglob("*.incomplete") if path.stat().st_size]
+
+
+def test_an_unknown_pair(hub: Hub, run: Run) -> None:
+    assert run("fetch", "llama-2-13") == (
+        31,
+        "",
+        (
+            "error: no pair is called 'llama-2-13'\n"
+            "hint: close names: llama-2-13b, llama-3.2-3b, llama-2-13b-chat; "
+            "ggufspec pairs lists them all, or name files with --target\n"
+        ),
+    )
+
+
+def test_no_network(hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert run("fetch", "--target", TARGET) == (
+        25,
+        "",
+        (
+            "error: 127.0.0.1:9 cannot be reached: [Errno 111] Connection refused\n"
+            "hint: check the connection and HF_ENDPOINT; --offline works with what is cached; "
+            "downloads resume\n"
+        ),
+    )
+
+
+def test_permission_opens_the_gate_and_the_token_stays_here(hub: Hub, home: Path, run: Run) -> None:
+    gate(hub)
+    code, out, err = run("fetch", "--token", "hf_good", *PAIR)
+    assert code == 0
+    assert "hf_good" not in out + err
+    assert {seen.headers.get("authorization") for seen in hub.requests("me/T-GGUF")} == {"Bearer hf_good"}
+    assert hub.content_requests()
+    assert all("authorization" not in seen.headers for seen in hub.content_requests())
+    for path in home.rglob("*"):
+        assert not path.is_file() or b"hf_good" not in path.read_bytes()
+
+
+def test_a_bad_token_is_not_repeated_even_in_a_traceback(hub: Hub, home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ggufspec", "--debug", "fetch", "--target", TARGET],
+        env={**hub_client.environment(hub, home), "HF_TOKEN": "hf_secret"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "BadTokenError" in done.stderr
+    assert "hf_secret" not in done.stdout + done.stderr
+    assert {seen.headers["authorization"] for seen in hub.requests("/api/models")} == {"Bearer hf_secret"}
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Retry-After": "1"}, {"RateLimit": '"api";r=0;t=1'}], ids=["Retry-After", "RateLimit"]
+)
+def test_a_rate_limit_is_waited_for_as_told(hub: Hub, run: Run, headers: dict[str, str]) -> None:
+    hub.faults = [Fault(where="file=t", times=1, status=429, headers=headers)]
+    started = time.monotonic()
+    code, _, err = run("fetch", "--target", TARGET)
+    assert code == 0
+    assert time.monotonic() - started >= 1.0
+    assert "t-Q4_K_M.gguf: again in 1.00 s: " in err
+
+
+def test_the_drafter_is_refused_before_it_travels(hub: Hub, run: Run) -> None:
+    hub.add("me/D-GGUF", {"d-Q8_0.gguf": hub_client.gguf(4 << 20).replace(b"<0xC5>", b"<0xc5>")})
+    code, out, err = run("fetch", "-q", *PAIR)
+    assert (code, out) == (7, "")
+    assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 tokens have other texts")
+    assert hub.bytes_served <= 2 << 20
+    assert run("fetch", "-q", "--no-check", *PAIR)[0] == 0
+
+
+def test_the_disk_is_too_small(hub: Hub, home: Path, run: Run) -> None:
+    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
+    code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
+    assert code == 12
+    assert err.startswith(f"error: 1.05e+06 TiB are missing, but {home}/hf/hub has only ")
+    assert err.endswith(
+        "hint: free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME\n"
+    )
+    assert hub.content_requests() == []
+
+
+def test_the_disk_fills_up_on_the_way(hub: Hub, home: Path, run: Run) -> None:
+    place = hub_client.blob(home, hub)
+    place.parent.mkdir(parents=True)
+    Path(f"{place}.incomplete").symlink_to("/dev/full")
+    assert run("fetch", "-q", "--target", TARGET) == (
+        12,
+        "",
+        (
+            "error: the disk is full: No space left on device\n"
+            "hint: free some space, then run the same command: it resumes\n"
+        ),
+    )
+
+
+def test_a_corrupt_file_in_the_cache_is_found(hub: Hub, home: Path, run: Run) -> None:
+    run("fetch", "-q", "--target", TARGET)
+    place = hub_client.blob(home, hub)
+    place.write_bytes(place.read_bytes()[:-1] + b"!")
+    assert run("fetch", "-q", "--target", TARGET) == (
+        28,
+        "",
+        (
+            f"error: {place} is not the file that {hub.url[7:]} lists\n"
+            "hint: delete it, then run the same command again\n"
+        ),
+    )

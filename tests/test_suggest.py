@@ -1,0 +1,109 @@
+"""``pairs --verify``, ``fetch --fit`` and ``suggest``: the catalogue and the family, asked for at the Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import hub_client
+from tests.hub_client import Run
+from tests.hub_server import Hub
+
+
+def test_pairs_are_verified_by_asking(
+    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    (tmp_path / "pairs.toml").write_text(
+        '[pairs.mine]\ntarget = { repo = "me/T-GGUF", file = "t-Q8_0.gguf" }\n'
+        'drafter = { repo = "me/D-GGUF", file = "d-Q8_0.gguf", sha256 = "00" }\n'
+        '[pairs.gone]\ntarget = { repo = "me/T-GGUF", file = "t-Q2_K.gguf" }\n'
+    )
+    assert run("pairs", "mine", "--verify")[:2] == (
+        0,
+        "mine: changed since it was listed: d-Q8_0.gguf, 5.48 MiB\n",
+    )
+    code, out, err = run("pairs", "gone", "--verify")
+    assert (code, out) == (31, "gone: me/T-GGUF has no file t-Q2_K.gguf\n")
+    assert err == "error: 1 of 1 pairs are not to be had\nhint: fix the catalogue\n"
+    code, out, _ = run("pairs")
+    assert code == 0
+    assert "mine (unverified)" in out
+    code, out, _ = run("pairs", "mine")
+    assert "verified   by nobody; ask the Hub with --verify\n" in out
+
+
+def test_fit_takes_the_largest_that_fits(
+    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    hub.add("me/Fits-GGUF", {"f-Q4_0.gguf": hub_client.gguf(48 << 20)})
+    hub.add("me/Huge-GGUF", {"h-Q4_0.gguf": hub_client.gguf()})
+    hub.repos["me/Huge-GGUF"].files["h-Q4_0.gguf"].size = 1 << 50
+    entry = '[pairs.{name}]\ntarget = {{ repo = "me/{repo}", file = "{file}" }}\n'
+    draft = 'drafter = { repo = "me/D-GGUF", file = "d-Q8_0.gguf" }\n'
+    (tmp_path / "pairs.toml").write_text(
+        entry.format(name="fits", repo="Fits-GGUF", file="f-Q4_0.gguf")
+        + draft
+        + entry.format(name="huge", repo="Huge-GGUF", file="h-Q4_0.gguf")
+        + draft
+        + entry.format(name="alone", repo="Fits-GGUF", file="f-Q4_0.gguf")
+    )
+    code, out, err = run("fetch", "--fit", "--dry-run")
+    assert code == 0
+    assert "me/Fits-GGUF/f-Q4_0.gguf" in out
+    assert "fits is the largest pair that fits: " in err
+    assert "pairs are left out: " in err
+    assert run("fetch", "demo", "--fit")[0] == 2
+
+
+def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
+    base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
+    hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)}, info=base)
+    other = hub_client.gguf().replace(b"<0xC5>", b"<0xc5>")
+    for name, downloads, body in (
+        ("a/Model-3-1B-GGUF", 90_000, hub_client.gguf()),
+        ("b/Model-3-0.5B-GGUF", 800, hub_client.gguf()),
+        ("c/Model-3-1B-other-GGUF", 990_000, other),
+    ):
+        hub.add(name, {"d-Q8_0.gguf": body, "d-F16.gguf": hub_client.gguf(1 << 20)})
+        hub.repos[name].info = {"downloads": downloads, "gguf": {"architecture": "llama"}}
+    hub.add("d/Model-3-70B-GGUF", {"d.gguf": hub_client.gguf()})
+    code, out, err = run("suggest", "me/Model-3-8B-GGUF:Q4_K_M")
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert [line[0] for line in lines] == [
+        "drafter",
+        "a/Model-3-1B-GGUF/d-Q8_0.gguf",
+        "b/Model-3-0.5B-GGUF/d-Q8_0.gguf",
+        "c/Model-3-1B-other-GGUF/d-Q8_0.gguf",
+    ]
+    assert lines[1][1:] == ["1.74", "MiB", "1/24", "90,000", "accepted"]
+    assert "refused: 1 tokens have other texts" in out
+    assert err == "".join(
+        f"ggufspec fetch --target me/Model-3-8B-GGUF:Q4_K_M --draft-model {line[0]} && ggufspec bench\n"
+        for line in lines[1:3]
+    )
+    assert hub.bytes_served <= 4 << 20
+
+
+def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:
+    hub.add("me/Big-GGUF", {"big-Q4_0.gguf": hub_client.gguf(8 << 20)})
+    run("fetch", "-q", "--target", "me/Big-GGUF", "--draft-model", "me/D-GGUF")
+    hub.seen.clear()
+    code, out, _ = run("suggest", "me/Big-GGUF", "--offline")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["me/D-GGUF/d-Q8_0.gguf", "1.74", "MiB", "1/6", "accepted"]
+    assert hub.seen == []
+
+
+def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:
+    assert run("suggest", "me/T-GGUF") == (
+        22,
+        "",
+        (
+            "error: no smaller model of the family 'T' was found\n"
+            "hint: name a drafter yourself: ggufspec fetch --target … --draft-model …\n"
+        ),
+    )
