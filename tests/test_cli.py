@@ -48,8 +48,11 @@ def llama(tmp_path: Path) -> Path:
 def test_help_opens_with_purpose_and_has_two_examples(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])
     assert result.exit_code == 0
-    assert sum(line.strip().startswith("ggufspec ") for line in result.output.splitlines()) >= 2
-    assert result.output.splitlines()[2].strip().endswith(".")
+    usage, purpose, *rest = result.output.split("\n\n")
+    assert usage.startswith("Usage: ")
+    assert purpose.endswith(".")
+    examples = [line for part in rest for line in part.splitlines() if f"ggufspec {name}" in line]
+    assert len(examples) >= 2
 
 
 def test_bench_prints_the_table(llama: Path) -> None:

@@ -41,7 +41,7 @@ def command(
     yes: bool,
     quiet: bool,
 ) -> None:
-    """Download a pair of models whole and verified, into the cache that all Hub tools share.
+    """Download a pair, whole and verified, into the cache of all Hub tools.
 
     Without PAIR or --target it is the Llama-3 notebook's pair. REF is user/repo:QUANT (as llama.cpp's -hf),
     user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target) or a local path.
