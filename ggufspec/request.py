@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import catalog, compat, engines, gguf, hub, machine, prompts
-from ggufspec.domain import Layers, ModelFile, Offload, Pair, Prompt, Sampling
+from ggufspec.domain import Layers, ModelFile, Offload, Pair, Program, Prompt, Sampling
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama import install as installs
 from ggufspec.llama import tokens
@@ -68,6 +68,7 @@ def prepare(request: Request) -> Session:
     pair, why = _pair(request)
     cards = _cards(pair)
     install = installs.find(request.llama)
+    install.executable(Program.PLAIN)
     _check_drafter(cards, install, request.engine)
     suite = Suite(
         pair=pair,
@@ -123,7 +124,7 @@ def _cards(pair: Pair) -> Mapping[str, gguf.ModelCard]:
 def _check_drafter(cards: Mapping[str, gguf.ModelCard], install: installs.Install, engine: str) -> None:
     if "draft" not in cards:
         return
-    rule = compat.rule_for(engines.ENGINES[engine], install.build_number)
+    rule = compat.rule_of(install, engines.ENGINES[engine])
     verdict = compat.check(cards["target"], cards["draft"], rule)
     if verdict.outcome is compat.Outcome.REFUSED:
         raise compat.refusal(verdict)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from ggufspec.compat import RULES, Outcome, Rule, check, refusal, rule_for, rule_of
+from ggufspec.compat import RULES, Outcome, check, refusal, rule_for, rule_of
 from ggufspec.compat.vocabularies import effective
 from ggufspec.domain import Program
+from ggufspec.errors import NoInstallError
 from ggufspec.gguf import ModelCard, parse_header
 from ggufspec.llama.install import Executable, Install
 from ggufspec.llama.options import Options
@@ -165,27 +165,17 @@ def test_absent_keys_have_llama_cpps_defaults(
     assert (found.add_bos, found.add_eos, found.bos_id, found.eos_id) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "build", "flags", "expected"),
-    [
-        ("speculative", None, ("--draft",), rule_for(TREE, 2697)),
-        ("llama-speculative", None, ("--draft",), rule_for(TREE, 4158)),
-        ("llama-speculative", None, ("--draft-max",), rule_for(TREE, 4159)),
-        ("llama-speculative", None, ("--spec-draft-n-max",), rule_for(TREE)),
-        ("llama-speculative", 2697, ("--spec-draft-n-max",), rule_for(TREE, 2697)),
-    ],
-)
-def test_installs_that_do_not_know_their_number_are_told_by_their_options(
-    name: str, build: int | None, flags: tuple[str, ...], expected: Rule
-) -> None:
-    options = Options(help=MappingProxyType(dict.fromkeys(flags, "")))
+@pytest.mark.parametrize("build", [2697, 6170, None])
+def test_an_installs_rule_is_that_of_its_build(build: int | None) -> None:
     install = Install(
         root=Path(),
         origin="test",
-        programs={TREE: Executable(path=Path(name), options=options)},
+        programs={TREE: Executable(path=Path("llama-speculative"), options=Options())},
         version=None,
         build_number=build,
         commit=None,
         backend=None,
     )
-    assert rule_of(install, TREE) == expected
+    assert rule_of(install, TREE) == rule_for(TREE, build)
+    with pytest.raises(NoInstallError):
+        rule_of(install, SIMPLE)

@@ -96,6 +96,11 @@ def test_a_real_log_that_is_torn_gives_true_numbers_or_none(log: Path) -> None:
         }
 
 
+def test_a_build_without_a_gpu_claims_to_offload_and_is_found_out() -> None:
+    sample = parse((Path(__file__).parent / "logs" / "0.3.16" / "plain-claimed-offload.log").read_bytes())
+    assert (sample.offloaded_layers, sample.total_layers, sample.devices) == (9, 9, ("CPU",))
+
+
 def test_every_era_has_its_logs() -> None:
     builds = {log.parent.name for log in LOGS}
     assert len(builds) >= 8

@@ -330,6 +330,7 @@ def test_requests_of_a_server_add_up() -> None:
 def test_a_known_program_is_believed() -> None:
     assert parse(HEAD + summary(), program=Program.SIMPLE).program is Program.SIMPLE
     assert parse(HEAD + TEXT + numbers() + "\n\n" + block(), program=Program.PLAIN).gen_tokens == 31
+    assert parse(HEAD + TEXT + FAKES["server"], program=Program.PLAIN).status is Status.SUMMARY_LOST
 
 
 FAILURES = {

@@ -92,22 +92,11 @@ def rule_for(program: Program, build: int | None = None) -> Rule:
 
 
 def rule_of(install: Install, program: Program) -> Rule:
-    """Return how a program of an install decides, also where the install does not know its build number.
-
-    Builds from an archive report build 0; the names of program and options then tell the era.
+    """Return how a program of an install decides.
 
     Raises:
         NoInstallError: the install lacks the program.
         ValueError: the program does not draft in this build.
     """
-    executable = install.executable(program)
-    if install.build_number is not None:
-        return rule_for(program, install.build_number)
-    if not executable.path.name.startswith("llama-"):
-        return rule_for(program, 3141)
-    options = executable.options
-    if "--spec-draft-n-max" in options:
-        return rule_for(program, 8955 if "--spec-replace" in options else None)
-    if "--draft-max" in options:
-        return rule_for(program, 6045 if "--spec-replace" in options else 4159)
-    return rule_for(program, 4158)
+    install.executable(program)
+    return rule_for(program, install.build_number)

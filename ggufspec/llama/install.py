@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,7 @@ NAMES: Mapping[Program, tuple[str, ...]] = {
 }
 """What each program is called, newest name first. Stubs and chat clients of the same name are refused."""
 
+_FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
@@ -155,7 +157,7 @@ def probe(place: Path, origin: str, built: store.Built | None = None) -> Install
 
 
 def _candidates() -> Iterator[Install]:
-    for built in store.installed():
+    for built in sorted(store.installed(), key=_age):
         install = probe(built.bin, "own build", built)
         if install is not None:
             yield install
@@ -214,6 +216,13 @@ def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]
     return Executable(path=path, options=options), _Version.read(match)
 
 
+def _age(built: store.Built) -> tuple[int, float]:
+    """Sort the newest llama.cpp first, then what was built last; what has no number is of today."""
+    number = releases.build_number(built.version)
+    built_at = datetime.fromisoformat(built.built_at).timestamp()
+    return (0 if number is None else -number + _FAR_FUTURE), -built_at
+
+
 def _guess(programs: Mapping[Program, Executable]) -> int | None:
     """Return a build number of the era that programs and flags speak of; None for the era of today."""
     plain, simple = programs.get(Program.PLAIN), programs.get(Program.SIMPLE)
@@ -222,11 +231,13 @@ def _guess(programs: Mapping[Program, Executable]) -> int | None:
     if plain.path.name == "main":
         return 2697
     if plain.options.generic:
-        return 3142
+        return 3181
     if simple is None:
         return 3683 if plain.path.name == "llama-cli" else None
     if "--draft-max" in simple.options:
-        return 4159 if plain.path.name == "llama-cli" else 7348
+        if plain.path.name != "llama-cli":
+            return 7348
+        return 6045 if "--spec-replace" in simple.options else 4159
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 
@@ -16,13 +15,12 @@ __all__ = ["Diagnosis", "diagnose", "parse"]
 
 _REQUEST = re.compile(
     rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"
-    rb"\( *\S{1,12} ms per token, +(\d{1,12}\.\d\d|inf|-?nan) tokens per second\)"
+    rb"\( *\S{1,12} ms per token, +(\d{1,12}\.\d\d) tokens per second\)"
 )
 _REQUEST_DRAFT = re.compile(
     rb"draft acceptance(?: rate)? = +\S{1,12} \( *(\d{1,12}) accepted / +(\d{1,12}) generated\)"
 )
-_LEAD_BYTES = 32
-_OTHER_TIMINGS = (b"_print:", b"_timings:")  # of programs that are no servers
+_LEAD_BYTES = 20
 _BUILD = re.compile(
     r"(?:main: build = |build: |version: |.*print_info: build )(?P<number>\d+ \(\w+\))"
     r"|version: (?P<release>\S+ \(build \d+, commit \w+\))"
@@ -37,6 +35,27 @@ _SIMPLE_MARKS = (b"speculative implementation", b"tokens will be translated")
 _TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the simple program
 _NAMES = (b"llama", b"ggml", b"common_", b"srv ")
 _SERVER_MARKS = (b"HTTP server", b"server is listening", b"starting the main loop")
+
+
+class _Requests:
+    """The sum of a server's requests."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.ms = 0.0
+        self._weighted = 0.0
+
+    def add(self, ms: bytes, tokens: bytes, tps: bytes) -> None:
+        """Add what one line says; nothing where no time was taken, whose rate is infinite."""
+        if (taken := float(ms)) > 0.0:
+            self.tokens += int(tokens)
+            self.ms += taken
+            self._weighted += taken * float(tps)
+
+    @property
+    def tps(self) -> float | None:
+        """Tokens per second, averaged over the time that was taken."""
+        return self._weighted / self.ms if self.ms else None
 
 
 def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
@@ -58,7 +77,11 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     closing = find_closing(data, program)
     head = data[: closing.start] if closing else data
-    sample = _drafting_program(data, closing.sample) if closing else _requests(data) or _unfinished(data)
+    if closing is not None:
+        sample: Sample | None = _drafting_program(data, closing.sample)
+    else:
+        may_serve = program in (None, Program.SERVER)
+        sample = (_requests(data) if may_serve else None) or _unfinished(data)
     if sample is None:
         hint = "pass what main, speculative, speculative-simple or server wrote to standard error"
         raise LogError("this text holds nothing that llama.cpp writes", hint)
@@ -87,31 +110,23 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
 
 def _requests(data: bytes) -> Sample | None:
     """Return what a server says of its requests, or None if it served none."""
-    totals = {True: [0, 0.0, 0.0], False: [0, 0.0, 0.0]}  # prompts, answers: tokens, seconds, rate x seconds
-    position = data.find(b"eval time")
-    while position >= 0:  # by the hundred thousand in a long log, hence no regex for what leads up to them
-        request, lead = _REQUEST.match(data, position), data[max(0, position - _LEAD_BYTES) : position]
-        position = data.find(b"eval time", position + 1)
-        if request is None or any(name in lead for name in _OTHER_TIMINGS) or not float(request[1]):
-            continue
-        seconds, tokens, rate = float(request[1]) / 1000, int(request[2]), float(request[3])
-        total = totals[lead.endswith(b"prompt ")]
-        total[0] += tokens
-        total[1] += seconds
-        total[2] += seconds * rate if math.isfinite(rate) else tokens
-    (prompt_tokens, prompt_s, prompt_work), (gen_tokens, gen_s, gen_work) = totals[True], totals[False]
-    if not gen_s:
+    prompts, answers = _Requests(), _Requests()
+    for request in _REQUEST.finditer(data):  # by the hundred thousand in a long log: as little as can be here
+        lead = data[max(0, request.start() - _LEAD_BYTES) : request.start()]
+        if b"_print:" not in lead and b"_timings:" not in lead:  # those are no server's
+            (prompts if lead.endswith(b"prompt ") else answers).add(*request.groups())
+    if not answers.ms:
         return None
     drafts = list(_REQUEST_DRAFT.finditer(data))
     inactive = not drafts and b"failed to initialize speculative decoding" in data
     return Sample(
         status=Status.DRAFTING_INACTIVE if inactive else Status.OK,
         program=Program.SERVER,
-        prompt_tokens=int(prompt_tokens) or None,
-        prompt_tps=prompt_work / prompt_s if prompt_s else None,
-        gen_tokens=int(gen_tokens),
-        gen_tps=gen_work / gen_s,
-        gen_s=gen_s,
+        prompt_tokens=prompts.tokens or None,
+        prompt_tps=prompts.tps,
+        gen_tokens=answers.tokens,
+        gen_tps=answers.tps,
+        gen_s=answers.ms / 1000,
         n_drafted=sum(int(match[2]) for match in drafts) if drafts else None,
         n_accepted=sum(int(match[1]) for match in drafts) if drafts else None,
     )

@@ -36,7 +36,7 @@ _TORN = re.compile(  # the beginning of a closing line, or of its prefix
     r"(?:d(?:e|r|$)|n(?:_|$)|a(?:c|$)|t(?:a|$)|l(?:l|$)|c(?:o|$)|[\d.]+ ?[IWED]?$|[IWED]$)"
 )
 _BLOCK = {"load", "prompt eval", "eval", "total"}
-_LONGEST = 60  # lines of a statement and what follows it; more are another run's
+_LONGEST = 200  # lines of a statement and what follows it; more are another run's
 
 
 class _Rate(NamedTuple):

@@ -35,10 +35,12 @@ BUILDS: Mapping[tuple[int, int, int], int] = {
 
 
 def build_number(release: str) -> int | None:
-    """Return the build number of a release, or of the newest known one before it.
+    """Return the build number of a release, or of the newest known one before it; of a tag, its own.
 
-    None for anything that is no release, and for releases newer than the table: they follow today's rules.
+    None for anything else, and for releases newer than the table: they follow today's rules.
     """
+    if release.startswith("b") and release[1:].isdecimal():
+        return int(release[1:])
     parts = release.split(".")
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         return None

@@ -76,7 +76,7 @@ def _spec(program: Program, *, gpu: bool) -> RunSpec:
         prompt=_PROMPT,
         n_predict=8,
         context=256,
-        threads=2,
+        threads=1,  # more would spin against each other on a busy machine, for minutes
         offload=Offload(target_layers=layers, draft_layers=layers),
         sampling=Sampling(),
         drafting=Drafting(n_max=3) if drafting else None,

@@ -72,7 +72,7 @@ def _basis(results: ResultSet, groups: tuple[Arm, ...]) -> str:
     build, first = results.meta.build, groups[0]
     spec = first.runs[0].spec
     version = " ".join(
-        part for part in ("llama.cpp", build.version, build.commit and f"({build.commit})") if part
+        part for part in ("llama.cpp", build.version, build.commit and f"({build.commit[:9]})") if part
     )
     return (
         f"{first.prompts} prompts × {first.repeats} repeats, {spec.n_predict} tokens each, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,24 +12,27 @@ from ggufspec import paths
 from ggufspec.llama import install as installs
 from ggufspec.llama import store
 from ggufspec.llama.install import Install
+from ggufspec.llama.source import LEGACY
 
 # read at import, before the fixture `home` points everything at an empty folder
 _CACHE = paths.cache_dir()
 _NAMED = os.environ.get("GGUFSPEC_LLAMA")
 
 
-def _built(version: str | None) -> Install | None:
-    for built in store.installed():
-        if version is None or built.version == version:
-            return installs.probe(built.bin, "own build", built)
-    return None
+def _built(version: str) -> Install | None:
+    built = next((built for built in store.installed() if built.version == version), None)
+    return built and installs.probe(built.bin, "own build", built)
 
 
 @pytest.fixture
 def llama(monkeypatch: pytest.MonkeyPatch) -> Install:
     """The llama.cpp of today, as `scripts/setup` leaves it."""
     monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
-    found = installs.probe(Path(_NAMED), "GGUFSPEC_LLAMA") if _NAMED else _built(None)
+    found = (
+        installs.probe(Path(_NAMED), "GGUFSPEC_LLAMA")
+        if _NAMED
+        else _built(metadata.version("llama-cpp-python"))
+    )
     if found is None:
         pytest.fail("no llama.cpp: run scripts/test, which builds it")
     return found
@@ -38,7 +42,7 @@ def llama(monkeypatch: pytest.MonkeyPatch) -> Install:
 def legacy(monkeypatch: pytest.MonkeyPatch) -> Install:
     """The llama.cpp of April 2024, the Llama-3 notebook's."""
     monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
-    found = _built("0.2.63")
+    found = _built(LEGACY)
     if found is None:
         pytest.fail("no legacy llama.cpp: run scripts/test, which builds it")
     return found

@@ -18,7 +18,7 @@ from tests import models
 DRAFTERS: dict[str, dict[str, Any]] = {
     "same": {},
     "other text at 0": {"text": {0: "<nothing>"}},
-    "other text at 5": {"text": {5: "x"}},
+    "other text at 5": {"text": {5: "<0xAA>", 173: "<0x02>"}},
     "100 fewer": {"count": 300},
     "101 more": {"count": 501},
     "128 more": {"count": 528},
