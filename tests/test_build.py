@@ -267,14 +267,14 @@ def test_the_command_builds_lists_and_removes(tmp_path: Path) -> None:
     again = CliRunner().invoke(command, words, catch_exceptions=False)
     assert (again.stdout, again.stderr) == (f"{folder}\n", "already built: llama.cpp local-tree (cpu)\n")
     listed = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
-    assert "local-tree  cpu" in listed.stdout
-    assert "llama-completion" in listed.stdout
+    assert "local-tree  cpu  (own build)" in listed.stdout
+    assert "can: plain" in listed.stdout
     removed = CliRunner().invoke(command, ["--remove", "--version", "local-tree"], catch_exceptions=False)
     assert removed.stdout == f"removed {folder.parent}\n"
     assert not folder.parent.exists()
     nothing = CliRunner().invoke(command, ["--list", "-o", "json"], catch_exceptions=False)
     assert nothing.stdout == "[]\n"
-    assert nothing.stderr.startswith("nothing is built yet")
+    assert nothing.stderr.startswith("no llama.cpp was found")
 
 
 def test_remove_wants_to_know_what() -> None:

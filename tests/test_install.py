@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama import install
+from ggufspec.report.installs import table
 from tests import fakes
 
 STUB = "#!/bin/sh\necho 'WARNING: The binary is deprecated.'\nexit 1\n"
@@ -82,3 +84,17 @@ def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, 
     assert "LLAMA_ARG_THREADS" not in env
     assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C", str(tmp_path))
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
+    found = install.find(fakes.install(tmp_path / "llama"))
+    assert table([found], "text") == (
+        f"0.5.0-dev b10475  cpu  (--llama)  {found.root}\n    can: plain, speculative, speculative-simple\n"
+    )
+    (row,) = json.loads(table([found], "json"))
+    assert (row["found"], row["can"], row["gpus"]) == (
+        "--llama",
+        ["plain", "speculative", "speculative-simple"],
+        [],
+    )
+    assert json.loads(table([], "json")) == []

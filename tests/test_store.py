@@ -147,15 +147,3 @@ def test_remove_leaves_a_build_in_progress_alone() -> None:
     with store.try_lock("a"), pytest.raises(BuildError, match="being built"):
         store.remove("1.0", None)
     assert store.find("a") == built
-
-
-def test_the_list_as_text_and_json() -> None:
-    built = make("a")
-    edit(built, note="AMX is left out")
-    assert store.table(store.installed()) == (
-        f"1.0  cpu  2026-01-01T00:00:00+00:00  {built.bin}\n"
-        "    llama-completion, llama-server\n"
-        "    AMX is left out\n"
-    )
-    row = json.loads(store.table(store.installed(), "json"))[0]
-    assert (row["version"], row["bin"], row["programs"]) == ("1.0", str(built.bin), list(built.programs))

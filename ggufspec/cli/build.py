@@ -21,7 +21,7 @@ _BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
 @click.option("--backend", type=click.Choice(_BACKENDS), default="auto", help="What shall compute.")
 @click.option("--source", metavar="WHERE", help="sdist, git, git+URL, or a source tree or archive.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
-@click.option("--list", "listing", is_flag=True, help="List what is built instead.")
+@click.option("--list", "listing", is_flag=True, help="List what is built and found instead.")
 @click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both instead.")
 @click.option(
     "-o", "--output", type=click.Choice(("text", "json")), default="text", help="How --list prints."
@@ -45,15 +45,16 @@ def command(
     ggufspec build                   the llama.cpp of the installed binding
     ggufspec build --version legacy  the one with `main` and `speculative`
     """
-    from ggufspec.llama import build, store, toolchain
+    from ggufspec.llama import build, install, store, toolchain
     from ggufspec.llama.source import LEGACY, choose
     from ggufspec.llama.toolchain import Backend
+    from ggufspec.report.installs import table
 
     if listing:
-        builds = store.installed()
-        click.echo(store.table(builds, output), nl=False)
-        if not builds:
-            click.echo("nothing is built yet: run `ggufspec build`", err=True)
+        installs = install.find_all()
+        click.echo(table(installs, output), nl=False)
+        if not installs:
+            click.echo("no llama.cpp was found: run `ggufspec build`", err=True)
         return
     if remove:
         version = LEGACY if version == "legacy" else version

@@ -59,6 +59,7 @@ class Install:
     devices: tuple[str, ...] = ()
     tokenizer: Executable | None = None
     library: Path | None = None
+    note: str | None = None  # what a user should know of an own build
 
     @property
     def gpu(self) -> bool | None:
@@ -198,6 +199,7 @@ def _assemble(
         devices=devices or (),
         tokenizer=_tokenizer(found),
         library=built.lib if built else None,
+        note=built.note if built else None,
     )
 
 

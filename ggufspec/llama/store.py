@@ -154,19 +154,6 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     return built
 
 
-def table(builds: Iterable[Built], output: str = "text") -> str:
-    """Return builds as lines of text or as JSON: version, backend, programs, place."""
-    if output == "json":
-        rows = [asdict(built) | {"programs": built.programs} for built in builds]
-        return json.dumps(rows, indent=2, default=str) + "\n"
-    lines = []
-    for built in builds:
-        lines.append(f"{built.version}  {built.backend}  {built.built_at}  {built.bin}\n")
-        lines.append(f"    {', '.join(built.programs)}\n")
-        lines += [f"    {built.note}\n"] if built.note else []
-    return "".join(lines)
-
-
 def place(name: str) -> Path:
     """Return where a build with this key is, or will be."""
     return paths.builds_dir() / name

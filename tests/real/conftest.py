@@ -21,7 +21,7 @@ _NAMED = os.environ.get("GGUFSPEC_LLAMA")
 
 def _built(version: str) -> Install | None:
     built = next((built for built in store.installed() if built.version == version), None)
-    return built and installs.probe(built.bin, "own build", built)
+    return installs.probe(built.bin, "own build", built) if built else None
 
 
 @pytest.fixture
