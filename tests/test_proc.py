@@ -36,13 +36,12 @@ def test_timeout_kills_the_whole_group(tmp_path: Path) -> None:
     completed = proc.run(["sh", "-c", "sleep 61 & sleep 62"], stdout=tmp_path / "out", timeout_s=0.2)
     assert completed.timed_out
     assert completed.wall_s < 2
-    assert not _running("sleep", "61")
-    assert not _running("sleep", "62")
+    _wait_until(lambda: not _running("sleep", "61") and not _running("sleep", "62"))
 
 
 def test_background_processes_do_not_survive_a_normal_end(tmp_path: Path) -> None:
     proc.run(["sh", "-c", "sleep 63 & exit 0"], stdout=tmp_path / "out")
-    assert not _running("sleep", "63")
+    _wait_until(lambda: not _running("sleep", "63"))
 
 
 def test_stdin_is_empty(tmp_path: Path) -> None:
