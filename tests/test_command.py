@@ -61,6 +61,17 @@ EXPECTED = {
     f"--no-escape {QUIET}",
     ("0.3.2", Program.PLAIN): f"llama-cli --model T {COMMON} -ngl 45 --no-escape {QUIET}",
     ("0.3.2", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --draft 3 --no-escape",
+    ("0.3.16", Program.PLAIN): f"llama-cli --model T {COMMON} -ngl 45 --no-escape --no-conversation {QUIET}",
+    ("0.3.16", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
+    "--draft-max 3 --draft-min 0 --draft-p-min 0 --no-escape",
+    ("0.3.16", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
+    "--ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0 --no-escape",
+    ("0.3.23", Program.PLAIN): f"llama-completion --model T {COMMON} -ngl 45 --flash-attn auto --fit off "
+    f"--no-escape --no-conversation {QUIET}",
+    ("0.3.23", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
+    f"{TODAY_DRAFT} --flash-attn auto --fit off --no-escape",
+    ("0.3.23", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
+    f"--ctx-size-draft 512 {TODAY_DRAFT} --flash-attn auto --fit off --no-escape",
     (
         "0.3.24",
         Program.PLAIN,

@@ -6,6 +6,7 @@ whose defaults moved between eras are always passed, so that two builds measure 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -135,7 +136,9 @@ def _layers(layers: Layers, options: Options, install: Install) -> str:
 
 def _draft_type(options: Options) -> tuple[str, ...]:
     """Name the drafting method where that became an option, later a duty (b9464)."""
-    known = next((name for name in _DRAFT_TYPES if options.mentions("--spec-type", name)), None)
+    listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the prose below says "draft" too
+    values = re.split(r"[^\w-]+", listed)
+    known = next((name for name in _DRAFT_TYPES if name in values), None)
     return ("--spec-type", known) if known else ()
 
 
