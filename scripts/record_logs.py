@@ -84,7 +84,7 @@ def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
             yield f"{name}-coloured", [*styled, "--log-prefix", "--log-colors", *value]
         if "--log-jsonl" in options:
             yield f"{name}-jsonl", [*argv, "--log-jsonl"]
-        if "--spec-type" in options and "--spec-type" in argv:
+        if "--spec-type" in argv:
             at = argv.index("--spec-type")
             yield f"{name}-no-type", [*argv[:at], *argv[at + 2 :]]
 

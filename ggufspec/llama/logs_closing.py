@@ -26,12 +26,12 @@ def find_closing(data: bytes, program: Program | None) -> Closing | None:
         program: what wrote it, if that is known; servers close with no statement.
     """
     for start in (max(0, len(data) - _TAIL_BYTES), 0):
-        found: list[Closing] = []
+        summaries, blocks = [], []
         if program is not Program.PLAIN:
-            found += _scan(data, start, b"encoded ", read_summary)
+            summaries = _scan(data, start, b"encoded ", read_summary)
         if program in (None, Program.PLAIN):
-            found += _scan(data, start, b" load time = ", read_block)
-        found.sort(key=lambda closing: closing.start)
+            blocks = _scan(data, start, b" load time = ", read_block)
+        found = _outermost(summaries, blocks)
         prefixed = _is_prefixed(data, found) if found else None
         closing = _true_one([closing for closing in found if prefixed in (None, closing.prefixed)])
         if start == 0 or (closing is not None and closing.whole and closing.at_end):
@@ -48,6 +48,17 @@ def _scan(
         closing = read(data, line) if not found or line.start >= found[-1].end else None
         if closing is not None:
             found.append(closing)
+    return found
+
+
+def _outermost(summaries: list[Closing], blocks: list[Closing]) -> list[Closing]:
+    """Return all statements in order, without timings that are a part of a drafting program's statement."""
+    found: list[Closing] = []
+    covered = 0
+    for closing in sorted(summaries + blocks, key=lambda closing: closing.start):
+        if closing.start >= covered:
+            found.append(closing)
+            covered = closing.end
     return found
 
 

@@ -86,7 +86,8 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
         if match:
             groups.append(match.groups())
         elif timing and len(groups) == len(_SUMMARY):
-            load_ms = float(timing[2]) if timing[1] == "load" else load_ms
+            if timing[1] == "load" and load_ms is None:  # a drafter's own can come last (b8643, b9102)
+                load_ms = float(timing[2])
         elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, groups)):
             at_end = not line.is_whole and _TORN.match(line.message) is not None
             break
