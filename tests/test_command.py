@@ -71,7 +71,8 @@ EXPECTED = {
     ("0.3.20", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
     "--draft-max 3 --draft-min 0 --draft-p-min 0 --flash-attn auto --fit off --no-escape",
     ("0.3.20", Program.SIMPLE): f"llama-speculative-simple --model T {COMMON} -ngl 45 {DRAFTER} "
-    "--ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0 --flash-attn auto --fit off --no-escape",
+    "--ctx-size-draft 512 --draft-max 3 --draft-min 0 --draft-p-min 0 "
+    "--flash-attn auto --fit off --no-escape",
     ("0.3.23", Program.PLAIN): f"llama-completion --model T {COMMON} -ngl 45 --flash-attn auto --fit off "
     f"--no-escape --no-conversation {QUIET}",
     ("0.3.23", Program.TREE): f"llama-speculative --model T {COMMON} -ngl 45 {DRAFTER} --ctx-size-draft 512 "

@@ -70,6 +70,19 @@ def test_every_format_has_its_exact_text(name: str) -> None:
     assert report.render(FRAME, name, title="t") == EXACT[name]
 
 
+def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None:
+    frame = pd.DataFrame({"file": ["a", "b"], "accept_rate": [0.7078, None], "build": [None, None]})
+    assert (
+        report.render(frame, "md")
+        == """\
+| file   | accept_rate   |
+|--------|---------------|
+| a      | 70.8%         |
+| b      |               |
+"""
+    )
+
+
 def test_the_command_line_offers_exactly_these_formats() -> None:
     assert tuple(report.FORMATS) == FORMATS
 

@@ -24,8 +24,10 @@ def render(frame: DataFrame, format: str, *, title: str = "results") -> str:  # 
 
 
 def _markdown(frame: DataFrame, _title: str) -> str:
-    rows = [{name: _text(value) for name, value in row.items()} for row in records(frame)]
-    return tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True) + "\n"
+    rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
+    said = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
+    cells = [[row[name] for name in said] for row in rows]
+    return tabulate(cells, headers=said, tablefmt="github", disable_numparse=True) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:
@@ -82,10 +84,13 @@ def _flat(value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
+    """Return a cell for reading: rates in per cent, numbers with four digits, one line."""
     value = _flat(value)
     if value is None:
         return ""
+    if isinstance(value, float) and name.endswith("_rate"):
+        return f"{value:.1%}"
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|").replace("\n", " ")
 
 
