@@ -34,7 +34,6 @@ _HOST = re.compile("CPU|AMX|BLAS|.*_Host")
 _SIMPLE_MARKS = (b"speculative implementation", b"tokens will be translated")
 _TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the simple program
 _NAMES = (b"llama", b"ggml", b"common_", b"srv ")
-_SERVER_MARKS = (b"HTTP server", b"server is listening", b"starting the main loop")
 
 
 class _Requests:
@@ -75,13 +74,13 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
         LogError: nothing in the text comes from llama.cpp.
     """
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
-    closing = find_closing(data, program)
+    serves = program is Program.SERVER or (program is None and _is_server(data))
+    closing = None if serves else find_closing(data, program)  # a server's drafter may close with timings
     head = data[: closing.start] if closing else data
     if closing is not None:
         sample: Sample | None = _drafting_program(data, closing.sample)
     else:
-        may_serve = program in (None, Program.SERVER)
-        sample = (_requests(data) if may_serve else None) or _unfinished(data)
+        sample = (_requests(data) if program in (None, Program.SERVER) else None) or _unfinished(data)
     if sample is None:
         hint = "pass what main, speculative, speculative-simple or server wrote to standard error"
         raise LogError("this text holds nothing that llama.cpp writes", hint)
@@ -106,6 +105,11 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
     rounds = sample.gen_tokens - sample.n_accepted - 1
     is_tree = sample.n_drafted == rounds * sample.n_draft
     return replace(sample, program=Program.TREE if is_tree else Program.SIMPLE)
+
+
+def _is_server(data: bytes) -> bool:
+    """Whether the program says that it waits for requests."""
+    return any(line.is_familiar for line in hits(data, b"listening"))
 
 
 def _requests(data: bytes) -> Sample | None:
@@ -138,11 +142,10 @@ def _unfinished(data: bytes) -> Sample | None:
     familiar = (line for needle in _NAMES for line in hits(data, needle) if line.is_familiar)
     if diagnosis is None and next(familiar, None) is None:
         return None
-    is_server = any(mark in data for mark in _SERVER_MARKS)
     is_simple = any(mark in data for mark in _SIMPLE_MARKS)
     return Sample(
         status=diagnosis.status if diagnosis else Status.SUMMARY_LOST,
-        program=Program.SERVER if is_server else Program.SIMPLE if is_simple else None,
+        program=Program.SERVER if _is_server(data) else Program.SIMPLE if is_simple else None,
     )
 
 

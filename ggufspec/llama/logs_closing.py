@@ -23,7 +23,7 @@ def find_closing(data: bytes, program: Program | None) -> Closing | None:
 
     Args:
         data: the whole log.
-        program: what wrote it, if that is known; servers close with no statement.
+        program: what wrote it, if that is known.
     """
     for start in (max(0, len(data) - _TAIL_BYTES), 0):
         summaries, blocks = [], []
