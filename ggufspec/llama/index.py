@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unearth import Link
     from unearth.fetchers import Fetcher, PyPIClient
 
-DEFAULT_INDEX = "https://pypi.org/simple"
+DEFAULT_INDEX = ""  # no index is named: the one that unearth takes by itself
 PACKAGE = "llama-cpp-python"
 _CHUNK_BYTES = 1 << 20
 _CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
@@ -101,7 +101,7 @@ def _find(version: str, where: Settings, client: PyPIClient) -> Link:
         is_index = url in where.index_urls
         finder = PackageFinder(
             session=cast("Fetcher", client),  # the protocol that it is meant to follow is looser in its types
-            index_urls=[url] if is_index else (),
+            index_urls=[url] if is_index and url else (),
             find_links=() if is_index else [url],
             no_binary=[PACKAGE],
             ignore_compatibility=True,
@@ -109,7 +109,7 @@ def _find(version: str, where: Settings, client: PyPIClient) -> Link:
         try:
             links = [package.link for package in finder.find_matches(f"{PACKAGE}=={version}")]
         except Exception as error:  # noqa: BLE001 - the HTTP library behind unearth differs by its version
-            reasons.append(f"{_redacted(url)}: {error}")
+            reasons.append(f"{_redacted(url) or 'the default index'}: {error}")
             continue
         for link in links:
             if "sha256" in (link.hash_option or {}):
@@ -173,7 +173,7 @@ def _client(where: Settings) -> PyPIClient:
                 f"no certificates can be read from {bundle}", f"check {', '.join(_CERTIFICATES)}"
             ) from error
     client = PyPIClient(trusted_hosts=where.trusted_hosts, verify=verify, follow_redirects=True)
-    client.auth = MultiDomainBasicAuth(prompting=False, index_urls=where.index_urls)
+    client.auth = MultiDomainBasicAuth(prompting=False, index_urls=[url for url in where.index_urls if url])
     return client
 
 
