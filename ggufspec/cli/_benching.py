@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from pathlib import Path
 
 from ggufspec import errors, frames, measuring, report
+from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
@@ -42,7 +43,7 @@ def commands(session: Session) -> str:
     return "".join(lines)
 
 
-def measure(session: Session, *, command: tuple[str, ...], show: Callable[[ResultSet], None]) -> ResultSet:
+def measure(session: Session, *, command: tuple[str, ...], output: str, out: Path | None) -> ResultSet:
     """Run a bench under a progress bar; what was measured is shown even when it is interrupted."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -62,7 +63,7 @@ def measure(session: Session, *, command: tuple[str, ...], show: Callable[[Resul
                 )
     finally:
         if results is not None:
-            show(results)
+            emit(table(results, output), out)
     assert results is not None
     return results
 

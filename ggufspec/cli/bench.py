@@ -79,7 +79,5 @@ def command(*, dry_run: bool, output: str, out: Path | None, **asked: Any) -> No
     if dry_run:
         emit(_benching.commands(session), out)
         return
-    results = _benching.measure(
-        session, command=tuple(sys.argv), show=lambda so_far: emit(_benching.table(so_far, output), out)
-    )
+    results = _benching.measure(session, command=tuple(sys.argv), output=output, out=out)
     _benching.raise_for_failures(results)
