@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
 
-from ggufspec import stats
-from ggufspec.domain import Role, RunResult, Status
-from ggufspec.doubts import ADVICE, Doubt
-from ggufspec.results import ResultSet
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec import acceptance, doubts, stats
+from ggufspec.acceptance import Acceptance
+from ggufspec.domain import Prompt, Role, RunSpec, Sample, Status
+from ggufspec.doubts import Doubt
+from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
+_NO_PROMPT = Prompt(id="", text="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,144 +31,186 @@ class Layers:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """All measured runs of one thing: target alone, drafter alone, or drafting at one size.
+    """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
 
-    ``rate`` is in tokens/s (see ``Sample.decode_tps``), ``gain`` is the speed-up over the target alone,
-    paired by prompt and repeat; both carry a 95 % interval over repeats.
+    ``good`` are those that ended well and are plausible: they enter the means. ``outputs`` are what these
+    said, but for texts and times, and ``rates`` their tokens/s, see ``Sample.decode_tps``. ``baseline`` is
+    the target alone under the same settings, for an arm that drafts. All other figures follow from these;
+    each is computed when somebody asks for it first.
     """
 
-    role: Role
-    draft_size: int | None
-    runs: tuple[RunResult, ...]
-    rate: stats.Estimate | None
-    gain: stats.Estimate | None
+    spec: RunSpec
+    runs: Runs
+    good: Runs
+    outputs: Sequence[Sample]
+    rates: stats.Rates
+    baseline: Arm | None
     layers: Layers | None
     draft_layers: Layers | None
 
     @property
-    def good(self) -> tuple[RunResult, ...]:
-        """The runs that ended well."""
-        return tuple(run for run in self.runs if run.sample.status is Status.OK)
+    def role(self) -> Role:
+        """What this arm measures."""
+        return self.spec.role
+
+    @property
+    def draft_size(self) -> int | None:
+        """γ, where something drafts."""
+        return self.spec.drafting.n_max if self.spec.drafting else None
 
     @property
     def prompts(self) -> int:
         """Number of distinct prompts."""
-        return len({run.spec.prompt.id for run in self.runs})
+        return len({spec.prompt.id for spec in self.runs.specs})
 
     @property
     def repeats(self) -> int:
         """Number of repeats of each prompt."""
-        return len({run.repeat for run in self.runs})
+        return len(set(self.runs.column("repeat")))
+
+    @cached_property
+    def rate(self) -> stats.Estimate | None:
+        """Tokens/s over all prompts; see stats.py for the interval."""
+        return stats.mean_rate(self.rates)
+
+    @cached_property
+    def gain(self) -> stats.Significance | None:
+        """The speed-up over the baseline, with its significance."""
+        return stats.significance(self.rates, self.baseline.rates) if self.baseline else None
+
+    @cached_property
+    def acceptance(self) -> Acceptance | None:
+        """Acceptance over all good runs together; None where nothing drafts."""
+        return acceptance.of(self.outputs) if self.spec.drafting else None
 
     @property
-    def n_drafted(self) -> int | None:
-        """Drafted tokens in all good runs; None where nothing drafts."""
-        return sum(run.sample.n_drafted or 0 for run in self.good) if self.draft_size else None
+    def round_ms(self) -> dict[str, float]:
+        """Milliseconds of a round: drafting, verification, the rest; empty where nobody tells."""
+        columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
+        told = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
+        if len(told) < len(self.good) or not told or self.draft_size is None:
+            return {}
+        draft, verify, whole, rounds = (sum(column) for column in zip(*told, strict=True))
+        each = {"draft": draft, "verify": verify, "rest": whole - draft - verify}
+        return {f"{name}_ms_per_round": seconds * 1000 / rounds for name, seconds in each.items()}
 
     @property
-    def n_accepted(self) -> int | None:
-        """Accepted tokens in all good runs; None where nothing drafts."""
-        return sum(run.sample.n_accepted or 0 for run in self.good) if self.draft_size else None
-
-    @property
-    def accept_rate(self) -> float | None:
-        """Accepted over drafted tokens of all good runs together, 0 to 1."""
-        return self.n_accepted / self.n_drafted if self.n_drafted and self.n_accepted is not None else None
+    def ttft_s(self) -> float | None:
+        """Median time to the first token, where the engine sees it."""
+        seen = [seconds for seconds in self.good.column("ttft_s") if seconds is not None]
+        return median(seen) if seen else None
 
     @property
     def compared(self) -> dict[str, bool]:
         """Prompt id -> whether every one of its compared texts is the target's own."""
         found: dict[str, bool] = {}
-        for run in self.good:
-            if run.text_identical is not None:
-                name = run.spec.prompt.id
-                found[name] = found.get(name, True) and run.text_identical
+        for spec, same in zip(self.good.specs, self.good.column("text_identical"), strict=True):
+            if same is not None:
+                found[spec.prompt.id] = found.get(spec.prompt.id, True) and same
         return found
 
     @property
     def status(self) -> str:
-        """``ok``, ``partial``, or the most frequent failure where no run ended well."""
+        """``ok``, ``partial``, or the most frequent failure where no run counts."""
         if len(self.good) == len(self.runs):
             return Status.OK.value
         if self.good:
             return PARTIAL
-        return Counter(run.sample.status.value for run in self.runs).most_common(1)[0][0]
+        return Counter(doubts.outcome(run).value for run in self.runs).most_common(1)[0][0]
 
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Names of the warnings about this arm's runs."""
-        failed = () if self.status == Status.OK else (Doubt.RUNS_FAILED.value,)
-        return tuple(dict.fromkeys((*(name for run in self.runs for name in run.doubts), *failed)))
+
+def counted(runs: Runs) -> NDArray[np.float64]:
+    """Return the tokens/s of each run, see ``Sample.decode_tps``; NaN of those that enter no mean."""
+    ok, wrong = Status.OK, Doubt.IMPLAUSIBLE  # looked up once: the members of an enum are slow to find
+    counts = [
+        said.status is ok and wrong not in named
+        for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)
+    ]
+    return np.where(counts, runs.numbers("decode_tps"), np.nan)
 
 
 def group(results: ResultSet) -> tuple[Arm, ...]:
-    """Return the arms of a bench in the order in which they were first measured."""
-    runs: dict[tuple[Role, int | None], list[RunResult]] = {}
-    for run in results.measured:
-        size = run.spec.drafting.n_max if run.spec.drafting else None
-        runs.setdefault((run.spec.role, size), []).append(run)
-    baseline = _rates(runs.get((Role.TARGET, None), []))
-    drafter = _layers(runs.get((Role.DRAFTER, None), []), results)
-    return tuple(
-        Arm(
-            role=role,
-            draft_size=size,
-            runs=tuple(members),
-            rate=stats.mean_rate(_rates(members)),
-            gain=stats.speedup(_rates(members), baseline) if role is Role.DRAFTING else None,
-            layers=None if role is Role.DRAFTER else _layers(members, results),
-            draft_layers=None if role is Role.TARGET else drafter,
+    """Return the arms of a bench: each baseline with what is compared with it, in the order of the axes."""
+    runs = results.current
+    members, arm_of = _members(runs)
+    tps, outputs = counted(runs), runs.outputs
+    places = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
+    good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
+    rates = dict(zip(members, _rates(runs, arm_of, tps), strict=True))
+    layers = {spec: _layers([outputs[place] for place in places[spec]], results) for spec in members}
+    drafters = {
+        (spec.model, spec.offload.draft_layers): layers[spec] for spec in members if spec.role is Role.DRAFTER
+    }
+    order = {spec.baseline: number for number, spec in reversed(list(enumerate(members)))}
+    found: dict[RunSpec, Arm] = {}
+    for spec in sorted(members, key=lambda spec: (order[spec.baseline], *_rank(spec))):
+        found[spec] = Arm(
+            spec=spec,
+            runs=runs.select(places[spec]),
+            good=runs.select(good[spec]),
+            outputs=[outputs[place] for place in good[spec]],
+            rates=rates[spec],
+            baseline=found.get(spec.baseline) if spec.role is Role.DRAFTING else None,
+            layers=None if spec.role is Role.DRAFTER else layers[spec],
+            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers))
+            if spec.pair.draft is not None and spec.role is not Role.TARGET
+            else None,
         )
-        for (role, size), members in runs.items()
+    return tuple(found.values())
+
+
+def _rates(runs: Runs, arm_of: NDArray[np.intp], tps: NDArray[np.float64]) -> Iterator[stats.Rates]:
+    """Yield the tokens/s of each arm."""
+    specs, spec_of = runs.by_spec()
+    prompts = sorted({spec.prompt.id for spec in specs})
+    row = {prompt: number for number, prompt in enumerate(prompts)}
+    row_of = np.array([row[spec.prompt.id] for spec in specs], dtype=np.intp)[spec_of]
+    repeats, column_of = np.unique(np.array(runs.column("repeat"), dtype=np.intp), return_inverse=True)
+    tables = np.full((arm_of.max(initial=-1) + 1, len(prompts), len(repeats)), np.nan)
+    good = tps > 0
+    tables[arm_of[good], row_of[good], column_of[good]] = tps[good]
+    return (stats.Rates(prompts, repeats.tolist(), table) for table in tables)
+
+
+def _members(runs: Runs) -> tuple[list[RunSpec], NDArray[np.intp]]:
+    """Return the arms in the order of their first runs, and for each run the place of its own among them."""
+    specs, spec_of = runs.by_spec()
+    first: dict[str, RunSpec] = {}
+    members: dict[RunSpec, int] = {}
+    arm_of = np.empty(len(specs), dtype=np.intp)
+    for number in dict.fromkeys(spec_of.tolist()):
+        spec = first.setdefault(specs[number].key, specs[number])
+        arm_of[number] = members.setdefault(_of(spec), len(members))
+    return list(members), arm_of[spec_of]
+
+
+def _of(spec: RunSpec) -> RunSpec:
+    """Return a run's arm; benches of old name a drafter even for the target alone."""
+    return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=_NO_PROMPT)
+
+
+def _rank(spec: RunSpec) -> tuple[int, str, float, float]:
+    """Sort the target alone first, then each drafter alone, then drafting by draft size."""
+    drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
+    drafting = spec.drafting
+    return (
+        tuple(Role).index(spec.role),
+        drafter,
+        drafting.n_max if drafting else 0,
+        drafting.p_min if drafting else 0.0,
     )
 
 
-def warnings(results: ResultSet) -> dict[str, str]:
-    """Return the named warnings of a bench: advice, and how many runs showed it."""
-    found = dict(results.meta.doubts)
-    measured = results.measured
-    for name in dict.fromkeys(name for arm in group(results) for name in arm.doubts):
-        doubt = Doubt(name)
-        hit = [
-            run
-            for run in measured
-            if name in run.doubts or (doubt is Doubt.RUNS_FAILED and run.sample.status is not Status.OK)
-        ]
-        detail = _where_texts_part(hit) if doubt is Doubt.TEXT_DIFFERS else ""
-        found[name] = f"{ADVICE[doubt]} ({len(hit)} of {len(measured)} runs{detail})"
-    return found
-
-
-def _rates(members: Sequence[RunResult]) -> dict[stats.Cell, float]:
-    return {
-        (run.spec.prompt.id, run.repeat): rate
-        for run in members
-        if run.sample.status is Status.OK and (rate := run.sample.decode_tps) is not None
-    }
-
-
-def _layers(members: Sequence[RunResult], results: ResultSet) -> Layers | None:
+def _layers(outputs: Sequence[Sample], results: ResultSet) -> Layers | None:
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
     claim is not asked.
     """
-    samples = [run.sample for run in members if run.sample.status is Status.OK]
-    total = next((sample.total_layers for sample in samples if sample.total_layers), None)
+    ok = Status.OK
+    told = [said for said in outputs if said.status is ok]
+    total = next((said.total_layers for said in told if said.total_layers), None)
     if results.meta.build.backend == "cpu":
-        return Layers(offloaded=0, total=total) if samples else None
-    offloaded = next(
-        (sample.offloaded_layers for sample in samples if sample.offloaded_layers is not None), None
-    )
+        return Layers(offloaded=0, total=total) if told else None
+    offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
     return None if offloaded is None else Layers(offloaded=offloaded, total=total)
-
-
-def _where_texts_part(hit: Sequence[RunResult]) -> str:
-    first = {
-        run.spec.prompt.id: f"token {run.difference.at_token}"
-        if run.difference.at_token is not None
-        else f"character {run.difference.at_char}"
-        for run in reversed(hit)
-        if run.difference
-    }
-    return "".join(f"; {prompt} from {where}" for prompt, where in sorted(first.items()))

@@ -1,10 +1,33 @@
-"""Is the drafting text the target's own? Compared prompt by prompt, greedy runs only."""
+"""Is the drafting text the target's own? Compared prompt by prompt, greedy runs only; the target judges.
+
+``locate`` finds the place where two texts part; ``judge`` asks the target itself how likely each of the two
+tokens was there. Batches of other sizes are computed by other kernels, which round differently, and that
+decides between tokens that are as good as equally likely. Only such near-ties are harmless.
+"""
 
 from __future__ import annotations
 
-from ggufspec.domain import Difference
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, Verdict
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.load import load_of
+from ggufspec.engines.ranking import Candidate, Rank, ranker
 from ggufspec.llama import tokens
 from ggufspec.llama.install import Install
+
+TIE_MARGIN = 0.5
+"""Nats up to which two tokens count as tied: the target's own is at most 1.65 times as likely.
+
+Reported runs of 4-bit models on CUDA part from plain decoding about once in 100 tokens whenever anything is
+verified in a batch (llama.cpp #25618, #27407). As some 5 % of a text's places have their two likeliest
+tokens within half a nat, that speaks of rounding by about 0.1 nat; half a nat holds four times that, and the
+judge's own rounding. A fault would have to hit on the second likeliest token of such a place to hide here.
+"""
+
+_LONGEST_WORD = 32  # tokens from a blank to where texts part
 
 
 def compare(drafting: str, target: str) -> int | None:
@@ -17,20 +40,173 @@ def compare(drafting: str, target: str) -> int | None:
     return next(i for i, (a, b) in enumerate(zip(drafting, target, strict=False)) if a != b)
 
 
-def locate(drafting: str, target: str, install: Install, model: str) -> Difference | None:
-    """Return where two texts part, or None for the same text.
+def locate(drafting: Sample, target: Sample, install: Install, model: str) -> Difference | None:
+    """Return where what two samples wrote parts, or None for the same; both samples have a text.
 
-    The token is found by tokenising both texts again, because the programs print text and no tokens; it
-    stays None where the install has no tokenizer program.
+    Samples that know their tokens are compared token by token. Elsewhere texts are compared, and tokenised
+    again to count tokens; that count is None where the install has no tokenizer program.
     """
-    at = compare(drafting, target)
+    assert drafting.text is not None
+    assert target.text is not None
+    at = compare(drafting.text, target.text)
+    if drafting.tokens is not None and target.tokens is not None:
+        place = _first_difference(drafting.tokens, target.tokens)
+        if place is None or place >= min(len(drafting.tokens), len(target.tokens)):
+            return None
+        return Difference(
+            at_char=at if at is not None else min(len(drafting.text), len(target.text)),
+            at_token=place,
+            target_token=target.tokens[place],
+            drafting_token=drafting.tokens[place],
+        )
     if at is None:
         return None
-    ours, theirs = (tokens.tokenize(install, model, text) for text in (drafting, target))
+    ours, theirs = (tokens.tokenize(install, model, text) for text in (drafting.text, target.text))
     if ours is None or theirs is None:
         return Difference(at_char=at, at_token=None)
     bos = 1 if ours[:1] == theirs[:1] and tokens.tokenize(install, model, "") == ours[:1] else 0
-    parted = next(
-        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
+    parted = _first_difference(ours, theirs)
+    return Difference(at_char=at, at_token=None if parted is None else parted - bos)
+
+
+def judge(
+    runs: Sequence[RunResult], install: Install, *, timeout_s: float | None = 600.0
+) -> Iterator[RunResult]:
+    """Yield each run whose text parts from the target's own, with the verdict on its difference.
+
+    The target is loaded once for all runs that load it alike, and the same question is asked once. Without a
+    server in the install, or where it fails, nothing is yielded and differences stay without a verdict.
+
+    Args:
+        runs: of one bench, the target's own among them.
+        install: the llama.cpp that measured.
+        timeout_s: for a load, and for each question.
+    """
+    own = {
+        run.spec.baseline.key: run.sample
+        for run in reversed(runs)
+        if run.spec.role is Role.TARGET and run.sample.text is not None
+    }
+    pending: dict[RunSpec, list[tuple[RunResult, _Question]]] = {}
+    for run in runs:
+        if run.difference is None or run.difference.verdict is not None or run.spec.role is not Role.DRAFTING:
+            continue
+        baseline = run.spec.baseline
+        question = _question(run, own.get(baseline.key))
+        if question is not None:
+            pending.setdefault(load_of(baseline), []).append((run, question))
+    if Program.SERVER not in install.programs:
+        return
+    for load, asked in pending.items():
+        answers = _answers(load, [question for _, question in asked], install, timeout_s)
+        for run, question in asked:
+            if answers.get(question) is not None:
+                yield replace(run, difference=_judged(run.difference, answers[question]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What the target and the drafting run wrote after the same beginning: tokens, or text."""
+
+    prompt: str
+    common: tuple[int, ...]  # generated by both, where tokens are known
+    target: int | str
+    drafting: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    target: Candidate
+    drafting: Candidate | None  # None where it is not among the likeliest
+
+
+def _question(run: RunResult, own: Sample | None) -> _Question | None:
+    """Return what to ask about a run; None where the target's own text is not at hand."""
+    difference, sample = run.difference, run.sample
+    if own is None or own.text is None or sample.text is None or difference is None:
+        return None
+    place = difference.at_token
+    if own.tokens is not None and sample.tokens is not None and place is not None:
+        return _Question(
+            prompt=run.spec.prompt.text,
+            common=own.tokens[:place],
+            target=own.tokens[place],
+            drafting=sample.tokens[place],
+        )
+    cut = _last_blank(own.text[: difference.at_char])
+    return _Question(
+        prompt=run.spec.prompt.text + own.text[:cut],
+        common=(),
+        target=own.text[cut:],
+        drafting=sample.text[cut:],
     )
-    return Difference(at_char=at, at_token=parted - bos)
+
+
+def _answers(
+    load: RunSpec, questions: Sequence[_Question], install: Install, timeout_s: float | None
+) -> dict[_Question, _Answer | None]:
+    """Return the answers by question, each asked once; those that came before a failure stay."""
+    answers: dict[_Question, _Answer | None] = {}
+    with suppress(Failure), ranker(load, install, timeout_s=timeout_s) as rank:
+        for question in dict.fromkeys(questions):
+            answers[question] = _ask(question, rank)
+    return answers
+
+
+def _ask(question: _Question, rank: Rank) -> _Answer | None:
+    """Ask for the place where both part; None where the target's own token is not found there.
+
+    Where only texts are known, the likeliest token that begins the rest of a text is taken for what was
+    written. While both begin with the same one, that one is common to them, and the next place is asked for.
+    """
+    if isinstance(question.target, int) or isinstance(question.drafting, int):
+        likely = {one.token: one for one in rank(question.prompt, question.common)}
+        target = likely.get(question.target) if isinstance(question.target, int) else None
+        drafting = likely.get(question.drafting) if isinstance(question.drafting, int) else None
+        return None if target is None else _Answer(target=target, drafting=drafting)
+    own, other = question.target.encode(), question.drafting.encode()
+    common: list[int] = []
+    for _ in range(_LONGEST_WORD):
+        likeliest = rank(question.prompt, common)
+        target, drafting = _beginning(own, likeliest), _beginning(other, likeliest)
+        if target is None or target.token is None:
+            return None
+        if target != drafting:
+            return _Answer(target=target, drafting=drafting)
+        own, other = own[len(target.piece) :], other[len(target.piece) :]
+        common.append(target.token)
+    return None
+
+
+def _beginning(text: bytes, likely: Iterable[Candidate]) -> Candidate | None:
+    fitting = (one for one in likely if one.piece and text.startswith(one.piece))
+    return max(fitting, key=lambda one: one.logprob, default=None)
+
+
+def _judged(difference: Difference | None, answer: _Answer | None) -> Difference | None:
+    """Add a verdict; a drafting token that is not among the likeliest is a divergence without a margin."""
+    if difference is None or answer is None:
+        return difference
+    margin = None if answer.drafting is None else answer.target.logprob - answer.drafting.logprob
+    return replace(
+        difference,
+        target_token=difference.target_token if difference.target_token is not None else answer.target.token,
+        drafting_token=difference.drafting_token
+        if difference.drafting_token is not None
+        else answer.drafting and answer.drafting.token,
+        margin=margin,
+        verdict=Verdict.NEAR_TIE if margin is not None and margin <= TIE_MARGIN else Verdict.DIVERGENCE,
+    )
+
+
+def _first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Return the first place that differs; for one that begins the other, its end; None for the same."""
+    parted = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if parted is None and len(ours) != len(theirs):
+        return min(len(ours), len(theirs))
+    return parted
+
+
+def _last_blank(text: str) -> int:
+    """Return where a text's last word begins, with all blanks before it: a token begins there, too."""
+    return len(text[: max(text.rfind(" "), text.rfind("\n")) + 1].rstrip())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from ggufspec.domain import Layers, Machine, Offload, RunResult, RunSpec, Status
+from ggufspec.domain import Layers, Machine, Offload, Outcome, RunResult, RunSpec, Sample, Status, Verdict
 
 
 class Doubt(StrEnum):
@@ -17,7 +17,14 @@ class Doubt(StrEnum):
     THREADS_ABOVE_FREE_CORES = "threads-above-free-cores"
     BUSY_MACHINE = "busy-machine"
     FEW_REPEATS = "few-repeats"
+    SWAPPING = "swapping"
+    DRIFT = "drift"
+    UNSTABLE = "unstable"
+    OUTLIERS = "outliers"
+    MEMORY_TIGHT = "memory-tight"
+    IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
+    NEAR_TIES = "near-ties"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
 
@@ -32,14 +39,35 @@ ADVICE = {
     "lower --threads, or stop what else is running",
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
     Doubt.FEW_REPEATS: "one repeat has no spread, so no interval: use --repeats 3 or more",
-    Doubt.TEXT_DIFFERS: "drafting wrote another text than the target alone: near-ties decided by batch size "
-    "are normal, a difference from the first tokens on is not",
+    Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
+    Doubt.DRIFT: "the machine became faster or slower in the course of the bench (heat, power limits, "
+    "other work): ratios are paired and hold, but let it cool and measure tokens/s again",
+    Doubt.UNSTABLE: "repeats of the same run differ by more than usual: stop other programs, keep the clocks "
+    "steady, or use more --repeats",
+    Doubt.OUTLIERS: "single runs lie far from the others of their kind; medians ignore them, but look why: "
+    "`ggufspec show --runs`",
+    Doubt.MEMORY_TIGHT: "the models hardly fit into memory, so speed may be that of the disk",
+    Doubt.IMPLAUSIBLE: "figures contradict each other or the clock, so such runs are left out of the means",
+    Doubt.TEXT_DIFFERS: "drafting wrote another text than the target alone, and no near-tie explains it: "
+    "its speed is no fair comparison",
+    Doubt.NEAR_TIES: "drafting's text parts from the target's where two tokens are as good as equally "
+    "likely; batches of other sizes round differently, which is normal",
     Doubt.SUMMARY_RETRIED: "llama.cpp lost the end of a log and the run was repeated: nothing to do",
     Doubt.RUNS_FAILED: "some runs failed and are missing from the means: see their status with "
     "`ggufspec show --runs`",
 }
 
+_GRAVE = {
+    Doubt.IMPLAUSIBLE: Outcome.IMPLAUSIBLE,
+    Doubt.GPU_LESS_BUILD: Outcome.GPU_LESS_BUILD,
+    Doubt.DRAFTER_ON_CPU: Outcome.DRAFTER_ON_CPU,
+    Doubt.TEXT_DIFFERS: Outcome.TEXT_DIFFERS,
+    Doubt.BUSY_MACHINE: Outcome.DISTURBED,
+}
+"""What a doubt makes of a run that ended well, the gravest first."""
+
 _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop uses
+_SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 
 
 def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[Doubt, ...]:
@@ -68,13 +96,49 @@ def of_run(run: RunResult, *, gpu: bool | None) -> tuple[Doubt, ...]:
         found.append(Doubt.GPU_LESS_BUILD)
     elif run.spec.drafting is not None and gpu is not False and drafter_left_behind(run.spec.offload):
         found.append(Doubt.DRAFTER_ON_CPU)
-    if run.others_cores is not None and run.others_cores > _BUSY_CORES:
+    if run.conditions is not None and (run.conditions.others_cores or 0.0) > _BUSY_CORES:
         found.append(Doubt.BUSY_MACHINE)
-    if run.text_identical is False:
-        found.append(Doubt.TEXT_DIFFERS)
+    if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
+        found.append(Doubt.SWAPPING)
+    if run.sample.status is Status.OK and not is_plausible(run.sample, run.program_s):
+        found.append(Doubt.IMPLAUSIBLE)
     if run.attempts > 1:
         found.append(Doubt.SUMMARY_RETRIED)
     return tuple(found)
+
+
+def of_text(run: RunResult) -> Doubt | None:
+    """Return the doubt about a drafting run's text; it is known only after the target's own was written."""
+    if run.text_identical is not False:
+        return None
+    near_tie = run.difference is not None and run.difference.verdict is Verdict.NEAR_TIE
+    return Doubt.NEAR_TIES if near_tie else Doubt.TEXT_DIFFERS
+
+
+def outcome(run: RunResult) -> Outcome:
+    """Return what a run is worth: how it ended, or the gravest doubt about one that ended well."""
+    if run.sample.status is not Status.OK:
+        return Outcome(run.sample.status.value)
+    found = {*run.doubts, of_text(run)}
+    return next((outcome for doubt, outcome in _GRAVE.items() if doubt in found), Outcome.OK)
+
+
+def is_plausible(sample: Sample, program_s: float) -> bool:
+    """Whether a sample's figures agree with each other and with the clock.
+
+    Args:
+        sample: a run that ended well.
+        program_s: how long the program ran, in seconds, by our own clock.
+    """
+    if not sample.decode_tps or (sample.gen_s or 0.0) > program_s * 1.05 + 0.1:
+        return False
+    drafted, accepted, rounds = sample.n_drafted, sample.n_accepted, sample.n_rounds
+    if drafted is not None and accepted is not None and not 0 <= accepted <= drafted:
+        return False
+    if drafted is not None and rounds is not None and sample.n_draft and drafted > rounds * sample.n_draft:
+        return False
+    parts = (sample.draft_s or 0.0) + (sample.verify_s or 0.0)
+    return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
 
 
 def requested(spec: RunSpec) -> tuple[Layers, ...]:

@@ -27,7 +27,8 @@
     ├── NotCachedError           29   offline, and the file is not here
     ├── BadReferenceError        30   this text names no model
     ├── CatalogError             31   no such pair, or a catalogue that cannot be read
-    └── ConsentNeededError       32   a large download, and nobody there to agree to it
+    ├── ConsentNeededError       32   a large download, and nobody there to agree to it
+    └── SlowerError              33   a comparison found a bench slower than it may be
 
 click itself answers a wrong command line with 2; Ctrl-C ends with 130, SIGTERM with 143.
 """
@@ -213,3 +214,9 @@ class ConsentNeededError(GgufspecError):
     """A large download was asked for, and nobody is there to agree to it."""
 
     exit_code = 32
+
+
+class SlowerError(GgufspecError):
+    """One bench is slower than another by more than was allowed."""
+
+    exit_code = 33

@@ -1,106 +1,130 @@
-"""Suite x Engine -> RunResults: warm-ups, repeats, retries; a failing run is a row and the bench goes on."""
+"""Suite x Engine -> RunResults: goes on where a bench was cut off, and knows when to stop."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
-from ggufspec import audit, doubts, machine, results
-from ggufspec.domain import Role, RunResult, Status
-from ggufspec.engines import Engine, Measurement
+from ggufspec import arms, audit, precision, results
+from ggufspec.chat import Message
+from ggufspec.domain import Prompt
+from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
+from ggufspec.recorder import Recorder
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Cell, Suite
+from ggufspec.sweep import Block, Cell, Suite
 
-_ATTEMPTS = 3  # recent builds lose the end of about one log in ten of very short runs
+_LEAST_FOR_SPREAD = 2  # repeats; one says nothing of how far they spread
+_MOST_REPEATS = 1000
+
+Render = Callable[[Sequence[Message]], str]
+"""Makes a prompt's text of a conversation that ends with the user's turn."""
 
 
 def record(
-    suite: Suite, engine: Engine, install: Install, *, command: tuple[str, ...]
+    suite: Suite, engine: Engine, install: Install, store: ResultSet, *, render: Render | None = None
 ) -> Iterator[ResultSet]:
-    """Measure a suite and store every run as it ends; yield the growing ResultSet, the empty one first.
+    """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
     Args:
         suite: what to measure.
         engine: how to measure one run.
-        install: the llama.cpp behind the engine, stored with the results.
-        command: the command line that asked for it, stored with the results.
+        install: the llama.cpp behind the engine.
+        store: a new bench or a reopened one, whose finished cells are not measured again.
+        render: makes the later turns' texts of conversations; without it turns are put together as they are.
 
     Raises:
         DiskFullError: results cannot be stored; what was stored before stays.
     """
-    here = machine.snapshot(install.devices)
-    found = doubts.before(here, threads=suite.threads, busy_cores=machine.busy_cores())
-    if suite.repeats < 2:
-        found = (*found, doubts.Doubt.FEW_REPEATS)
-    collected = results.create(
-        engine=engine.name,
-        command=command,
-        build=install.describe(),
-        machine=here,
-        doubts=doubts.advise(found),
+    session = _Session(
+        recorder=Recorder(engine=engine, install=install, results=store),
+        deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
     )
-    yield collected
-    own_texts: dict[str, str] = {}
-    for number, cell in enumerate(suite.cells()):
-        run = _run(cell, engine, collected.folder / "logs" / _log_name(number, cell))
-        if run.spec.role is Role.TARGET and run.sample.text is not None:
-            own_texts.setdefault(run.spec.prompt.id, run.sample.text)
-        run = _audited(run, own_texts.get(run.spec.prompt.id), install)
-        run = replace(run, doubts=tuple(doubt.value for doubt in doubts.of_run(run, gpu=install.gpu)))
-        collected = results.append(collected, run)
-        yield collected
+    yield store
+    try:
+        yield from _measure(suite, session, render)
+        engine.close()  # the judge loads a target of its own
+        for judged in audit.judge(session.recorder.results.runs, install):
+            session.recorder.results = results.judge(session.recorder.results, judged)
+        yield session.recorder.results
+    finally:
+        results.close(session.recorder.results)
 
 
-def _run(cell: Cell, engine: Engine, log: Path) -> RunResult:
-    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    started = time.perf_counter()
-    watch = machine.LoadWatch.start()
-    measurement, attempts = _measure(cell, engine, log)
-    return RunResult(
-        spec=cell.spec,
-        repeat=cell.repeat,
-        warmup=cell.warmup,
-        engine=engine.name,
-        sample=measurement.sample,
-        argv=measurement.argv,
-        log=log.name,
-        started_at=started_at,
-        wall_s=time.perf_counter() - started,
-        program_s=measurement.wall_s,
-        peak_rss_bytes=measurement.peak_rss_bytes,
-        error=measurement.error,
-        attempts=attempts,
-        others_cores=watch.others(),
-    )
+def _measure(suite: Suite, session: _Session, render: Render | None) -> Iterator[ResultSet]:
+    engine = session.recorder.engine
+    prompts = yield from _turns(suite, session, render)
+    whole = replace(suite, prompts=prompts)
+    for block in whole.blocks:
+        yield from session.run(whole.warm(block))
+        for repeat in count():
+            if session.is_over or _enough(whole, block, repeat, session.recorder.results):
+                break
+            yield from session.run(
+                whole.once(block, repeat, load_key=engine.load_key, capacity=engine.capacity)
+            )
 
 
-def _audited(run: RunResult, own: str | None, install: Install) -> RunResult:
-    """Compare a greedy drafting run's text with what the target alone wrote."""
-    text = run.sample.text
-    if run.spec.drafting is None or not run.spec.sampling.greedy or text is None or own is None:
-        return run
-    difference = audit.locate(text, own, install, str(run.spec.pair.target.path))
-    return replace(run, text_identical=difference is None, difference=difference)
+@dataclass(kw_only=True)
+class _Session:
+    """Runs cells that are not yet finished, until the time is over."""
+
+    recorder: Recorder
+    deadline: float | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[ResultSet]:
+        """Measure each cell once, also one that two blocks share: a drafter alone needs no target."""
+        for cell in cells:
+            key = results.cell(cell.spec, cell.repeat, warmup=cell.warmup, anchor=cell.anchor)
+            if key in self._finished:
+                continue
+            if self.is_over:
+                return
+            for _ in self.recorder.measure(cell):
+                yield self.recorder.results
+            self._finished.add(key)
+
+    def __post_init__(self) -> None:
+        self._finished = set(results.finished(self.recorder.results))
 
 
-def _measure(cell: Cell, engine: Engine, log: Path) -> tuple[Measurement, int]:
-    """Measure until the summary has arrived; every lost log is kept beside the good one."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        measurement = engine.measure(cell.spec, log)
-        if measurement.sample.status is not Status.SUMMARY_LOST or attempt == _ATTEMPTS:
-            return measurement, attempt
-        for file in log.parent.glob(f"{log.name}.*"):
-            file.rename(file.with_name(f"{log.name}.lost{attempt}{file.suffix}"))
-    raise AssertionError("unreachable: the last attempt returns")
+def _enough(suite: Suite, block: Block, repeat: int, so_far: ResultSet) -> bool:
+    """Whether a block needs no further repeat: precise enough, or more repeats would not make it so."""
+    if repeat < max(suite.repeats, 1 if suite.precision is None else _LEAST_FOR_SPREAD):
+        return False
+    if suite.precision is None or repeat >= _MOST_REPEATS:
+        return True
+    return not precision.improvable(arms.group(so_far), block.arms, suite.precision)
 
 
-def _log_name(number: int, cell: Cell) -> str:
-    spec = cell.spec
-    size = f"-g{spec.drafting.n_max}" if spec.drafting else ""
-    prompt = re.sub(r"[^\w-]+", "_", spec.prompt.id)[:40]
-    return f"{number:04d}-{spec.role.value}{size}-{prompt}-{'w' if cell.warmup else 'r'}{cell.repeat}"
+def _turns(
+    suite: Suite, session: _Session, render: Render | None
+) -> Generator[ResultSet, None, tuple[Prompt, ...]]:
+    """Make each turn of a conversation a prompt of its own; the target's own answers stand between them."""
+    alone = suite.blocks[0].arms[0]
+    prompts: list[Prompt] = []
+    for prompt in suite.prompts:
+        turn = replace(prompt, followups=())
+        messages: list[Message] = []
+        prompts.append(turn)
+        for number, followup in enumerate(prompt.followups, start=2):
+            spec = replace(alone, prompt=turn)
+            yield from session.run([Cell(spec=spec, repeat=0, warmup=True)])
+            answer = session.recorder.answer(spec)
+            if answer is None:
+                break  # the failed run is on record; the conversation ends here
+            messages += [Message("user", turn.message or turn.text), Message("assistant", answer)]
+            text = (
+                f"{turn.text}{answer}\n\n{followup}\n\n"
+                if render is None
+                else render([*messages, Message("user", followup)])
+            )
+            turn = Prompt(id=f"{prompt.id}#{number}", text=text, category=prompt.category, message=followup)
+            prompts.append(turn)
+    return tuple(prompts)

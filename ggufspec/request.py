@@ -1,62 +1,78 @@
-"""What a user asks of a bench, checked before anything runs: Request -> Session."""
+"""What a user asks of a bench or a sweep, checked before anything runs: Request -> Session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
-from ggufspec import catalog, compat, engines, gguf, hub, machine, prompts
-from ggufspec.domain import Layers, ModelFile, Offload, Pair, Program, Prompt, Sampling
-from ggufspec.errors import ContextTooSmallError, GgufspecError
+from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
+from ggufspec.domain import Layers, ModelFile, Pair, Program, Sampling
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import install as installs
-from ggufspec.llama import tokens
-from ggufspec.sweep import Suite
+from ggufspec.llama import serving
+from ggufspec.measuring import Render
+from ggufspec.sweep import Suite, Sweep
 
-_CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _EMBEDDED = "demo"
-_OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
-    Sampling is greedy unless ``temp`` is positive; ``top_k`` then defaults to llama.cpp's 40. ``ctx`` and
-    ``threads`` default to what fits and to the usable physical cores; ``timeout`` is in seconds per run.
+    Tuples are axes: every combination is measured. Sampling is greedy unless ``temp`` is positive; ``top_k``
+    then defaults to llama.cpp's 40. ``ctx`` and ``threads`` default to what fits and to the usable physical
+    cores; ``timeout`` (of one run) and ``max_time`` (of the bench) are in seconds; ``precision`` is half of
+    the speed-up's interval over the speed-up. ``chat`` says whether the target's chat template makes the
+    prompts; without it the suite decides.
     """
 
     pair: str | None = None
-    target: Path | None = None
-    draft_model: Path | None = None
-    ngl: Layers = "auto"
-    ngld: Layers = "auto"
-    draft: tuple[int, ...] = (3,)
+    target: Path | tuple[Path, ...] | None = None
+    draft_model: Path | tuple[Path, ...] | None = None
+    ngl: Layers | tuple[Layers, ...] = "auto"
+    ngld: Layers | tuple[Layers, ...] = "auto"
+    draft: int | tuple[int, ...] = (3,)
+    p_min: float | tuple[float, ...] = 0.0
+    kv_type: str | tuple[str, ...] | None = None
+    ubatch: int | tuple[int, ...] | None = None
+    threads: int | tuple[int, ...] | None = None
     n_predict: int = 250
     ctx: int | None = None
-    threads: int | None = None
     temp: float = 0.0
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 1
+    suite: str | None = None
     prompt: tuple[str, ...] = ()
     prompt_file: tuple[Path, ...] = ()
+    per_category: int | None = None
+    chat: bool | None = None
+    system: str | None = None
     repeats: int = 3
     warmup: int = 1
+    precision: float | None = None
+    max_time: float | None = None
     timeout: float = 3600.0
     llama: Path | None = None
     engine: str = "binary"
+    force: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A checked bench, ready to run; ``why`` says how its pair was chosen."""
+    """A checked bench, ready to run; ``notes`` say what was chosen and what is doubtful."""
 
+    name: str  # of what is measured
     suite: Suite
     engine: engines.Engine
     install: installs.Install
-    why: str
+    render: Render | None
+    notes: tuple[str, ...]
 
 
 def prepare(request: Request) -> Session:
@@ -65,19 +81,26 @@ def prepare(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
-    pair, why = _pair(request)
-    cards = _cards(pair)
+    name, targets, drafters, why = _models(request)
+    cards = {model: gguf.validate_file(model.path) for model in (*targets, *drafters) if model.path}
     install = installs.find(request.llama)
-    install.executable(Program.PLAIN)
-    _check_drafter(cards, install, request.engine)
-    suite = Suite(
-        pair=pair,
-        prompts=(asked := _prompts(request, pair)),
-        draft_sizes=request.draft,
+    _check_programs(install, request.engine, drafting=bool(drafters))
+    for target, drafter in product(targets, drafters):
+        _check_drafter(cards[target], cards[drafter], install, request.engine)
+    asked = texts.read(request, cards[targets[0]], embedded=name == _EMBEDDED)
+    sweep = Sweep(
+        name=name,
+        targets=targets,
+        drafters=drafters,
         n_predict=request.n_predict,
-        context=_context(request, asked, pair, cards, install),
-        threads=request.threads or machine.usable_cores(),
-        offload=Offload(target_layers=request.ngl, draft_layers=request.ngld),
+        context=texts.context(request, asked.prompts, targets[0], tuple(cards.values()), install),
+        target_layers=_axis(request.ngl),
+        draft_layers=_axis(request.ngld),
+        draft_sizes=_axis(request.draft),
+        p_mins=_axis(request.p_min),
+        threads=_axis(request.threads or machine.usable_cores()),
+        kv_types=_axis(request.kv_type),
+        ubatches=_axis(request.ubatch),
         sampling=Sampling(
             temperature=request.temp,
             top_k=request.top_k if request.top_k is not None else (40 if request.temp > 0 else 1),
@@ -85,26 +108,56 @@ def prepare(request: Request) -> Session:
             min_p=request.min_p,
             seed=request.seed,
         ),
-        repeats=request.repeats,
-        warmups=request.warmup,
     )
-    engine = engines.make(request.engine, install, timeout_s=request.timeout)
-    return Session(suite=suite, engine=engine, install=install, why=why)
+    tight = tuple(dict.fromkeys(fitting.check(sweep, cards, install, force=request.force)))
+    return Session(
+        name=name,
+        suite=Suite(
+            blocks=sweep.blocks(),
+            prompts=asked.prompts,
+            warmup_prompts=asked.warmups,
+            repeats=request.repeats,
+            warmups=request.warmup,
+            seed=request.seed,
+            precision=request.precision,
+            max_time_s=request.max_time,
+        ),
+        engine=engines.make(
+            request.engine,
+            install,
+            timeout_s=request.timeout,
+            capacity=fitting.capacity(sweep, cards, install),
+        ),
+        install=install,
+        render=asked.render,
+        notes=(
+            f"pair: {name} ({why})",
+            f"llama.cpp: {install.version or 'unknown version'} in {install.root}",
+            *asked.notes,
+            *tight,
+        ),
+    )
+
+
+def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+def _models(request: Request) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
+    """Choose the models: named files, a named pair, the last fetched one, the embedded one."""
+    if request.target is not None:
+        targets, drafters = (_files(request.target), _files(request.draft_model))
+        stems = [Path(model.filename).stem for model in (*targets, *drafters)]
+        name = " + ".join(stems) if len(stems) <= 2 else f"{stems[0]} + {len(stems) - 1} more"
+        return name, targets, drafters, "as given"
+    if request.draft_model is not None and request.pair is None:
+        raise GgufspecError("a drafter was given without a target", "add --target FILE")
+    pair, why = _pair(request)
+    drafters = _files(request.draft_model) or ((pair.draft,) if pair.draft else ())
+    return pair.name, (pair.target,), drafters, why
 
 
 def _pair(request: Request) -> tuple[Pair, str]:
-    """Choose the pair: named files, a named pair, the last fetched one, the embedded one."""
-    if request.target is not None:
-        draft = request.draft_model
-        name = request.target.stem if draft is None else f"{request.target.stem} + {draft.stem}"
-        files = (request.target, draft)
-        target, drafter = (
-            None if file is None else ModelFile(filename=file.name, path=file.absolute()) for file in files
-        )
-        assert target is not None
-        return Pair(name=name, target=target, draft=drafter), "as given"
-    if request.draft_model is not None:
-        raise GgufspecError("a drafter was given without a target", "add --target FILE")
     if request.pair is not None:
         return hub.resolve(catalog.find(request.pair), offline=True), "as named"
     last = hub.last_fetched()
@@ -113,63 +166,33 @@ def _pair(request: Request) -> tuple[Pair, str]:
     return hub.resolve(catalog.find(_EMBEDDED), offline=True), "the embedded pair, as nothing was fetched yet"
 
 
-def _cards(pair: Pair) -> Mapping[str, gguf.ModelCard]:
-    """Read both headers; llama.cpp itself would die of a missing or truncated file."""
-    files = {"target": pair.target, "draft": pair.draft}
-    return {
-        name: gguf.validate_file(file.path) for name, file in files.items() if file is not None and file.path
-    }
+def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:
+    given = () if paths is None else _axis(paths)
+    return tuple(ModelFile(filename=path.name, path=path.absolute()) for path in dict.fromkeys(given))
 
 
-def _check_drafter(cards: Mapping[str, gguf.ModelCard], install: installs.Install, engine: str) -> None:
-    if "draft" not in cards:
+def _check_programs(install: installs.Install, engine: str, *, drafting: bool) -> None:
+    """Miss a program now, not after the target has been measured."""
+    if engine == "inprocess":
+        if install.library is None:
+            raise NoInstallError(
+                f"the llama.cpp in {install.root} has no library beside it that can be loaded",
+                "`ggufspec build` makes one, or use another --engine",
+            )
         return
-    rule = compat.rule_of(install, engines.ENGINES[engine])
-    verdict = compat.check(cards["target"], cards["draft"], rule)
+    drafts_with = engines.ENGINES[engine]
+    install.executable(Program.SERVER if drafts_with is Program.SERVER else Program.PLAIN)
+    if drafting:
+        program = install.executable(drafts_with)
+        if drafts_with is Program.SERVER and not serving.can_draft(program.options):
+            raise GgufspecError(
+                f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
+            )
+
+
+def _check_drafter(
+    target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str
+) -> None:
+    verdict = compat.check(target, draft, compat.rule_of(install, engines.ENGINES[engine]))
     if verdict.outcome is compat.Outcome.REFUSED:
         raise compat.refusal(verdict)
-
-
-def _prompts(request: Request, pair: Pair) -> tuple[Prompt, ...]:
-    """Collect texts and files; without any, the suite that fits the pair."""
-    for text in request.prompt:
-        if not text.strip():
-            raise GgufspecError("a prompt is empty", _OTHER_TEXT)
-    given = tuple(Prompt(id=f"p{i}", text=text) for i, text in enumerate(request.prompt, start=1))
-    read = tuple(prompt for file in request.prompt_file for prompt in prompts.load(file))
-    if not given and not read:
-        return prompts.suite(_EMBEDDED if pair.name == _EMBEDDED else "general")
-    names = [prompt.id for prompt in (*given, *read)]
-    if len(set(names)) < len(names):
-        raise GgufspecError("two prompts have the same id", "rename one of the prompt files or ids")
-    return (*given, *read)
-
-
-def _context(
-    request: Request,
-    asked: tuple[Prompt, ...],
-    pair: Pair,
-    cards: Mapping[str, gguf.ModelCard],
-    install: installs.Install,
-) -> int:
-    """Choose the context, or check the given one: old builds overrun it in silence.
-
-    A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
-    vocabularies put first, holds the prompt.
-    """
-    room = request.n_predict + max(request.draft, default=0) + 2
-    longest = max(asked, key=lambda prompt: len(prompt.text.encode()))
-    needed = len(longest.text.encode()) + 2 + room
-    limit = min((card.context_length for card in cards.values() if card.context_length), default=needed)
-    chosen = request.ctx or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
-    if needed <= chosen:
-        return chosen
-    for prompt in asked:
-        ids = tokens.tokenize(install, str(pair.target.path), prompt.text)
-        if ids is not None and len(ids) + room > chosen:
-            raise ContextTooSmallError(
-                f"prompt {prompt.id} ({len(ids)} tokens) and {request.n_predict} tokens of answer "
-                f"do not fit into a context of {chosen}",
-                f"use a shorter prompt or a smaller -n; the models allow a context of {limit}",
-            )
-    return chosen

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
@@ -29,6 +31,19 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"not a size: {text!r} (expected for example 24G or 512MiB)")
     number, prefix = match.groups()
     return round(float(number) * float(1024 ** " kmgt".index(prefix.lower() or " ")))
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that ``90``, ``10m`` or ``1.5 h`` stand for.
+
+    Raises:
+        ValueError: the text is no duration.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a duration: {text!r} (expected for example 90s, 10m or 2h)")
+    number, unit = match.groups()
+    return float(number) * _SECONDS[unit.lower() or "s"]
 
 
 def format_duration(seconds: float) -> str:

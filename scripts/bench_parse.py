@@ -80,7 +80,7 @@ def write(log: Path, size: int, parts: list[Iterator[bytes]], closing: bytes) ->
 
 def recorded() -> Iterator[bytes]:
     """Yield the lines of all recorded logs, but those of servers, over and over."""
-    logs = sorted(log for log in GOLDEN.glob("*/*.log") if log.stem != "server")
+    logs = sorted(log for log in GOLDEN.glob("*/*.log") if not log.stem.startswith("server"))
     return itertools.cycle(line for log in logs for line in log.read_bytes().splitlines(keepends=True))
 
 

@@ -28,13 +28,13 @@ from gguf import GGUFReader
 from ggufspec import proc
 from ggufspec.domain import Drafting, ModelFile, Offload, Pair, Program, Prompt, Role, RunSpec, Status
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import command, install, logs
-from ggufspec.llama.options import parse_help
+from ggufspec.llama import command, install, logs, serving
 
 PROMPT = "Letter to Jonas"
 DRAFTERS = (Program.TREE, Program.SIMPLE)
 UNSTYLED = ("--no-log-prefix", "--no-log-timestamps")
 TRIES = 40
+KEY = "a key for requests from this machine"
 
 PLAIN = RunSpec(
     pair=Pair(
@@ -120,22 +120,27 @@ def record_whole(argv: list[str], log: Path, folder: Path, home: Path) -> proc.C
     return completed
 
 
-def record_server(llama: install.Install, log: Path, folder: Path, home: Path) -> list[str] | None:
-    """Serve two requests, with drafting where the server can draft, and stop the server as Ctrl-C would."""
-    paths = (llama.root / name for name in install.NAMES[Program.SERVER])
-    path = next((path for path in paths if path.exists()), None)
-    if path is None:
+def record_server(
+    llama: install.Install, log: Path, folder: Path, home: Path, *, traced: bool
+) -> list[str] | None:
+    """Serve two requests, with drafting where the server can draft, and stop the server as Ctrl-C would.
+
+    ``traced`` keeps the verbosity that ggufspec itself asks for; None where there is nothing to record.
+    """
+    if Program.SERVER not in llama.programs:
         return None
-    options = parse_help(proc.capture([str(path), "--help"], cwd=folder)[1], plain=False)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    argv = [str(path), "-m", "target.gguf", "-c", "256", "-t", "1", "-np", "1"]
-    argv += ["--host", "127.0.0.1", "--port", str(port)]
-    draft_max = options.first("--spec-draft-n-max", "--draft-max")
-    if draft_max:
-        argv += ["-md", "drafter.gguf", draft_max, "4", "--draft-p-min", "0"]
-        argv += ["--spec-type", "draft-simple"] if options.mentions("--spec-type", "draft-simple") else []
+    key_file = folder / "key"
+    key_file.write_text(KEY)
+    spec = SPEC if serving.can_draft(llama.programs[Program.SERVER].options) else PLAIN
+    argv = list(serving.server_argv(spec, llama, port=port, key_file=Path("key"), slots_dir=None))
+    if traced and "--verbosity" not in argv:
+        return None
+    if not traced and "--verbosity" in argv:
+        at = argv.index("--verbosity")
+        argv = [*argv[:at], *argv[at + 2 :]]
     with (
         log.open("wb") as out,
         proc.spawn(
@@ -148,6 +153,7 @@ def record_server(llama: install.Install, log: Path, folder: Path, home: Path) -
             body = {"prompt": prompt, "n_predict": 32, "temperature": 0, "cache_prompt": True}
             request = urllib.request.Request(f"{url}/completion", json.dumps(body).encode())
             request.add_header("Content-Type", "application/json")
+            request.add_header("Authorization", f"Bearer {KEY}")
             with urllib.request.urlopen(request, timeout=60) as answer:
                 answer.read()
         child.send_signal(signal.SIGINT)
@@ -212,8 +218,9 @@ def main() -> None:
             if b".cpp:" in log.read_bytes():
                 log.unlink()  # it names the folder that the build was compiled in
             print(f"{name}: exit {completed.returncode}: {shortened(argv)}", file=sys.stderr)
-        served = record_server(llama, out / "server.log", folder, home)
-        print(f"server: {served}", file=sys.stderr)
+        for name, traced in (("server", False), ("server-traced", True)):
+            served = record_server(llama, out / f"{name}.log", folder, home, traced=traced)
+            print(f"{name}: {served}", file=sys.stderr)
         if Program.TREE in llama.programs and "--spec-draft-n-max" in llama.programs[Program.TREE].options:
             print(
                 f"tree-lost-tail: {lose_tail(llama, out / 'tree-lost-tail.log', folder, home)}",

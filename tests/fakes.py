@@ -4,30 +4,37 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 HELP = Path(__file__).parent / "help"
 VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 
-PLAIN_LOG = """\
+
+def plain_log(eval_ms: float = 190.0) -> str:
+    """What a plain program writes that evaluates 31 tokens after the prompt in so many milliseconds."""
+    return f"""\
 load_tensors: offloaded 0/7 layers to GPU
-common_perf_print:    sampling time =      10.00 ms
+common_perf_print:    sampling time =      {eval_ms / 19:5.2f} ms
 common_perf_print:    samplers time =       5.00 ms /    40 tokens
 common_perf_print:        load time =      50.00 ms
 common_perf_print: prompt eval time =      20.00 ms /     8 tokens (    2.50 ms per token,   400.00 tokens per second)
-common_perf_print:        eval time =     190.00 ms /    31 runs   (    6.13 ms per token,   163.16 tokens per second)
+common_perf_print:        eval time =     {eval_ms:6.2f} ms /    31 runs   (  {eval_ms / 31:6.2f} ms per token, {31000 / eval_ms:8.2f} tokens per second)
 common_perf_print:       total time =     230.00 ms /    39 tokens
 common_perf_print: unaccounted time =      10.00 ms /   4.3 %      (total - sampling - prompt eval - eval) / (total)
 common_perf_print:    graphs reused =         30
 """
 
-DRAFTING_LOG = """\
+
+def drafting_log(decode_s: float = 0.1) -> str:
+    """What a drafting program writes that decodes 33 tokens in so many seconds."""
+    return f"""\
 load_tensors: offloaded 0/7 layers to GPU
 load_tensors: offloaded 0/3 layers to GPU
 
 
 encoded    8 tokens in    0.020 seconds, speed:  400.000 t/s
-decoded   33 tokens in    0.100 seconds, speed:  330.000 t/s
+decoded   33 tokens in {decode_s:8.3f} seconds, speed: {33 / decode_s:8.3f} t/s
 
 n_draft   = 3
 n_predict = 33
@@ -52,10 +59,32 @@ common_perf_print:        eval time =       0.00 ms /     1 runs   (    0.00 ms 
 common_perf_print:       total time =     140.00 ms /    41 tokens
 """
 
+
 TEXT = "once there was a small fake model that always wrote the same words"
 
-PLAIN = f"printf %s {shlex.quote(TEXT)}\ncat >&2 <<'EOF'\n{PLAIN_LOG}EOF\n"
-DRAFTING = f"printf %s {shlex.quote(TEXT)}\ncat >&2 <<'EOF'\n{DRAFTING_LOG}EOF\n"
+
+def answer(log: str) -> str:
+    """Shell commands that write the text, and this log."""
+    return f"printf %s {shlex.quote(TEXT)}\ncat >&2 <<'EOF'\n{log}EOF\n"
+
+
+PLAIN_LOG, DRAFTING_LOG = plain_log(), drafting_log()
+PLAIN, DRAFTING = answer(PLAIN_LOG), answer(DRAFTING_LOG)
+AT_ONCE = {"plain": answer(plain_log(19.0)), "drafting": answer(drafting_log(0.010))}
+"""Programs whose figures a clock believes, although they answer at once."""
+
+
+def by_prompt(cases: Mapping[str, str], otherwise: str) -> str:
+    """Shell commands that depend on a word in the prompt; those that do not exit go on as the others do."""
+    branches = "".join(f'*"{word}"*)\n{body}\n;;\n' for word, body in cases.items())
+    return f"""\
+for word; do
+  case "$last" in --prompt) prompt=$word;; esac
+  last=$word
+done
+case "$prompt" in
+{branches}esac
+{otherwise}"""
 
 
 def program(path: Path, body: str, *, help_from: str = "llama-completion", version: str = VERSION) -> Path:

@@ -25,12 +25,13 @@ def test_bench_load_summary_and_runs() -> None:
     assert isinstance(table, pd.DataFrame)
     assert list(table["role"]) == ["target", "drafter", "drafting", "drafting"]
     assert table["accept_rate"].dropna().tolist() == [0.75, 0.75]
-    assert len(ggufspec.runs(results)) == 4 * (1 + 2)
+    assert len([run for run in results.runs if not run.anchor]) == 4 * (1 + 2)
+    assert len(ggufspec.runs(results)) == len(results.runs)
 
 
 def test_bench_takes_a_request_too() -> None:
     request = ggufspec.Request(pair="demo", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
-    assert len(ggufspec.bench(request).runs) == 3
+    assert len(ggufspec.bench(request).current) == 3
 
 
 def test_parse_reads_text() -> None:

@@ -16,7 +16,7 @@ from tests import values
 from tests.fakes import HELP
 
 
-def _install(build: str, backend: str | None = "cpu") -> Install:
+def recorded_install(build: str, backend: str | None = "cpu") -> Install:
     programs = {}
     for program, names in NAMES.items():
         for name in names:
@@ -39,7 +39,7 @@ def _install(build: str, backend: str | None = "cpu") -> Install:
 def _argv(build: str, program: Program, backend: str | None, offload: Offload) -> str:
     role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
     spec = replace(values.spec(role, draft=draft, path=Path("T")), offload=offload)
-    return " ".join(command.argv(spec, _install(build, backend), program=program))
+    return " ".join(command.argv(spec, recorded_install(build, backend), program=program))
 
 
 COMMON = (
@@ -137,7 +137,7 @@ def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> No
     spec = replace(
         values.spec(Role.DRAFTER, path=Path("T")), offload=Offload(target_layers=45, draft_layers=7)
     )
-    words = command.argv(spec, _install("0.3.36", "cuda"), program=Program.PLAIN)
+    words = command.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
     assert words[:3] == ("llama-completion", "--model", "drafter.gguf")
     assert words[words.index("-ngl") + 1] == "7"
 
@@ -145,12 +145,12 @@ def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> No
 def test_sampling_is_passed_whole() -> None:
     sampling = Sampling(temperature=0.6, top_k=50, top_p=0.9, min_p=0.05, seed=7)
     spec = replace(values.spec(path=Path("T")), sampling=sampling)
-    text = " ".join(command.argv(spec, _install("0.2.63"), program=Program.PLAIN))
+    text = " ".join(command.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN))
     assert "--temp 0.6 --top-k 50 --top-p 0.9 --min-p 0.05 --seed 7" in text
 
 
 def test_a_flag_that_is_nowhere_to_be_found_is_an_error() -> None:
-    install = _install("0.3.36")
+    install = recorded_install("0.3.36")
     simple = install.programs[Program.SIMPLE]
     known = {flag: text for flag, text in simple.options.help.items() if flag != "--spec-draft-n-max"}
     changed = replace(simple, options=replace(simple.options, help=known))
@@ -162,3 +162,69 @@ def test_a_flag_that_is_nowhere_to_be_found_is_an_error() -> None:
 def test_only_prompts_too_long_for_a_command_line_need_a_file() -> None:
     assert not command.needs_file("a" * 100_000)
     assert command.needs_file("é" * 60_000)
+
+
+KV_ERAS = {
+    ("0.2.90", Program.PLAIN): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
+    ("0.2.90", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
+    ("0.3.2", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn",
+    ("0.3.16", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --cache-type-k-draft q8_0 "
+    "--cache-type-v-draft q8_0 --flash-attn",
+    ("0.3.20", Program.TREE): "--cache-type-k q8_0 --cache-type-v q8_0 --cache-type-k-draft q8_0 "
+    "--cache-type-v-draft q8_0 --flash-attn on",
+    ("0.3.23", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --spec-draft-type-k q8_0 "
+    "--spec-draft-type-v q8_0 --flash-attn on",
+    ("0.3.36", Program.PLAIN): "--cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on",
+    ("0.3.36", Program.SIMPLE): "--cache-type-k q8_0 --cache-type-v q8_0 --spec-draft-type-k q8_0 "
+    "--spec-draft-type-v q8_0 --flash-attn on",
+}
+
+
+def _words_with(words: tuple[str, ...], part: str) -> str:
+    """The flags of a command that have to do with one thing, each with its value."""
+    pairs = zip(words, (*words[1:], "-"), strict=True)
+    return " ".join(
+        flag if value.startswith("-") else f"{flag} {value}"
+        for flag, value in pairs
+        if any(name in flag for name in part.split("|")) and flag.startswith("--")
+    )
+
+
+@pytest.mark.parametrize(("build", "program"), KV_ERAS, ids=str)
+def test_a_quantised_cache_comes_with_flash_attention(build: str, program: Program) -> None:
+    role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
+    spec = replace(values.spec(role, draft=draft, path=Path("T")), kv_type="q8_0")
+    words = command.argv(spec, recorded_install(build), program=program)
+    assert _words_with(words, "cache-type|draft-type|flash-attn") == KV_ERAS[build, program]
+
+
+@pytest.mark.parametrize(
+    ("build", "words"), [("0.2.63", ""), ("0.3.16", ""), ("0.3.20", "--flash-attn auto")]
+)
+def test_a_whole_cache_leaves_flash_attention_as_it_is(build: str, words: str) -> None:
+    spec = replace(values.spec(path=Path("T")), kv_type="f16")
+    argv = command.argv(spec, recorded_install(build), program=Program.PLAIN)
+    assert _words_with(argv, "flash-attn") == words
+    assert _words_with(argv, "cache-type") == "--cache-type-k f16 --cache-type-v f16"
+
+
+def test_a_build_without_flash_attention_cannot_quantise_its_cache() -> None:
+    spec = replace(values.spec(path=Path("T")), kv_type="q8_0")
+    with pytest.raises(GgufspecError, match="main cannot quantise its cache"):
+        command.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN)
+
+
+@pytest.mark.parametrize("build", ["0.3.16", "0.3.36"])
+def test_a_type_that_a_cache_cannot_have_is_an_error_that_lists_them(build: str) -> None:
+    spec = replace(values.spec(path=Path("T")), kv_type="q6_k")
+    with pytest.raises(GgufspecError, match="has no cache of type q6_k") as caught:
+        command.argv(spec, recorded_install(build), program=Program.PLAIN)
+    assert caught.value.hint == "it has f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
+
+
+@pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2", "0.3.16", "0.3.36"])
+@pytest.mark.parametrize(("ubatch", "batch"), [(64, 2048), (2048, 2048), (4096, 4096)])
+def test_a_batch_is_never_smaller_than_what_is_evaluated_at_once(build: str, ubatch: int, batch: int) -> None:
+    spec = replace(values.spec(path=Path("T")), ubatch=ubatch)
+    words = command.argv(spec, recorded_install(build), program=Program.PLAIN)
+    assert _words_with(words, "batch-size") == f"--batch-size {batch} --ubatch-size {ubatch}"

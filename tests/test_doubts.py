@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec import doubts
-from ggufspec.domain import Offload, Role, Status
+from ggufspec.domain import Conditions, Difference, Offload, Outcome, Role, RunResult, Sample, Status, Verdict
 from ggufspec.doubts import ADVICE, Doubt
 from tests import values
 
@@ -61,8 +61,56 @@ def test_a_build_of_unknown_kind_is_judged_by_its_log(
 
 def test_disturbed_retried_inactive_and_different_runs() -> None:
     run = values.run(Role.DRAFTING, draft=3)
-    assert doubts.of_run(replace(run, others_cores=0.5), gpu=False) == (Doubt.BUSY_MACHINE,)
+    busy, swapping = Conditions(others_cores=0.5), Conditions(swapped_bytes=1 << 30)
+    assert doubts.of_run(replace(run, conditions=busy), gpu=False) == (Doubt.BUSY_MACHINE,)
+    assert doubts.of_run(replace(run, conditions=swapping), gpu=False) == (Doubt.SWAPPING,)
     assert doubts.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
-    assert doubts.of_run(replace(run, text_identical=False), gpu=False) == (Doubt.TEXT_DIFFERS,)
     silent = values.run(Role.DRAFTING, draft=3, status=Status.DRAFTING_INACTIVE)
     assert doubts.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
+
+
+def _drafting(**sample: object) -> RunResult:
+    run = values.run(Role.DRAFTING, draft=3)
+    return replace(run, sample=replace(run.sample, **sample))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sample", "plausible"),
+    [
+        ({}, True),
+        ({"n_rounds": 40}, True),
+        ({"n_rounds": 30, "n_draft": 3}, False),  # 100 tokens cannot be drafted in 30 rounds of three
+        ({"n_accepted": 101}, False),
+        ({"gen_s": 60.0}, False),  # the program ran for 2.4 s
+        ({"draft_s": 1.5, "verify_s": 1.5}, False),  # of 2 s
+        ({"gen_tokens": 1}, False),
+    ],
+)
+def test_figures_must_agree_with_each_other_and_the_clock(sample: dict[str, object], plausible: bool) -> None:
+    found = doubts.of_run(_drafting(**sample), gpu=False)
+    assert (Doubt.IMPLAUSIBLE in found) is not plausible
+
+
+def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
+    run = values.run(Role.DRAFTING, draft=3)
+    busy = (Doubt.BUSY_MACHINE.value,)
+    near = Difference(at_char=3, at_token=1, verdict=Verdict.NEAR_TIE)
+    assert doubts.outcome(run) is Outcome.OK
+    assert doubts.outcome(replace(run, doubts=busy)) is Outcome.DISTURBED
+    assert doubts.outcome(replace(run, doubts=busy, text_identical=False)) is Outcome.TEXT_DIFFERS
+    assert doubts.outcome(replace(run, text_identical=False, difference=near)) is Outcome.OK
+    assert doubts.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is Outcome.GPU_LESS_BUILD
+    for status in Status:
+        assert doubts.outcome(replace(run, sample=Sample(status=status))).value == status.value
+
+
+def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
+    run = replace(values.run(Role.DRAFTING, draft=3), text_identical=False)
+    place = Difference(at_char=3, at_token=1)
+    assert doubts.of_text(run) is Doubt.TEXT_DIFFERS
+    assert doubts.of_text(replace(run, difference=place)) is Doubt.TEXT_DIFFERS
+    judged = replace(place, verdict=Verdict.DIVERGENCE)
+    assert doubts.of_text(replace(run, difference=judged)) is Doubt.TEXT_DIFFERS
+    near = replace(place, verdict=Verdict.NEAR_TIE)
+    assert doubts.of_text(replace(run, difference=near)) is Doubt.NEAR_TIES
+    assert doubts.of_text(replace(run, text_identical=True)) is None

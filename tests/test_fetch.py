@@ -108,3 +108,42 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
         "error: 10.2 GiB would be downloaded, and nobody is there to agree\nhint: add --yes\n"
     )
     assert run("fetch", "--yes", "--target", TARGET)[0] == 28  # it went on, to a file that is smaller
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "code", "answer"),
+    [
+        (6144, 0, "mine is the largest pair that fits: "),
+        (
+            2048,
+            0,
+            "demo is the largest pair that fits: 123 MiB with a context of 4096, of 2 GiB free on the GPU",
+        ),
+        (1000, 11, "error: no pair of the catalogue fits into 1000 MiB free on the GPU"),
+        (None, 0, " of memory"),
+    ],
+)
+def test_the_largest_pair_that_fits(
+    hub: Hub,
+    home: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    free_mib: int | None,
+    code: int,
+    answer: str,
+) -> None:
+    hub.repos["me/T-GGUF"].files["t-Q8_0.gguf"].size = 3 << 30
+    halves = "target.repo = 'me/T-GGUF'\ntarget.file = 't-Q8_0.gguf'\n"
+    halves += "drafter.repo = 'me/D-GGUF'\ndrafter.file = 'd-Q8_0.gguf'\n"
+    (home / "pairs.toml").write_text(f"[pairs.mine]\n{halves}")
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
+    programs = home / "bin"
+    programs.mkdir()
+    if free_mib is not None:
+        (programs / "nvidia-smi").write_text(f"#!/bin/sh\necho 'GPU-a, 24564, {free_mib}, RTX 4090'\n")
+        (programs / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found, _, err = run("fetch", "--fit", "--dry-run")
+    assert found == code
+    assert answer in err

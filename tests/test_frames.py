@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from ggufspec import frames, report
-from ggufspec.domain import Role, Status
+from ggufspec.domain import Conditions, Difference, Role, Status, Verdict
 from ggufspec.doubts import ADVICE
 from tests import values
 
@@ -68,3 +69,21 @@ def test_empty_benches_have_their_columns() -> None:
     assert tuple(frames.summary(empty).columns) == frames.SUMMARY_COLUMNS
     assert tuple(frames.runs(empty).columns) == frames.RUN_COLUMNS
     assert tuple(frames.logs([]).columns) == frames.LOG_COLUMNS
+
+
+def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
+    near = Difference(at_char=9, at_token=2, target_token=5, margin=0.1, verdict=Verdict.NEAR_TIE)
+    drafting = values.run(Role.DRAFTING, draft=3)
+    bench = values.bench(
+        replace(values.run(), conditions=Conditions(others_cores=0.5), doubts=("busy-machine",)),
+        values.run(repeat=1, status=Status.CRASHED),
+        replace(drafting, text_identical=False, difference=near),
+        replace(drafting, repeat=1, text_identical=False, difference=Difference(at_char=5, at_token=None)),
+    )
+    busy, crashed, tie, differs = report.records(frames.runs(bench))
+    assert (busy["outcome"], busy["doubts"], busy["others_cores"]) == ("disturbed", "busy-machine", 0.5)
+    assert (crashed["outcome"], crashed["doubts"], crashed["decode_tps"]) == ("crashed", "runs-failed", None)
+    assert (tie["outcome"], tie["doubts"], tie["text_verdict"]) == ("ok", "near-ties", "near-tie")
+    assert (tie["differs_at_token"], tie["target_token"], tie["margin_nats"]) == (2, 5, 0.1)
+    assert (differs["outcome"], differs["doubts"]) == ("text differs", "text-differs")
+    assert (differs["differs_at_char"], differs["differs_at_token"]) == (5, None)

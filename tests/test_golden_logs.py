@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
 DRAFTING = [
     log for log in LOGS if log.stem in {"tree", "simple", "tree-prefixed", "tree-jsonl", "tree-quiet"}
 ]
+ROUNDS = ("n_rounds", "accepted_at", "draft_s", "verify_s")
+COLUMNS = (*(column for column in LOG_COLUMNS[1:] if column not in ROUNDS), *ROUNDS)
 FAILURES = {
     Status.LOAD_FAILED: "absent.gguf",
     Status.PROMPT_TOO_LONG: "prompt",
@@ -38,10 +41,11 @@ def name(log: Path) -> str:
 
 
 def row(data: bytes) -> dict[str, Any]:
-    """What ``ggufspec parse -o json`` says of one log, without the file's name."""
+    """What ``ggufspec parse -o json`` says of one log, without the file's name, and what rounds tell."""
     sample = parse(data)
-    values = {column: getattr(sample, column) for column in LOG_COLUMNS[1:]}
-    return rounded({column: getattr(value, "value", value) for column, value in values.items()})
+    values = {column: getattr(sample, column) for column in COLUMNS}
+    values = {column: getattr(value, "value", value) for column, value in values.items()}
+    return rounded({key: list(value) if isinstance(value, tuple) else value for key, value in values.items()})
 
 
 def expected(log: Path) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def rounded(values: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("log", LOGS, ids=name)
 def test_a_real_log_is_read_as_a_person_reads_it(log: Path) -> None:
     values = expected(log)
-    assert list(values) == list(LOG_COLUMNS[1:])
+    assert sorted(values) == sorted(COLUMNS)
     assert row(log.read_bytes()) == values
 
 
@@ -94,6 +98,74 @@ def test_a_real_log_that_is_torn_gives_true_numbers_or_none(log: Path) -> None:
             "status",
             "program",
         }
+
+
+def bare(log: Path) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
+
+
+def evaluated(block: str) -> tuple[int, float]:
+    """Tokens and milliseconds of a block of timings; nothing evaluated prints as 0.00 ms and 1."""
+    found = re.findall(r"(?:prompt|\w:) +eval time = +([\d.]+) ms / +(\d+) (?:tokens|runs)", block)[:2]
+    return sum(int(tokens) for ms, tokens in found if ms != "0.00"), sum(float(ms) for ms, _ in found)
+
+
+@pytest.mark.parametrize("log", [log for log in LOGS if expected(log)["n_rounds"] is not None], ids=name)
+def test_rounds_add_up_with_what_a_plain_search_finds(log: Path) -> None:
+    text, values = bare(log), expected(log)
+    if values["program"] == "server":
+        _, calls, _ = re.findall(r"#calls\(b,g,a\) = +(\d+) +(\d+) +(\d+)", text)[-1]
+        answers = [int(count) for count in re.findall(r"(?<!prompt) eval time = .* / +(\d+) tokens", text)]
+        assert values["n_rounds"] == int(calls) == sum(answers) - len(answers) - values["n_accepted"]
+    else:
+        tree = values["program"] == "speculative"
+        tokens, _ = evaluated(text[text.rindex("target:") :])
+        # a round evaluates its drafts and the token before them; only the tree evaluates all of the prompt
+        rounds = tokens - (values["prompt_tokens"] - (not tree)) - values["n_drafted"]
+        tested = 0 if tree or log.parent.name in {"0.3.16", "0.3.20"} else 2
+        assert values["n_rounds"] == rounds - tested
+        assert values["n_rounds"] + values["n_accepted"] + tree == values["gen_tokens"]
+
+
+@pytest.mark.parametrize("log", [log for log in LOGS if expected(log)["accepted_at"]], ids=name)
+def test_positions_make_the_printed_rates_and_the_total(log: Path) -> None:
+    text, values = bare(log), expected(log)
+    drafts, rates = re.findall(r"#calls.* +(\d+), #gen drafts.*#acc rate/pos = \(([^)]*)\)", text)[-1]
+    assert [f"{count / int(drafts):.3f}" for count in values["accepted_at"]] == rates.split(", ")
+    assert sum(values["accepted_at"]) == values["n_accepted"]
+
+
+@pytest.mark.parametrize("log", LOGS, ids=name)
+def test_the_parts_of_a_window_fit_into_it_and_are_printed(log: Path) -> None:
+    text, values, window_s = bare(log), expected(log), parse(log.read_bytes()).gen_s
+    parts = [values["draft_s"], values["verify_s"]]
+    if parts == [None, None]:
+        return
+    assert window_s is not None
+    assert 0 <= sum(part or 0 for part in parts) <= window_s * 1.02
+    if values["verify_s"] is not None:
+        _, ms = evaluated(text[text.rindex("target:") :])
+        encoded = float(re.findall(r"encoded +\d+ tokens in +([\d.]+) seconds", text)[-1])
+        assert values["verify_s"] == pytest.approx(ms / 1000 - encoded, abs=0.0006)
+    elif "statistics" in text:
+        assert f", {values['draft_s'] * 1000:.3f}, " in text[text.rindex("dur(b,g,a)") :]
+    else:  # the drafter's block, wherever it is printed
+        blocks = re.split(r"load time = ", text[text.rindex("n_accept") :])[1:]
+        assert values["draft_s"] in [pytest.approx(evaluated(block)[1] / 1000) for block in blocks]
+
+
+def test_the_parts_of_a_window_are_known_in_every_kind_of_log_that_tells() -> None:
+    told = {
+        (log.parent.name, log.stem): [part for part in ("draft_s", "verify_s") if expected(log)[part]]
+        for log in LOGS
+    }
+    for build in ("0.2.63", "0.2.90", "0.3.2", "0.3.16"):
+        assert told[build, "tree"] == ["verify_s"]
+    for build, case in (("0.3.16", "simple"), ("0.3.20", "simple"), ("0.3.36", "simple")):
+        assert told[build, case] == ["draft_s"]
+    assert told["0.3.36", "server-traced"] == ["draft_s"]
+    for build in ("0.3.20", "0.3.36"):  # timers that miss the first verification
+        assert told[build, "tree"] == []
 
 
 def test_a_build_without_a_gpu_claims_to_offload_and_is_found_out() -> None:

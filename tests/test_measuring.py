@@ -1,110 +1,176 @@
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
+import numpy as np
 import pytest
 
-from ggufspec import arms, engines, measuring, results
-from ggufspec.domain import ModelFile, Offload, Pair, Prompt, Role, Status
-from ggufspec.llama import install
+from ggufspec import arms, machine, measuring, results, review
+from ggufspec.chat import Message
+from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Suite
-from tests import fakes
+from ggufspec.sweep import Suite, Sweep
+from tests import scripted, values
+from tests.scripted import INSTALL, Scripted
 
-PAIR = Pair(name="tiny", target=ModelFile(filename="t.gguf"), draft=ModelFile(filename="d.gguf"))
+PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b/c d", text="B"))
 
 
-def _bench(tmp_path: Path, *, repeats: int = 2, offload: Offload | None = None, **bodies: str) -> ResultSet:
-    found = install.find(fakes.install(tmp_path / "llama", **bodies))
-    suite = Suite(
-        pair=PAIR,
-        prompts=(Prompt(id="a", text="A"), Prompt(id="b/c d", text="B")),
-        draft_sizes=(3,),
-        n_predict=32,
+def _suite(**settings: Any) -> Suite:
+    sweep = Sweep(
+        name="tiny",
+        targets=(ModelFile(filename="t.gguf"),),
+        drafters=(ModelFile(filename="d.gguf"),),
+        n_predict=100,
         context=512,
-        threads=1,
-        offload=offload or Offload(),
-        repeats=repeats,
     )
-    *_, last = measuring.record(suite, engines.make("binary", found, timeout_s=20), found, command=("test",))
+    return Suite(**{"blocks": sweep.blocks(), "prompts": PROMPTS, "repeats": 2, **settings})
+
+
+def _record(engine: Scripted, suite: Suite | None = None, store: ResultSet | None = None) -> ResultSet:
+    *_, last = measuring.record(suite or _suite(), engine, INSTALL, store or values.bench())
     return last
 
 
-def test_every_run_is_on_disk_before_the_next_one_starts(tmp_path: Path) -> None:
-    found = install.find(fakes.install(tmp_path / "llama"))
-    suite = Suite(
-        pair=PAIR,
-        prompts=(Prompt(id="a", text="A"),),
-        draft_sizes=(3,),
-        n_predict=9,
-        context=64,
-        threads=1,
-        repeats=1,
+def test_every_run_is_on_disk_before_the_next_one_starts() -> None:
+    engine, started = Scripted(), 0
+    for so_far in measuring.record(_suite(repeats=1), engine, INSTALL, values.bench()):
+        assert len(so_far.runs) == len(engine.seen)
+        assert results.load(so_far.meta.id).runs == so_far.runs
+        started += 1
+    assert started == 1 + 3 + 1 + 6 + 1  # the empty one, warm-ups, an anchor, runs, the judged one
+    assert engine.closed
+
+
+def test_a_bench_that_was_cut_off_goes_on_where_it_stopped() -> None:
+    engine, suite = Scripted(), _suite()
+    store = values.bench()
+    half = list(islice(measuring.record(suite, engine, INSTALL, store), 9))[-1]
+    assert len(half.runs) == 8
+    results.close(half)
+    again = Scripted()
+    whole = _record(again, suite, results.reopen(half.meta.id))
+    assert len(again.seen) == len(_record(Scripted()).runs) - 8
+    cells = [(run.spec.key, run.repeat, run.warmup, run.anchor) for run in whole.runs]
+    assert len(set(cells)) == len(cells)
+
+
+def test_a_suite_that_grew_measures_only_what_is_new() -> None:
+    first = _record(Scripted(), _suite(repeats=1))
+    engine = Scripted()
+    grown = _suite(repeats=1, prompts=(*PROMPTS, Prompt(id="new", text="N")))
+    _record(engine, grown, results.reopen(first.meta.id))
+    assert {spec.prompt.id for spec in engine.seen} == {"new"}
+
+
+def test_failing_runs_are_rows_and_the_bench_goes_on() -> None:
+    def answer(spec: RunSpec) -> Sample:
+        drafts = spec.role is Role.DRAFTING
+        return Sample(status=Status.CRASHED) if drafts else scripted.sample(spec)
+
+    bench = _record(Scripted(answer=answer))
+    statuses = {(run.spec.role, run.sample.status) for run in bench.current}
+    assert statuses == {
+        (Role.TARGET, Status.OK),
+        (Role.DRAFTER, Status.OK),
+        (Role.DRAFTING, Status.CRASHED),
+    }
+    assert len(bench.current) == 12
+
+
+def test_lost_summaries_are_retried_and_said() -> None:
+    lost = iter([Status.SUMMARY_LOST, Status.SUMMARY_LOST])
+
+    def answer(spec: RunSpec) -> Sample:
+        return replace(scripted.sample(spec), status=next(lost, Status.OK))
+
+    bench = _record(Scripted(answer=answer))
+    first = bench.runs[0]
+    assert (first.sample.status, first.attempts, first.doubts) == (Status.OK, 3, ("summary-retried",))
+    for number in (1, 2):
+        assert (bench.folder / "logs" / f"{first.log}.lost{number}.err").exists()
+
+
+def test_summaries_that_never_come_are_a_status() -> None:
+    bench = _record(Scripted(answer=lambda spec: Sample(status=Status.SUMMARY_LOST)), _suite(repeats=1))
+    assert {(run.sample.status, run.attempts) for run in bench.runs} == {(Status.SUMMARY_LOST, 6)}
+
+
+def test_a_drafting_run_is_compared_even_where_the_targets_comes_later() -> None:
+    def answer(spec: RunSpec) -> Sample:
+        differs = spec.role is Role.DRAFTING and spec.prompt.id == "a"
+        return scripted.sample(spec, text="the target's odd words" if differs else scripted.TEXT)
+
+    bench = _record(Scripted(answer=answer), _suite(warmups=0))
+    stored = results.load(bench.meta.id)
+    for runs in (bench.current, stored.current):
+        compared = {
+            (run.spec.prompt.id, run.text_identical) for run in runs if run.spec.role is Role.DRAFTING
+        }
+        assert compared == {("a", False), ("b/c d", True)}
+    (drafting,) = (arm for arm in arms.group(stored) if arm.role is Role.DRAFTING)
+    assert drafting.compared == {"a": False, "b/c d": True}
+    assert "a from character 14" in review.warnings(stored)["text-differs"]
+
+
+def test_disturbed_runs_are_kept_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = iter([0.0] * 5 + [1.5, 0.0])
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=next(busy, 0.0)))
+    bench = _record(Scripted(), _suite(repeats=1))
+    (again,) = (run for run in bench.runs if run.rerun)
+    twice = [run for run in bench.runs if run.spec == again.spec and not (run.warmup or run.anchor)]
+    assert [run.doubts for run in twice] == [("busy-machine",), ()]
+    assert len(bench.current) == 6
+    assert again in bench.current
+    assert "busy-machine" not in review.warnings(bench)
+
+
+def test_a_machine_that_is_never_quiet_ends_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.5))
+    bench = _record(Scripted(), _suite(repeats=4))
+    assert len(bench.current) == 24
+    assert 6 <= sum(run.rerun > 0 for run in bench.runs) <= 8
+    assert "(24 of 24 runs)" in review.warnings(bench)["busy-machine"]
+
+
+def test_precision_repeats_until_it_is_reached() -> None:
+    noise = np.random.default_rng(3)
+
+    def answer(spec: RunSpec) -> Sample:
+        return scripted.sample(spec, tps=float(50.0 * np.exp(noise.normal(0, 0.02))))
+
+    prompts = tuple(Prompt(id=f"p{number}", text="A") for number in range(8))
+    rough = _record(Scripted(answer=answer), _suite(prompts=prompts))
+    precise = _record(Scripted(answer=answer), _suite(prompts=prompts, precision=0.01))
+    assert max(run.repeat for run in precise.current) > max(run.repeat for run in rough.current)
+    (gain,) = (arm.gain for arm in arms.group(precise) if arm.gain)
+    assert gain.ratio.relative_half_width is not None
+    assert gain.ratio.relative_half_width <= 0.01
+
+
+def test_the_time_limit_ends_a_bench() -> None:
+    engine = Scripted()
+    bench = _record(engine, _suite(repeats=3, max_time_s=-1.0))
+    assert not bench.runs
+
+
+def test_turns_of_a_conversation_stand_on_the_targets_own_answers() -> None:
+    talk = Prompt(id="talk", text="<Hello>", message="Hello", followups=("More", "Bye"))
+
+    def render(messages: Sequence[Message]) -> str:
+        return "|".join(f"{message.role[0]}:{message.content}" for message in messages)
+
+    *_, bench = measuring.record(
+        _suite(prompts=(talk,), repeats=1), Scripted(), INSTALL, values.bench(), render=render
     )
-    engine = engines.make("binary", found)
-    for number, so_far in enumerate(measuring.record(suite, engine, found, command=("test",))):
-        assert len(so_far.runs) == number
-        assert results.load(so_far.meta.id) == so_far
-    assert number == 6
-
-
-def test_numbers_and_raw_logs_are_kept_together(tmp_path: Path) -> None:
-    bench = _bench(tmp_path)
-    assert len(bench.measured) == 12
-    for run in bench.runs:
-        assert run.sample.status is Status.OK
-        for ending in (".out", ".err"):
-            assert (bench.folder / "logs" / f"{run.log}{ending}").stat().st_size > 0
-    assert bench.meta.build.version == "0.5.0-dev b10475"
-
-
-def test_a_failing_run_is_a_row_and_the_bench_goes_on(tmp_path: Path) -> None:
-    bench = _bench(tmp_path, drafting="kill -SEGV $$\n")
-    statuses = {run.spec.role: run.sample.status for run in bench.measured}
-    assert statuses == {Role.TARGET: Status.OK, Role.DRAFTER: Status.OK, Role.DRAFTING: Status.CRASHED}
-    assert len(bench.measured) == 12
-
-
-def test_lost_summaries_are_retried_and_said(tmp_path: Path) -> None:
-    flaky = '#\nif [ -e "$0.seen" ]; then\n' + fakes.DRAFTING + 'else : > "$0.seen"; fi\n'
-    bench = _bench(tmp_path, drafting=flaky)
-    first = next(run for run in bench.runs if run.spec.role is Role.DRAFTING)
-    assert (first.sample.status, first.attempts, first.doubts) == (Status.OK, 2, ("summary-retried",))
-    assert (bench.folder / "logs" / f"{first.log}.lost1.err").exists()
-
-
-def test_summaries_that_never_come_are_a_status(tmp_path: Path) -> None:
-    bench = _bench(tmp_path, repeats=1, drafting="exit 0\n")
-    run = next(run for run in bench.measured if run.spec.role is Role.DRAFTING)
-    assert (run.sample.status, run.attempts) == (Status.SUMMARY_LOST, 3)
-
-
-def test_other_text_is_noticed_with_its_place(tmp_path: Path) -> None:
-    other = fakes.DRAFTING.replace("the same words", "the sand castle")
-    bench = _bench(tmp_path, drafting=other)
-    run = next(run for run in bench.measured if run.spec.role is Role.DRAFTING)
-    assert run.text_identical is False
-    assert run.difference is not None
-    assert fakes.TEXT[: run.difference.at_char].endswith("wrote the sa")
-    drafting = next(arm for arm in arms.group(bench) if arm.role is Role.DRAFTING)
-    assert drafting.compared == {"a": False, "b/c d": False}
-    assert f"a from character {run.difference.at_char}" in arms.warnings(bench)["text-differs"]
-
-
-@pytest.mark.parametrize(
-    ("offload", "doubt"),
-    [
-        (Offload(target_layers=45), "gpu-less-build"),
-        (Offload(draft_layers="all"), "gpu-less-build"),
-        (Offload(), None),
-    ],
-)
-def test_layers_for_a_gpu_that_is_not_there(tmp_path: Path, offload: Offload, doubt: str | None) -> None:
-    bench = _bench(tmp_path, repeats=1, offload=offload)
-    names = {name for run in bench.measured for name in run.doubts}
-    assert ("gpu-less-build" in names) == (doubt is not None)
-
-
-def test_one_repeat_is_few(tmp_path: Path) -> None:
-    assert "few-repeats" in _bench(tmp_path, repeats=1).meta.doubts
-    assert "few-repeats" not in _bench(tmp_path / "again", repeats=2).meta.doubts
+    texts = {run.spec.prompt.id: run.spec.prompt.text for run in bench.current}
+    answer = scripted.TEXT
+    assert texts == {
+        "talk": "<Hello>",
+        "talk#2": f"u:Hello|a:{answer}|u:More",
+        "talk#3": f"u:Hello|a:{answer}|u:More|a:{answer}|u:Bye",
+    }
+    assert len(bench.current) == 9

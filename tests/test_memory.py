@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import pytest
 from ggufspec import memory
 from ggufspec.domain import Offload
 from ggufspec.gguf import ModelCard, parse_header, read_card
+from ggufspec.machine import Gpu, Room
+from ggufspec.memory import Fit
 from ggufspec.memory.cache import cache_bytes
 from ggufspec.memory.windows import windows
-from tests import models
+from tests import models, shapes
 
 MIB = 1 << 20
 NO_FLASH = replace(memory.TODAY, flash_attention=False)
 APRIL_2024 = memory.layout_for(2697)
-LLAMA3 = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [str(number) for number in range(128_256)]}
+TIED, WINDOWS, EXPERTS = shapes.NAMES
 
 
 def _card(shape: tuple[dict[str, models.Value], list[models.TensorSpec]], **changes: Any) -> ModelCard:
@@ -29,64 +32,27 @@ def _settings(context: int = 512, **changes: Any) -> memory.Settings:
     return memory.Settings(context=context, **changes)
 
 
-def _shape(name: str) -> tuple[dict[str, models.Value], list[models.TensorSpec]]:
-    if name == "one-b":
-        return models.llama(
-            n_layers=16,
-            n_embd=2048,
-            n_ff=8192,
-            n_heads=32,
-            n_heads_kv=8,
-            tied=True,
-            vocabulary=LLAMA3,
-            types=lambda name: "Q6_K" if "embd" in name else "Q4_K",
-        )
-    vocabulary = models.tokens(32_000)
-    if name == "gemma":
-        return models.gemma3(
-            n_layers=26,
-            n_embd=1152,
-            n_ff=6912,
-            n_heads=4,
-            n_heads_kv=1,
-            head=256,
-            window=512,
-            vocabulary=vocabulary,
-            types=lambda _: "Q8_0",
-        )
-    return models.llama(
-        n_layers=8,
-        n_embd=1024,
-        n_ff=2048,
-        n_heads=16,
-        n_heads_kv=4,
-        n_experts=8,
-        vocabulary=vocabulary,
-        types=lambda _: "Q8_0",
-    )
-
-
 # What `llama-speculative -lv 4 --no-repack` of the summer of 2026 and `main` of April 2024 printed on a CPU
 # for models with exactly these shapes: model, KV and compute buffers in MiB.
 @pytest.mark.parametrize(
     ("name", "settings", "measured"),
     [
-        ("one-b", _settings(2048), (727.75, 64.0, 66.01)),
-        ("one-b", _settings(8192, kv_type_k="Q8_0", kv_type_v="Q8_0"), (727.75, 136.0, 68.04)),
-        ("one-b", _settings(2048, layout=APRIL_2024), (727.75, 64.0, 254.50)),
-        ("one-b", _settings(8192, layout=APRIL_2024), (727.75, 256.0, 544.01)),
-        ("gemma", _settings(4096), (744.89, 38.0, 54.27)),
-        ("gemma", _settings(4096, layout=NO_FLASH), (744.89, 38.0, 63.26)),
-        ("mixture", _settings(4096), (495.97, 32.0, 36.01)),
-        ("mixture", _settings(2048, layout=NO_FLASH), (495.97, 16.0, 79.01)),
-        ("mixture", _settings(512, layout=APRIL_2024), (495.97, 4.0, 64.50)),
-        ("mixture", _settings(2048, layout=APRIL_2024), (495.97, 16.0, 76.01)),
+        (TIED, _settings(2048), (727.75, 64.0, 66.01)),
+        (TIED, _settings(8192, kv_type_k="Q8_0", kv_type_v="Q8_0"), (727.75, 136.0, 68.04)),
+        (TIED, _settings(2048, layout=APRIL_2024), (727.75, 64.0, 254.50)),
+        (TIED, _settings(8192, layout=APRIL_2024), (727.75, 256.0, 544.01)),
+        (WINDOWS, _settings(4096), (744.89, 38.0, 54.27)),
+        (WINDOWS, _settings(4096, layout=NO_FLASH), (744.89, 38.0, 63.26)),
+        (EXPERTS, _settings(4096), (495.97, 32.0, 36.01)),
+        (EXPERTS, _settings(2048, layout=NO_FLASH), (495.97, 16.0, 79.01)),
+        (EXPERTS, _settings(512, layout=APRIL_2024), (495.97, 4.0, 64.50)),
+        (EXPERTS, _settings(2048, layout=APRIL_2024), (495.97, 16.0, 76.01)),
     ],
 )
 def test_plans_agree_with_what_llama_cpp_printed(
     name: str, settings: memory.Settings, measured: tuple[float, float, float]
 ) -> None:
-    card = _card(_shape(name))
+    card = _card(shapes.measured(name))
     found = memory.plan(card, card, Offload(target_layers=0, draft_layers=0), settings).target.host
     weights, cache, compute = (size / MIB for size in (found.weights, found.cache, found.compute))
     assert weights == pytest.approx(measured[0], abs=0.1)
@@ -109,10 +75,22 @@ def llama3(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelCard, ModelCa
     """Llama-3-70B in Q3_K_S and 8B in Q3_K_L: true headers, and holes for 35 GB of weights."""
     folder = tmp_path_factory.mktemp("llama3")
     big = models.llama(
-        n_layers=80, n_embd=8192, n_ff=28_672, n_heads=64, n_heads_kv=8, vocabulary=LLAMA3, types=_q3_k_s
+        n_layers=80,
+        n_embd=8192,
+        n_ff=28_672,
+        n_heads=64,
+        n_heads_kv=8,
+        vocabulary=shapes.LLAMA3,
+        types=_q3_k_s,
     )
     small = models.llama(
-        n_layers=32, n_embd=4096, n_ff=14_336, n_heads=32, n_heads_kv=8, vocabulary=LLAMA3, types=_q3_k_l
+        n_layers=32,
+        n_embd=4096,
+        n_ff=14_336,
+        n_heads=32,
+        n_heads_kv=8,
+        vocabulary=shapes.LLAMA3,
+        types=_q3_k_l,
     )
     return (
         read_card(models.write_model(folder / "70b.gguf", *big)),
@@ -218,7 +196,7 @@ def test_windows(arch: str, changes: dict[str, models.Value], expected: tuple[in
 
 
 def test_windows_save_nothing_in_old_builds() -> None:
-    card = _card(_shape("gemma"))
+    card = _card(shapes.measured(WINDOWS))
     now, then = (
         sum(cache_bytes(card, _settings(8192, layout=layout))) for layout in (memory.TODAY, APRIL_2024)
     )
@@ -257,3 +235,18 @@ def test_a_target_alone_has_no_drafter() -> None:
     assert alone.draft is None
     assert alone.gpu_bytes == alone.target.gpu.total
     assert alone.host_bytes == alone.target.host.total
+
+
+def test_the_llama_3_notebook_is_judged_as_it_went(llama3: tuple[ModelCard, ModelCard]) -> None:
+    plans = memory.trade(*llama3, _settings(512, layout=APRIL_2024))
+    card = Gpu(name="RTX 4090", total_bytes=24 << 30, free_bytes=int(23.6 * 2**30))
+    wanted = {45: Fit.FITS, 81: Fit.IMPOSSIBLE}
+    for layers, fit in wanted.items():
+        found = memory.verdict(
+            plans[layers],
+            Room(total_bytes=64 << 30, free_bytes=50 << 30, gpus=(card,)),
+            alternatives=lambda: plans,
+        )
+        assert found.outcome is fit
+        assert "of the target and 33 of the drafter need" in found.reason
+    assert re.fullmatch(r"--ngl (4[5-9]|5\d) fits into what is free now: 2\d\.?\d* GiB", found.hint or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,21 @@ from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
 from ggufspec.frames import MEMORY_COLUMNS
-from tests import models
+from tests import fakes, models
 
 MIB = 1 << 20
+H200 = "CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)"
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH, so that neither GPUs nor a llama.cpp of this machine are found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "cat").symlink_to(shutil.which("cat") or "/bin/cat")  # for the fakes
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return folder
 
 
 @pytest.fixture
@@ -69,6 +82,51 @@ def test_the_most_layers_that_fit_are_found(pair: tuple[str, ...]) -> None:
 def test_the_answer_is_the_first_line(pair: tuple[str, ...], words: tuple[str, ...], answer: str) -> None:
     result = _plan(*pair, *words)
     assert result.stdout.startswith(answer)
+
+
+def _nvidia_smi(folder: Path, rows: str) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    program.chmod(0o755)
+
+
+def _llama(folder: Path, device: str) -> None:
+    program = fakes.program(folder / "llama-completion", fakes.PLAIN)
+    program.write_text(program.read_text().replace("  (none)", f"  {device}"))
+
+
+def test_gpus_are_detected_by_nvidia_smi(pair: tuple[str, ...], programs: Path) -> None:
+    _nvidia_smi(programs, "GPU-a, 24564, 2048, RTX 4090\\nGPU-b, 2048, 2048, T400\\n")
+    result = _plan(*pair)
+    assert result.stdout.startswith(
+        "21 of 21 layers fit beside the drafter into 4 GiB with 1 GiB left free: "
+    )
+    assert result.stderr == (
+        "detected: RTX 4090, 2 GiB of 24 GiB free\ndetected: T400, 2 GiB of 2 GiB free\n"
+    )
+    assert result.stdout == _plan(*pair, "--vram", "4G").stdout
+
+
+def test_gpus_are_detected_by_llama_cpp_first(pair: tuple[str, ...], programs: Path) -> None:
+    _nvidia_smi(programs, "GPU-a, 24564, 24000, RTX 4090\\n")
+    _llama(programs, "Vulkan0: AMD Radeon RX 7600 (8176 MiB, 2048 MiB free)")
+    result = _plan(*pair, "-o", "csv")
+    assert result.stderr == "detected: AMD Radeon RX 7600, 2 GiB of 7.98 GiB free\n"
+    assert result.stdout == _plan(*pair, "--vram", "2G", "-o", "csv").stdout
+
+
+def test_what_the_user_says_of_the_gpu_counts(pair: tuple[str, ...], programs: Path) -> None:
+    _llama(programs, H200)
+    result = _plan(*pair, "--vram", "24G")
+    assert result.stderr == ""
+    assert "into 24 GiB with" in result.stdout
+
+
+def test_a_llama_cpp_without_a_gpu_hides_none(pair: tuple[str, ...], programs: Path) -> None:
+    _llama(programs, "(none)")
+    assert _plan(*pair).stderr == ""
+    _nvidia_smi(programs, "GPU-a, 24564, 24000, RTX 4090\\n")
+    assert _plan(*pair).stderr == "detected: RTX 4090, 23.4 GiB of 24 GiB free\n"
 
 
 def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:

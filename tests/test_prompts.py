@@ -1,46 +1,217 @@
 from __future__ import annotations
 
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from ggufspec import prompts
+from ggufspec import paths, prompts
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
+from ggufspec.prompts import PromptSuite
+
+SUITES = Path(__file__).parent / "suites"
 
 
-@pytest.mark.parametrize("name", ["demo", "general"])
-def test_built_in_suites_load(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "count", "warmups", "instructions"),
+    [("demo", 8, 0, False), ("general", 4, 0, False), ("seven", 7, 2, True), ("domains", 36, 0, True)],
+)
+def test_built_in_suites_load(name: str, count: int, warmups: int, instructions: bool) -> None:
     suite = prompts.suite(name)
-    assert len(suite) >= 4
-    assert all(prompt.text.strip() and prompt.category for prompt in suite)
+    assert (suite.name, suite.instructions) == (name, instructions)
+    assert (len(suite.prompts), len(suite.warmups)) == (count, warmups)
+    assert all(prompt.text.strip() and prompt.category for prompt in suite.prompts)
+    texts = [prompt.text for prompt in (*suite.prompts, *suite.warmups)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_every_built_in_suite_is_tried_above() -> None:
+    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains"}
+
+
+@pytest.mark.parametrize("name", ["seven", "domains"])
+def test_each_of_our_prompts_says_why_it_is_there(name: str) -> None:
+    content = (paths.models_dir() / "prompts" / f"{name}.toml").read_text(encoding="utf-8")
+    for table in tomllib.loads(content)["prompt"]:
+        assert table["reason"].endswith("."), table["id"]
+        assert "\n" not in table["reason"]
+        assert "\\" not in table["text"], f"{table['id']}: a line was continued in a literal string"
+
+
+def test_domains_are_nine_kinds_of_work_with_conversations_among_them() -> None:
+    suite = prompts.suite("domains")
+    assert list(Counter(prompt.category for prompt in suite.prompts).values()) == [4] * 9
+    assert [len(p.followups) for p in suite.prompts if p.category == "roleplay"] == [2] * 4
+
+
+def test_the_default_fits_the_pair() -> None:
+    demo = prompts.default(embedded=True, has_template=False)
+    chat = prompts.default(embedded=False, has_template=True)
+    base = prompts.default(embedded=False, has_template=False)
+    assert (demo.name, chat.name, base.name) == ("demo", "domains", "general")
+    assert Counter(prompt.category for prompt in chat.prompts).most_common(1)[0][1] == 1
+    assert len(chat.prompts) == 9
+    assert not base.instructions
+
+
+def test_an_unknown_suite_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(GgufspecError, match="no prompt suite 'eight'") as caught:
+        prompts.suite("eight")
+    assert caught.value.hint == "there are demo, domains, general, seven"
 
 
 def test_a_text_file_is_one_prompt_without_its_last_line_break(tmp_path: Path) -> None:
     file = tmp_path / "poem.txt"
     file.write_text("Roses are\nred\n")
-    assert prompts.load(file) == (Prompt(id="poem", text="Roses are\nred"),)
+    assert prompts.load(file) == PromptSuite(
+        name="poem", prompts=(Prompt(id="poem", text="Roses are\nred"),), instructions=False
+    )
+
+
+def test_toml_marks_warm_ups_and_holds_conversations() -> None:
+    suite = prompts.load(SUITES / "conversations.toml")
+    assert suite.instructions
+    assert suite.warmups == (Prompt(id="first", text="Hello?"),)
+    talk = Prompt(id="2", text="What is a lake?", category="talk", followups=("And a pond?", "And a puddle?"))
+    assert suite.prompts == (talk,)
+
+
+def test_spec_bench_loads_as_it_is() -> None:
+    suite = prompts.load(SUITES / "spec-bench.jsonl")
+    assert suite.instructions
+    assert [(p.id, p.category, len(p.followups)) for p in suite.prompts] == [
+        ("81", "writing", 1),
+        ("241", "translation", 0),
+        ("401", "math_reasoning", 0),
+    ]
+    assert suite.prompts[1].text.endswith("Die Brücke ist gesperrt.")
+
+
+@pytest.mark.parametrize(("name", "later_turns"), [("speed-bench", 2), ("speed-bench-prepared", 1)])
+def test_speed_bench_loads_as_it_is(name: str, later_turns: int) -> None:
+    talk, code = prompts.load(SUITES / f"{name}.jsonl").prompts
+    assert talk.id == "0f3c2a9d5b7e4c1188aa0d6e21f0b7c4"
+    assert (talk.category, code.category) == ("roleplay", "coding")
+    assert len(talk.followups) == later_turns
+    assert talk.followups[0] == "How deep is the river here?"
+    assert code.followups == ()
+
+
+def test_speed_bench_without_its_texts_is_refused_and_counted() -> None:
+    with pytest.raises(GgufspecError, match=r"unprepared.jsonl:2: .* and in 1 more of 3 rows") as caught:
+        prompts.load(SUITES / "speed-bench-unprepared.jsonl")
+    assert "prepare script" in str(caught.value.hint)
+
+
+def test_simple_lines_are_numbered_and_recorded_answers_left_out() -> None:
+    assert prompts.load(SUITES / "simple.jsonl").prompts == (
+        Prompt(id="simple-1", text="Why is the sky blue?"),
+        Prompt(id="named", text="Name a colour.", category="colours"),
+        Prompt(id="simple-4", text="Be brief.\n\nHello", followups=("And now?",)),
+    )
+
+
+def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + '{"prompt": "one\u2028two"}\r\n{"prompt": "b"}'.encode())
+    assert [prompt.text for prompt in prompts.load(file).prompts] == ["one\u2028two", "b"]
+
+
+TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.toml", "not toml [", "is no prompt suite"),
-        ("a.toml", "", "holds no"),
-        ("a.toml", '[[prompt]]\nid = "x"', "is no prompt suite: 'text'"),
-        ("a.toml", '[[prompt]]\nid="x"\ntext="a"\n[[prompt]]\nid="x"\ntext="b"', "uses a prompt id twice"),
+        ("a.toml", "not toml [", r"is no prompt suite: .*line 1"),
+        ("a.toml", "x = " + "[" * 100_000, "is no prompt suite"),
+        ("a.toml", "", "holds no prompt to measure"),
+        ("a.toml", TABLE + "warmup = true", "holds no prompt to measure"),
+        ("a.toml", TABLE + '[[prompt]]\nid = "y"', "a.toml:4: the text is missing"),
+        ("a.toml", TABLE + TABLE, r"a.toml:4: the id x is taken by .*a.toml:1"),
+        ("a.toml", TABLE + 'followup = ["b"]', "a.toml:1: a prompt has no 'followup'"),
+        ("a.toml", TABLE + 'followups = "b"', "followups has to be a list"),
+        ("a.toml", TABLE + 'followups = [""]', "a.toml:1: turn 2 is empty"),
+        ("a.toml", 'kind = "chat"\n' + TABLE, "the kind is 'chat'"),
+        ("a.toml", 'prompts = "x"', "knows no 'prompts'"),
+        ("a.toml", "prompt = 3", "no \\[\\[prompt\\]\\]"),
+        ("a.toml", "prompt = [3]", "a.toml, prompt 1: this is no table"),
+        ("a.toml", '[[prompt]]\nid = "x"\ntext = "a\\u0000b"', "cannot be given to a program"),
+        ("a.toml", '[[prompt]]\nid = "a\\nb"\ntext = "a"', "the id has to be one line"),
         ("a.txt", " \n", "is empty"),
         ("a.txt", b"\xff\xfe\xfa", "not UTF-8 text"),
+        ("a.jsonl", "", "holds no prompt to measure"),
+        ("a.jsonl", '{"prompt": "a"}\nhello', "a.jsonl:2: this is no JSON"),
+        ("a.jsonl", "[" * 100_000, "a.jsonl:1: this is no JSON"),
+        ("a.json", '[\n{"prompt": "a"}\n]', "a.json:1: this is no JSON"),
+        ("a.jsonl", "7", "a.jsonl:1: this is no JSON object"),
+        ("a.jsonl", '{"question": "a"}', "a.jsonl:1: there are no turns, messages, prompt or text"),
+        ("a.jsonl", '{"turns": "a"}', "a.jsonl:1: turns is no list"),
+        ("a.jsonl", '{"turns": []}', "a.jsonl:1: there is no text in it"),
+        ("a.jsonl", '{"turns": [{"content": "a"}]}', "a.jsonl:1: the text is no string"),
+        ("a.jsonl", '{"prompt": "\\ud800"}', "a.jsonl:1: the text holds a character"),
+        ("a.jsonl", '{"id": true, "prompt": "a"}', "a.jsonl:1: the id is no string"),
+        ("a.jsonl", '{"id": "a", "prompt": "b"}\n' * 2, r"a.jsonl:2: the id a is taken by .*a.jsonl:1"),
+        ("a.jsonl", '{"messages": [{"role": "tool", "content": "a"}]}', "message 1 has no role out of"),
+        ("a.jsonl", '{"messages": [{"role": "user"}]}', "the content of message 1 is no string"),
+        ("a.jsonl", '{"messages": [{"role": "system", "content": "a"}]}', "there is no text in it"),
+        ("a.jsonl", '{"prompt": "a", "category": 3}', "a.jsonl:1: the category is no string"),
+        ("a.parquet", b"PAR1", "is parquet, not JSONL"),
     ],
 )
-def test_bad_files_are_refused(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_bad_files_are_refused_in_one_line(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(GgufspecError, match=message) as caught:
         prompts.load(file)
     assert caught.value.hint
+    assert len(caught.value.message.splitlines()) == 1
+
+
+def test_a_quoted_heading_does_not_shift_the_lines(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[[prompt]]\nid = 'x'\ntext = '''\n[[prompt]]\n'''\n[[prompt]]\nid = 'y'\n")
+    with pytest.raises(GgufspecError, match=r"a.toml, prompt 2: the text is missing"):
+        prompts.load(file)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GgufspecError, match=r"cannot read the prompt file .*nope"):
         prompts.load(tmp_path / "nope")
+
+
+def test_files_without_end_are_refused() -> None:
+    with pytest.raises(GgufspecError, match="larger than 64 MiB"):
+        prompts.load(Path("/dev/zero"))
+
+
+def test_too_many_prompts_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_text('{"prompt": "a"}\n' * 100_001)
+    with pytest.raises(GgufspecError, match="more than 100,000 prompts"):
+        prompts.load(file)
+
+
+def _suite(*categories: str | None) -> PromptSuite:
+    made = tuple(Prompt(id=str(n), text="a", category=name) for n, name in enumerate(categories))
+    return PromptSuite(name="made up", prompts=made, warmups=made[:1], instructions=True)
+
+
+def test_a_sample_takes_the_first_of_each_category_in_order() -> None:
+    sample = _suite("a", None, "b", "a", "a", None).sample(2)
+    assert [prompt.id for prompt in sample.prompts] == ["0", "1", "2", "3", "5"]
+    assert (sample.name, sample.instructions, len(sample.warmups)) == ("made up", True, 1)
+
+
+def test_a_seeded_sample_is_random_but_the_same_again() -> None:
+    suite = _suite(*"ab" * 50)
+    picks = {tuple(prompt.id for prompt in suite.sample(3, seed=seed).prompts) for seed in range(5)}
+    assert len(picks) == 5
+    again = suite.sample(3, seed=0)
+    assert again == suite.sample(3, seed=0)
+    assert Counter(prompt.category for prompt in again.prompts) == {"a": 3, "b": 3}
+    assert [int(p.id) for p in again.prompts] == sorted(int(p.id) for p in again.prompts)

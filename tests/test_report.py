@@ -1,7 +1,10 @@
 # ruff: noqa: E501  # tables are as they are printed
 from __future__ import annotations
 
+import io
 import re
+import sys
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from ggufspec import frames, report
 from ggufspec.cli._options import FORMATS
 from ggufspec.domain import Program, Role, Sample, Status
+from ggufspec.errors import GgufspecError
 from ggufspec.report.overview import overview
+from ggufspec.results import ResultSet
 from tests import values
 
 FRAME = pd.DataFrame(
@@ -65,9 +70,37 @@ INSERT INTO "t" ("name", "n", "rate", "ok", "warnings") VALUES ('it''s', NULL, N
 }
 
 
-@pytest.mark.parametrize("name", report.FORMATS)
-def test_every_format_has_its_exact_text(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in report.FORMATS if name != "parquet"])
+def test_every_text_format_has_its_exact_text(name: str) -> None:
     assert report.render(FRAME, name, title="t") == EXACT[name]
+
+
+def test_parquet_keeps_values_types_and_structure() -> None:
+    content = report.render(FRAME, "parquet")
+    assert isinstance(content, bytes)
+    read = pd.read_parquet(io.BytesIO(content))
+    assert [str(kind) for kind in read.dtypes[["n", "rate"]]] == ["Int64", "float64"]
+    rows = report.records(read.drop(columns="warnings"))
+    assert rows == report.records(FRAME.drop(columns="warnings"))
+    assert [list(cell) for cell in read["warnings"]] == list(FRAME["warnings"])
+
+
+@pytest.mark.parametrize("table", [frames.summary, frames.runs])
+def test_parquet_takes_every_table_of_a_bench(table: Callable[[ResultSet], pd.DataFrame]) -> None:
+    for bench in (values.whole_bench(), values.bench()):
+        frame = table(bench)
+        content = report.render(frame, "parquet")
+        assert isinstance(content, bytes)
+        read = pd.read_parquet(io.BytesIO(content))
+        assert list(read.columns) == list(frame.columns)
+        assert len(read) == len(frame)
+
+
+def test_parquet_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(GgufspecError, match="pyarrow, which is not installed") as caught:
+        report.render(FRAME, "parquet")
+    assert caught.value.hint == "pip install pyarrow"
 
 
 def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None:
@@ -93,14 +126,14 @@ def test_overview_of_a_whole_bench() -> None:
     assert (
         text
         == """\
-|          | model                      | GPU layers   | γ   | tokens/s             | accepted   | speed-up             | text unchanged   |
-|----------|----------------------------|--------------|-----|----------------------|------------|----------------------|------------------|
-| target   | target.gguf                | 0/7          |     | 49.23 [46.22, 52.45] |            |                      |                  |
-| drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |                  |
-| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    | 3   | 73.85 [69.33, 78.67] | 75.0%      | 1.50× [1.50×, 1.50×] | 2 of 2           |
+|          | model                      | GPU layers   | γ   | tokens/s             | accepted   | speed-up             | verdict   | text unchanged   |
+|----------|----------------------------|--------------|-----|----------------------|------------|----------------------|-----------|------------------|
+| target   | target.gguf                | 0/7          |     | 49.23 [3.746, 647.1] |            |                      |           |                  |
+| drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |           |                  |
+| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    | 3   | 73.85 [5.619, 970.7] | 75.0%      | 1.50× [1.50×, 1.50×] | faster    | 2 of 2           |
 
-2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 (0c1e570), cpu; A Processor.
-Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; [95 % interval over repeats].
+2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 (0c1e570), cpu, engine binary; A Processor.
+Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; [95 % interval over prompts and repeats].
 Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs
 """
     )

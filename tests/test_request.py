@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import machine, paths, request
-from ggufspec.domain import Offload, Sampling
+from ggufspec.domain import Drafting, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
 from ggufspec.request import Request
 from tests import fakes
@@ -22,14 +22,22 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def _context(asked: Request) -> int:
+    (context,) = {arm.context for arm in request.prepare(asked).suite.blocks[0].arms}
+    return context
+
+
 def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
     session = request.prepare(Request())
     suite = session.suite
-    assert suite.pair.name == "demo"
-    assert "embedded" in session.why
-    assert (suite.draft_sizes, suite.repeats, suite.warmups, suite.n_predict) == ((3,), 3, 1, 250)
-    assert suite.threads == machine.usable_cores()
-    assert suite.sampling == Sampling(temperature=0.0, top_k=1)
+    (block,) = suite.blocks
+    target, _, drafting = block.arms
+    assert session.name == "demo"
+    assert "the embedded pair" in session.notes[0]
+    assert (suite.repeats, suite.warmups, target.n_predict) == (3, 1, 250)
+    assert drafting.drafting == Drafting(n_max=3)
+    assert target.threads == machine.usable_cores()
+    assert target.sampling == Sampling(temperature=0.0, top_k=1)
     assert len(suite.prompts) == 8
 
 
@@ -37,29 +45,27 @@ def test_named_files_are_a_pair_of_their_own() -> None:
     session = request.prepare(
         Request(target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf", ngl=45, ngld="all", temp=0.8)
     )
-    assert session.suite.pair.name == "target + drafter"
-    assert session.suite.pair.target.path == DEMO / "target.gguf"
-    assert session.suite.offload == Offload(target_layers=45, draft_layers="all")
-    assert session.suite.sampling.top_k == 40
+    assert session.name == "target + drafter"
+    drafting = session.suite.blocks[0].arms[2]
+    assert drafting.pair.target.path == DEMO / "target.gguf"
+    assert drafting.offload == Offload(target_layers=45, draft_layers="all")
+    assert drafting.sampling.top_k == 40
     assert {prompt.id for prompt in session.suite.prompts} >= {"history", "code"}
 
 
 def test_a_target_needs_no_drafter() -> None:
     session = request.prepare(Request(target=DEMO / "target.gguf", prompt=("Hello",)))
-    assert [cell.spec.role.value for cell in session.suite.cells()] == ["target"] * 4
+    assert [arm.role.value for arm in session.suite.blocks[0].arms] == ["target"]
 
 
 @pytest.mark.parametrize(("tokens", "context"), [(32, 256), (248, 256), (249, 512), (600, 768)])
 def test_context_is_what_is_needed(tokens: int, context: int) -> None:
-    assert (
-        request.prepare(Request(prompt=("A" * 200,), n_predict=tokens, draft=(8,))).suite.context
-        >= tokens + 208
-    )
-    assert request.prepare(Request(prompt=("A",), n_predict=tokens)).suite.context == context
+    assert _context(Request(prompt=("A" * 200,), n_predict=tokens, draft=(8,))) >= tokens + 208
+    assert _context(Request(prompt=("A",), n_predict=tokens)) == context
 
 
 def test_context_that_is_given_is_checked_by_tokens() -> None:
-    assert request.prepare(Request(prompt=("A" * 500,), n_predict=32, ctx=64)).suite.context == 64
+    assert _context(Request(prompt=("A" * 500,), n_predict=32, ctx=64)) == 64
     with pytest.raises(
         ContextTooSmallError, match=r"prompt p1 \(10 tokens\) and 52 tokens .* context of 64"
     ) as caught:
@@ -98,3 +104,25 @@ def test_requests_that_make_no_sense(asked: Request, message: str) -> None:
     with pytest.raises(GgufspecError, match=message) as caught:
         request.prepare(asked)
     assert caught.value.hint
+
+
+def test_axes_multiply_and_single_values_do_not() -> None:
+    session = request.prepare(Request(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0))
+    assert [len(block.arms) for block in session.suite.blocks] == [2 + 4, 2 + 4]
+    assert session.suite.n_runs == 2 * 6 * 8 * 3
+
+
+def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
+    copy = tmp_path / "other.gguf"
+    copy.write_bytes((DEMO / "drafter.gguf").read_bytes())
+    session = request.prepare(Request(pair="demo", draft_model=(DEMO / "drafter.gguf", copy)))
+    drafters = [arm.drafter.filename for arm in session.suite.blocks[0].arms if arm.drafter]
+    assert drafters == ["drafter.gguf", "other.gguf"]
+
+
+def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
+    suite = tmp_path / "talk.toml"
+    suite.write_text('[[prompt]]\nid = "talk"\ntext = "A"\nfollowups = ["B", "C"]\n')
+    session = request.prepare(Request(pair="demo", prompt_file=(suite,), n_predict=100))
+    assert session.suite.blocks[0].arms[0].context >= 3 * 100
+    assert session.suite.n_runs == 3 * 3 * 3

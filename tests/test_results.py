@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Difference, Role, Status
-from ggufspec.errors import DiskFullError, ResultsError
+from ggufspec.domain import Difference, Role, RunResult, Status
+from ggufspec.errors import ResultsError
 from tests import values
+from tests.filled import filled
 
 
 def test_what_is_stored_is_what_is_read() -> None:
@@ -26,13 +29,82 @@ def test_what_is_stored_is_what_is_read() -> None:
     assert results.load(stored.meta.id) == stored
 
 
-def test_a_line_that_a_crash_cut_short_is_not_a_run() -> None:
-    stored = values.bench(values.run(), values.run(repeat=1))
-    file = stored.folder / "runs.jsonl"
-    whole = file.read_bytes()
-    for length in range(whole.index(b"\n") + 1, len(whole)):
-        file.write_bytes(whole[:length])
-        assert results.load(stored.meta.id).runs == stored.runs[:1]
+def test_every_field_is_stored_and_shared_by_equal_runs() -> None:
+    whole = filled(RunResult)
+    again = replace(whole, repeat=99, wall_s=1.5, sample=replace(whole.sample, gen_s=3.5), log="again")
+    stored = values.bench(whole, again)
+    assert results.load(stored.meta.id).runs == [whole, again]
+    kinds = [json.loads(line)["kind"] for line in (stored.folder / "runs.jsonl").read_bytes().splitlines()]
+    assert sorted(kinds) == ["call", "output", "run", "run", "spec", "text"]
+
+
+def test_older_result_sets_do_not_change_when_more_is_stored() -> None:
+    empty = values.bench()
+    one = results.append(empty, values.run())
+    two = results.append(one, values.run(Role.DRAFTING, draft=3))
+    judged = results.judge(two, replace(two.runs[1], text_identical=False, difference=filled(Difference)))
+    again = results.judge(judged, replace(two.runs[1], text_identical=True, difference=None))
+    assert (len(empty.runs), len(one.runs), len(two.runs)) == (0, 1, 2)
+    assert [bench.runs[1].text_identical for bench in (two, judged, again)] == [True, False, True]
+    assert [bench.runs.column("text_identical")[1] for bench in (two, judged, again)] == [True, False, True]
+    assert judged.runs[1].difference == filled(Difference)
+    assert results.load(two.meta.id) == again != judged
+
+
+def test_a_judgement_needs_a_run() -> None:
+    with pytest.raises(ResultsError, match="no run with the log 'nowhere'"):
+        results.judge(values.bench(values.run()), replace(values.run(), log="nowhere"))
+
+
+def test_current_has_the_newest_run_of_each_cell_in_the_order_of_the_first() -> None:
+    first, second = values.run(tps=10), values.run(repeat=1, tps=20)
+    newer = replace(values.run(tps=30), rerun=1)
+    renamed = replace(second, spec=replace(second.spec, pair=replace(second.spec.pair, name="other")))
+    bench = values.bench(
+        replace(first, warmup=True), first, second, replace(first, anchor=True), newer, renamed
+    )
+    for stored in (bench, results.load(bench.meta.id)):
+        assert stored.current == (newer, renamed)
+        assert len(stored.measured) == 5
+        assert len(stored.runs) == 6
+
+
+def test_finished_names_every_cell_that_has_a_run() -> None:
+    run = values.run(repeat=2, status=Status.CRASHED)
+    bench = values.bench(run, replace(run, warmup=True), replace(run, anchor=True, repeat=5))
+    for stored in (bench, results.load(bench.meta.id)):
+        assert results.finished(stored) == {
+            results.cell(run.spec, 2),
+            results.cell(run.spec, 2, warmup=True),
+            results.cell(run.spec, 5, anchor=True),
+        }
+
+
+def test_columns_say_what_the_runs_say() -> None:
+    bench = results.load(values.bench(filled(RunResult), *values.whole_bench().runs).meta.id)
+    for name in ("spec", "engine", "argv", "log", "warmup", "wall_s", "text_identical", "difference"):
+        assert bench.runs.column(name) == [getattr(run, name) for run in bench.runs]
+    for name in ("status", "gen_s", "text", "tokens", "decoded", "accept_rate", "n_drafted", "load_ms"):
+        assert bench.measured.column(name) == [getattr(run.sample, name) for run in bench.measured]
+    assert bench.runs.column("cpu_mhz") == [run.conditions and run.conditions.cpu_mhz for run in bench.runs]
+    for name in ("decode_tps", "n_accepted", "gen_s"):
+        told = [getattr(run.sample, name) for run in bench.runs]
+        assert bench.runs.numbers(name).tolist() == pytest.approx(
+            [math.nan if value is None else value for value in told], nan_ok=True
+        )
+    specs, places = bench.current.by_spec()
+    assert [specs[place] for place in places] == [run.spec for run in bench.current]
+    with pytest.raises(AttributeError, match="no column 'colour'"):
+        bench.runs.column("colour")
+
+
+def test_runs_are_a_sequence() -> None:
+    bench = values.whole_bench()
+    assert bench.runs[-1] == list(bench.runs)[-1]
+    assert bench.runs[2:5] == list(bench.runs)[2:5] != list(bench.runs)[3:6]
+    assert bench.runs[0] in bench.runs
+    with pytest.raises(IndexError):
+        bench.runs[13]
 
 
 def test_load_finds_last_prefix_and_folder() -> None:
@@ -55,31 +127,3 @@ def test_load_says_what_is_wrong(name: str, words: str) -> None:
 def test_load_without_any_run() -> None:
     with pytest.raises(ResultsError, match="no bench is stored yet"):
         results.load()
-
-
-def test_damage_and_newer_schemas_are_named() -> None:
-    stored = values.bench(values.run())
-    meta = stored.folder / "meta.json"
-    text = meta.read_text()
-    meta.write_text(text.replace('"schema_version":1', '"schema_version":99'))
-    with pytest.raises(ResultsError, match="newer ggufspec"):
-        results.load(stored.meta.id)
-    meta.write_text(text)
-    (stored.folder / "runs.jsonl").write_text('{"spec": 1}\n')
-    with pytest.raises(ResultsError, match="cannot read the run"):
-        results.load(stored.meta.id)
-
-
-def test_a_full_disk_has_its_own_error() -> None:
-    stored = values.bench(values.run())
-    (stored.folder / "runs.jsonl").unlink()
-    (stored.folder / "runs.jsonl").symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match="no space left"):
-        results.append(stored, values.run())
-
-
-def test_an_unwritable_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setenv("GGUFSPEC_DATA", str(tmp_path / "file"))
-    with pytest.raises(ResultsError, match="cannot write to"):
-        values.bench()

@@ -1,41 +1,109 @@
 from __future__ import annotations
 
-from ggufspec.domain import ModelFile, Pair, Prompt, Role
-from ggufspec.sweep import Suite
+from collections import Counter
+from itertools import pairwise
+from typing import Any
 
-PAIR = Pair(name="p", target=ModelFile(filename="t"), draft=ModelFile(filename="d"))
-PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b", text="B"))
+import pytest
+
+from ggufspec.domain import ModelFile, Prompt, Role, RunSpec
+from ggufspec.sweep import Cell, Suite, Sweep
+
+PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
 
 
-def _suite(pair: Pair = PAIR) -> Suite:
-    return Suite(
-        pair=pair,
-        prompts=PROMPTS,
-        draft_sizes=(3, 8),
-        n_predict=9,
-        context=64,
-        threads=1,
-        repeats=2,
-        warmups=1,
+def _sweep(**axes: Any) -> Sweep:
+    models = {"targets": (ModelFile(filename="t"),), "drafters": (ModelFile(filename="d"),)}
+    return Sweep(**{"name": "p", **models, "n_predict": 9, "context": 64, "draft_sizes": (3, 8), **axes})
+
+
+def _suite(sweep: Sweep | None = None, **settings: Any) -> Suite:
+    return Suite(**{"blocks": (sweep or _sweep()).blocks(), "prompts": PROMPTS, **settings})
+
+
+def _name(spec: RunSpec) -> str:
+    return spec.role.value if spec.drafting is None else f"γ{spec.drafting.n_max}"
+
+
+def _once(suite: Suite, repeat: int = 0, *, capacity: int | None = None) -> list[Cell]:
+    return list(suite.once(suite.blocks[0], repeat, load_key=lambda spec: (_name(spec),), capacity=capacity))
+
+
+def test_arms_are_the_target_each_drafter_and_every_combination() -> None:
+    sweep = _sweep(
+        drafters=(ModelFile(filename="d"), ModelFile(filename="e")),
+        p_mins=(0.0, 0.5),
+        draft_layers=(0, "all"),
     )
+    (block,) = sweep.blocks()
+    roles = Counter(arm.role for arm in block.arms)
+    assert roles == {Role.TARGET: 1, Role.DRAFTER: 4, Role.DRAFTING: 16}
+    assert block.arms[0].role is Role.TARGET
+    assert len({arm.key for arm in block.arms}) == 21
 
 
-def test_warmups_come_first_and_arms_are_neighbours() -> None:
-    cells = [
-        (
-            cell.warmup,
-            cell.repeat,
-            cell.spec.prompt.id,
-            cell.spec.role.value,
-            cell.spec.drafting and cell.spec.drafting.n_max,
-        )
-        for cell in _suite().cells()
+def test_what_changes_the_baseline_makes_a_block_of_its_own() -> None:
+    sweep = _sweep(target_layers=(0, 20), threads=(1, 2), kv_types=(None, "q8_0"))
+    blocks = sweep.blocks()
+    assert len(blocks) == 8
+    assert [block.arms[0].offload.target_layers for block in blocks] == [0] * 4 + [20] * 4
+    assert all(arm.baseline.key == block.arms[0].key for block in blocks for arm in block.arms[2:])
+
+
+def test_runs_that_ignore_a_setting_have_one_key() -> None:
+    a, b = _sweep(draft_layers=(0, "all")).blocks()[0], _sweep(draft_layers=("all",)).blocks()[0]
+    assert a.arms[0].key == b.arms[0].key
+    here, there = _sweep(target_layers=(0, 20)).blocks()
+    assert here.arms[1].key == there.arms[1].key  # the drafter alone
+    assert here.arms[2].key != there.arms[2].key
+
+
+def test_each_repeat_has_every_run_once_in_an_order_of_its_own() -> None:
+    suite = _suite()
+    orders = [
+        [(cell.spec.prompt.id, _name(cell.spec)) for cell in _once(suite, repeat) if not cell.anchor]
+        for repeat in range(2)
     ]
-    arms = [("target", None), ("drafter", None), ("drafting", 3), ("drafting", 8)]
-    assert cells[:4] == [(True, 0, "a", *arm) for arm in arms]
-    assert cells[4:] == [(False, r, p, *arm) for r in range(2) for p in "ab" for arm in arms]
+    every = {(prompt.id, arm) for prompt in PROMPTS for arm in ("target", "drafter", "γ3", "γ8")}
+    assert [set(order) for order in orders] == [every, every]
+    assert [len(order) for order in orders] == [32, 32]
+    assert orders[0] != orders[1]
+    assert _once(suite) == _once(suite)
+    assert _once(suite) != _once(_suite(seed=2))
+
+
+def test_arms_of_one_prompt_are_neighbours_in_time() -> None:
+    prompts = [cell.spec.prompt.id for cell in _once(_suite()) if not cell.anchor]
+    assert [len(set(prompts[start : start + 4])) for start in range(0, 32, 4)] == [1] * 8
+
+
+def test_an_anchor_is_looked_at_again_and_again() -> None:
+    cells = _once(_suite())
+    anchors = [number for number, cell in enumerate(cells) if cell.anchor]
+    assert anchors == [0, 25]
+    assert {cells[number].spec.key for number in anchors} == {_suite().blocks[0].on(PROMPTS[0])[0].key}
+    numbers = [cell.repeat for repeat in range(3) for cell in _once(_suite(), repeat) if cell.anchor]
+    assert numbers == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("capacity", "loads"), [(None, 29), (4, 29), (3, 4), (1, 4)])
+def test_models_are_loaded_once_a_repeat_where_not_all_fit(capacity: int | None, loads: int) -> None:
+    names = [_name(cell.spec) for cell in _once(_suite(), capacity=capacity) if not cell.anchor]
+    assert len(names) == 32
+    changes = 1 + sum(a != b for a, b in pairwise(names))
+    assert changes >= loads if loads > 4 else changes == loads
+
+
+def test_warmups_touch_every_arm_first() -> None:
+    suite = _suite(warmups=2)
+    cells = list(suite.warm(suite.blocks[0]))
+    assert [_name(cell.spec) for cell in cells] == ["target", "drafter", "γ3", "γ8"] * 2
+    assert {cell.spec.prompt.id for cell in cells} == {"a"}
+    assert all(cell.warmup for cell in cells)
+    own = _suite(warmup_prompts=(Prompt(id="w", text="W"),))
+    assert {cell.spec.prompt.id for cell in own.warm(own.blocks[0])} == {"w"}
 
 
 def test_without_a_drafter_only_the_target_runs() -> None:
-    alone = _suite(Pair(name="p", target=ModelFile(filename="t")))
-    assert {cell.spec.role for cell in alone.cells()} == {Role.TARGET}
+    alone = _suite(_sweep(drafters=()))
+    assert {cell.spec.role for cell in _once(alone)} == {Role.TARGET}

@@ -36,7 +36,7 @@ def spec(
         draft=ModelFile(filename="drafter.gguf", path=path and path.with_name("drafter.gguf")),
     )
     return RunSpec(
-        pair=pair,
+        pair=pair if role is not Role.TARGET else replace(pair, draft=None),
         role=role,
         prompt=Prompt(id=prompt, text=f"Text of {prompt}"),
         n_predict=32,

@@ -16,12 +16,15 @@ COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
     "check": "Say whether llama.cpp accepts a drafter for a target.",
+    "compare": "Compare two benches row by row; fail where one is slower.",
     "fetch": "Download a pair of models, checked before and after.",
     "pairs": "List the pairs that are known by name.",
     "parse": "Read llama.cpp logs of any era into a table.",
     "plan": "Plan memory: how many layers fit on the GPU?",
     "show": "Print the table of a past bench again.",
+    "sweep": "Measure every combination of draft sizes, drafters, layers, …",
     "suggest": "Find drafters for a target, on the Hub or in the cache.",
+    "whatif": "Say what drafting would gain, from rates or headers alone.",
 }
 """Command name -> one line of help; ``ggufspec/cli/<name>.py`` holds a click command named ``command``."""
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from ggufspec import errors, frames, measuring, report
+import click
+
+from ggufspec import api, errors, measuring, report, request
+from ggufspec.cli._asking import given
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
 from ggufspec.report.overview import overview
@@ -32,46 +38,67 @@ _HINTS = {
 }
 
 
-def commands(session: Session) -> str:
-    """Return the commands of a bench, one line per distinct run, ready to paste into a shell."""
+def prepare(asked: dict[str, Any]) -> Session:
+    """Check what was asked for, and say what was chosen."""
+    session = request.prepare(request.Request(**given(asked)))
+    for note in session.notes:
+        click.echo(note, err=True)
+    return session
+
+
+def show_commands(session: Session, out: Path | None) -> None:
+    """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
     unset = [word for name in sorted(os.environ) if name.startswith("LLAMA_") for word in ("-u", name)]
     env = shlex.join(["env", *unset, "LC_ALL=C", "XDG_CONFIG_HOME=/nonexistent"])
+    suite = session.suite
+    specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(
-        f'(cd "$(mktemp -d)" && {env} {shlex.join(session.engine.argv(cell.spec))} </dev/null)\n'
-        for cell in session.suite.cells()
+        f'(cd "$(mktemp -d)" && {env} {shlex.join(session.engine.argv(spec))} </dev/null)\n' for spec in specs
     )
-    return "".join(lines)
+    emit("".join(lines), out)
 
 
-def measure(session: Session, *, command: tuple[str, ...], output: str, out: Path | None) -> ResultSet:
-    """Run a bench under a progress bar; what was measured is shown even when it is interrupted."""
+def run(session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None) -> None:
+    """Measure under a progress bar and print the table, also when it was interrupted.
+
+    Raises:
+        GgufspecError: the class that belongs to the first failed run.
+    """
+    if name is not None and resume is not None:
+        raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
+    latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
+    try:
+        for latest in _shown(session, begun):  # noqa: B007  # the last one is what was measured
+            pass
+    finally:
+        session.engine.close()
+        emit(table(latest, output), out)
+    raise_for_failures(latest)
+
+
+def _shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    cells = list(session.suite.cells())
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    results: ResultSet | None = None
-    try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("measuring", total=len(cells))
-            for results in measuring.record(session.suite, session.engine, session.install, command=command):
-                done = len(results.runs)
-                following = cells[done].spec if done < len(cells) else cells[-1].spec
-                progress.update(
-                    task, completed=done, description=f"{following.role.value} · {following.prompt.id}"
-                )
-    finally:
-        if results is not None:
-            emit(table(results, output), out)
-    assert results is not None
-    return results
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("measuring", total=session.suite.n_runs)
+        for store in measuring.record(
+            session.suite, session.engine, session.install, begun, render=session.render
+        ):
+            last = store.runs[-1].spec if store.runs else None
+            about = f"{last.role.value} · {last.prompt.id}" if last else "warming up"
+            progress.update(task, completed=len(store.current), description=about)
+            yield store
 
 
-def table(results: ResultSet, output: str) -> str:
+def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
     if output == "md":
         return overview(results)
+    from ggufspec import frames  # pandas is slow to import, and most tables need none of it
+
     return report.render(frames.summary(results), output, title="summary")
 
 
@@ -81,7 +108,7 @@ def raise_for_failures(results: ResultSet) -> None:
     Raises:
         GgufspecError: the class that belongs to the run's status.
     """
-    failed = [run for run in results.measured if run.sample.status is not Status.OK]
+    failed = [run for run in results.current if run.sample.status is not Status.OK]
     if failed:
         raise _error(failed[0], len(failed), results)
 
@@ -89,9 +116,7 @@ def raise_for_failures(results: ResultSet) -> None:
 def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecError:
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
-    of = (
-        f"{count} of {len(results.measured)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
-    )
+    of = f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
     return _ERRORS[status](
         f"{of}: {status.value}: {run.error or 'see the log'}", _HINTS.get(status, "") or f"its log is {log}"
     )

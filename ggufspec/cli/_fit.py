@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import click
 
-from ggufspec import catalog, hub, machine, memory, proc
+from ggufspec import catalog, hub, machine, memory
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
+from ggufspec.llama import install
 from ggufspec.units import format_bytes
 
 CONTEXT = 4096
@@ -59,15 +58,7 @@ def _surveys(access: hub.Access) -> list[tuple[int, hub.Survey]]:
 
 def _room() -> tuple[int, str, Offload]:
     """Return the memory to fill, its name, and what goes to the GPU: all of it, or nothing."""
-    vram = _free_vram_bytes()
+    vram = sum(gpu.free_bytes for gpu in install.detect_gpus())
     if vram:
         return vram, "free on the GPU", Offload(target_layers="all", draft_layers="all")
     return machine.snapshot().memory_bytes, "of memory", Offload(target_layers=0, draft_layers=0)
-
-
-def _free_vram_bytes() -> int:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return 0
-    _, out, _ = proc.capture([tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits"])
-    return sum(int(line) << 20 for line in out.split("\n") if line.strip().isdecimal())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import DiskFullError, GgufspecError
+from ggufspec.units import parse_duration
 
-FORMATS = ("md", "csv", "json", "jsonl", "sql")
-MAX_DRAFT = 64
+FORMATS = ("md", "csv", "json", "jsonl", "sql", "parquet")
 
 Command = Callable[..., None]
 
@@ -31,28 +33,37 @@ class Layers(click.ParamType[int | str]):
         return int(text)
 
 
-class DraftSizes(click.ParamType[tuple[int, ...]]):
-    """Draft sizes: numbers and ranges like ``3``, ``3,5,8`` or ``1-8``."""
+class Fraction(click.ParamType[float]):
+    """A share such as ``2%`` or ``0.02``."""
 
-    name = "sizes"
+    name = "share"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the sizes in ascending order, each once."""
-        sizes: set[int] = set()
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(
-                    f"{value!r} is no list of draft sizes; give for example 3 or 3,5,8 or 1-8", param, ctx
-                )
-            if int(first) < 1 or int(last or first) > MAX_DRAFT or int(last or first) < int(first):
-                self.fail(
-                    f"draft sizes go from 1 to {MAX_DRAFT}, lower ones first, not {value!r}", param, ctx
-                )
-            sizes.update(range(int(first), int(last or first) + 1))
-        return tuple(sorted(sizes))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the share as a fraction."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            self.fail(f"{text!r} is no share; give for example 2% or 0.02", param, ctx)
+        return share
+
+
+class Duration(click.ParamType[float]):
+    """A time such as ``10m``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            seconds = value if isinstance(value, float) else parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds < 1:
+            self.fail(f"{value!r} is less than a second", param, ctx)
+        return seconds
 
 
 def output_options(command: Command) -> Command:
@@ -70,12 +81,19 @@ def output_options(command: Command) -> Command:
     )(command)
 
 
-def emit(text: str, out: Path | None) -> None:
+def emit(table: str | bytes, out: Path | None) -> None:
     """Print a table, or write it to a file."""
-    if out is None:
-        click.echo(text, nl=False)
-        return
+    if out is None and isinstance(table, bytes) and sys.stdout.isatty():
+        raise GgufspecError("this format is not for a terminal", "name a file with --out")
     try:
-        out.write_text(text, encoding="utf-8")
+        if out is None:
+            click.echo(table, nl=False)
+        else:
+            out.write_bytes(table.encode() if isinstance(table, str) else table)
+    except BrokenPipeError:
+        raise  # whoever read it has seen enough; click ends without a word
     except OSError as error:
-        raise GgufspecError(f"cannot write {out}: {error.strerror}", "choose another --out") from error
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise (DiskFullError if full else GgufspecError)(
+            f"cannot write {out or 'to standard output'}: {error.strerror}", "choose another --out"
+        ) from error

@@ -34,7 +34,7 @@ class Size(click.ParamType[int]):
 @click.option("--pair", metavar="NAME", help="A pair of the catalogue.")
 @click.option("-m", "--target", metavar="REF", help="The target: a path, user/repo:QUANT, demo:target.")
 @click.option("-md", "--draft-model", metavar="REF", help="The drafter, likewise.")
-@click.option("--vram", type=Size(), help="The GPU's memory, such as 24G.")
+@click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
 @click.option(
     "-c", "--ctx", type=click.IntRange(16), default=4096, show_default=True, help="Context in tokens."
@@ -69,16 +69,17 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
     target, draft = _models.cards(pair, access)
     settings = _settings(asked)
+    vram = _detected() if asked["vram"] is None else asked["vram"]
     draft_layers: LayersValue = asked["ngld"]
     plans = memory.trade(target, draft, settings, draft_layers)
-    best = memory.best_fit(plans, asked["vram"], asked["reserve"]) if asked["vram"] else None
+    best = memory.best_fit(plans, vram, asked["reserve"]) if vram else None
     if asked["ngl"] is not None:
         shown = memory.plan(
             target, draft, Offload(target_layers=asked["ngl"], draft_layers=draft_layers), settings
         )
     else:
-        shown = best or plans[0 if asked["vram"] else -1]
-    budget = asked["vram"] - asked["reserve"] if asked["vram"] else None
+        shown = best or plans[0 if vram else -1]
+    budget = vram - asked["reserve"] if vram else None
     for which, card in (("target", target), ("drafter", draft)):
         for doubt in memory.doubts(card) if card else ():
             click.echo(f"note: the {which} may need more or less: {doubt}", err=True)
@@ -88,11 +89,22 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     steps = max(1, len(plans) // 16)
     some = [each for number, each in enumerate(plans) if number % steps == 0 or each in (shown, plans[-1])]
     emit(
-        f"{_answer(shown, best, plans[-1], asked['vram'], asked['reserve'])}\n\n"
-        f"{report.render(frames.memory_devices(shown), output)}\n"
-        f"{report.render(frames.memory_overview(some, budget), output)}",
+        f"{_answer(shown, best, plans[-1], vram, asked['reserve'])}\n\n"
+        f"{report.render(frames.memory_devices(shown), 'md')}\n"
+        f"{report.render(frames.memory_overview(some, budget), 'md')}",
         out,
     )
+
+
+def _detected() -> int | None:
+    """Return the free memory of the GPUs that are here, and say which they are."""
+    from ggufspec.llama import install
+
+    gpus = install.detect_gpus()
+    for gpu in gpus:
+        free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
+        click.echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
+    return sum(gpu.free_bytes for gpu in gpus) or None
 
 
 def _settings(asked: dict[str, Any]) -> Settings:

@@ -8,13 +8,22 @@ import click
 
 from ggufspec.cli._options import emit, output_options
 
+ROWS = ("arm", "prompt", "run", "position", "round")
+
 
 @click.command()
 @click.argument("run", default="last")
-@click.option("--runs", "per_run", is_flag=True, help="One row per measured run instead of the summary.")
+@click.option(
+    "--per",
+    type=click.Choice(ROWS),
+    default="arm",
+    show_default=True,
+    help="What has a row: an arm of the bench, a prompt of it, a run, a draft position, a round.",
+)
+@click.option("--runs", "per", flag_value="run", help="The same as --per run.")
 @click.option("--list", "list_runs", is_flag=True, help="List the stored benches, oldest first.")
 @output_options
-def command(*, run: str, per_run: bool, list_runs: bool, output: str, out: Path | None) -> None:
+def command(*, run: str, per: str, list_runs: bool, output: str, out: Path | None) -> None:
     """Print the table of a past bench again.
 
     RUN is the id of a stored bench, the beginning of one, or its folder; the last one without it.
@@ -30,8 +39,8 @@ def command(*, run: str, per_run: bool, list_runs: bool, output: str, out: Path 
         emit("".join(f"{name}\n" for name in results.ids()), out)
         return
     stored = results.load(run)
-    if per_run:
-        emit(report.render(frames.runs(stored), output, title="runs"), out)
+    if per != "arm":
+        emit(report.render(getattr(frames, f"{per}s")(stored), output, title=f"{per}s"), out)
     elif output == "md":
         emit(overview(stored), out)
     else:

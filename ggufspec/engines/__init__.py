@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol
 
-from ggufspec.domain import Program, RunSpec
+from ggufspec.domain import Program
 from ggufspec.engines.binary import BinaryEngine
+from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
 from ggufspec.llama.install import Install
 
@@ -16,24 +15,33 @@ __all__ = ["ENGINES", "Engine", "Measurement", "make"]
 ENGINES: Mapping[str, Program] = {
     "binary": Program.TREE,
     "binary-simple": Program.SIMPLE,
+    "server": Program.SERVER,
+    "inprocess": Program.SIMPLE,
 }
-"""Name -> the program that drafts; target and drafter alone always run in the plain program."""
+"""Name -> the program that drafts, or whose rules are kept; the plain one runs what does not draft."""
 
 
-class Engine(Protocol):
-    """Measures one specification once; a failing run is a Measurement with a status, not an exception."""
+def make(
+    name: str, install: Install, *, timeout_s: float | None = None, capacity: int | None = None
+) -> Engine:
+    """Return the engine of that name, measuring with ``install``.
 
-    @property
-    def name(self) -> str:
-        """The row of ENGINES that made this engine."""
+    Args:
+        name: a row of ENGINES.
+        install: the llama.cpp to measure with.
+        timeout_s: kill what runs or loads for longer.
+        capacity: how many loads an engine may hold at once, where it keeps any; without it, one on a GPU
+            and any number elsewhere, as the weights are mapped and shared there.
+    """
+    if capacity is None and install.gpu is not False:
+        capacity = 1
+    if name == "inprocess":
+        from ggufspec.engines.inprocess import InprocessEngine  # the library's binding is slow to import
 
-    def argv(self, spec: RunSpec) -> tuple[str, ...]:
-        """Return the command that ``measure`` would run."""
+        return InprocessEngine(install=install, name=name, timeout_s=timeout_s, capacity=capacity)
+    program = ENGINES[name]
+    if program is not Program.SERVER:
+        return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
+    from ggufspec.engines.server import ServerEngine  # its HTTP client would slow every start
 
-    def measure(self, spec: RunSpec, log: Path) -> Measurement:
-        """Run once. Raw output goes to ``log`` with the endings ``.out`` and ``.err`` before it is read."""
-
-
-def make(name: str, install: Install, *, timeout_s: float | None = None) -> Engine:
-    """Return the engine of that name, measuring with ``install``."""
-    return BinaryEngine(install=install, name=name, drafting_program=ENGINES[name], timeout_s=timeout_s)
+    return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Program, RunSpec, Sample, Status
+from ggufspec.engines.ending import explain
+from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
 from ggufspec.errors import LogError
 from ggufspec.llama import command, logs
@@ -18,7 +20,7 @@ _END_OF_TEXT = " [end of text]"  # the plain programs write it behind a finished
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinaryEngine:
+class BinaryEngine(Engine):
     """Runs ``main``/``llama-completion`` for one model alone, and a drafting program for the pair."""
 
     install: Install
@@ -73,14 +75,7 @@ def judge(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status,
         return Status.TIMED_OUT, f"killed after {completed.wall_s:.0f} s"
     if completed.returncode == 0:
         return sample.status, None if sample.status is Status.OK else sample.status.value
-    diagnosis = logs.diagnose(err.read_bytes())
-    if diagnosis is not None:
-        return diagnosis
-    if completed.signal == "SIGKILL":
-        return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
-    if completed.signal is not None:
-        return Status.CRASHED, f"died of {completed.signal}"
-    return Status.FAILED, f"exit code {completed.returncode}"
+    return explain(completed.returncode, err.read_bytes())
 
 
 def generated_text(stdout: str, prompt: str) -> str:

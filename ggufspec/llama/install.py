@@ -7,16 +7,18 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import proc
+from ggufspec import machine, proc
 from ggufspec.domain import Build, Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import releases, store
+from ggufspec.llama import devices, releases, store
 from ggufspec.llama.options import Options, parse_help
+from ggufspec.machine import Gpu
 
 NAMES: Mapping[Program, tuple[str, ...]] = {
     Program.PLAIN: ("llama-completion", "llama-cli", "main"),
@@ -31,8 +33,6 @@ _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
-_DEVICE = re.compile(r"^ +([A-Za-z]+)(\d+): (.*?)(?: \(\d+ MiB, \d+ MiB free\))?$", re.MULTILINE)
-_BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal", "MTL": "metal"}
 _SUBFOLDERS = (".", "bin", "build/bin")
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
 
@@ -57,6 +57,7 @@ class Install:
     commit: str | None
     backend: str | None  # None where neither manifest nor programs tell
     devices: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()  # what it can use, and the memory that was free when it was found
     tokenizer: Executable | None = None
     library: Path | None = None
     note: str | None = None  # what a user should know of an own build
@@ -146,12 +147,22 @@ def find_all() -> tuple[Install, ...]:
     return (*((first,) if first else ()), *_candidates())
 
 
+def detect_gpus() -> tuple[Gpu, ...]:
+    """Return this machine's GPUs: those that the llama.cpp in use lists, else those that nvidia-smi lists."""
+    with suppress(NoInstallError):
+        listed = find().gpus
+        if listed:
+            return listed
+    return machine.nvidia_smi()
+
+
 def probe(place: Path, origin: str, built: store.Built | None = None) -> Install | None:
     """Look for programs in a folder, its bin or build/bin, or beside a program; None without any."""
     folder = place.parent if place.is_file() else place
+    own = {each.bin.resolve(): each for each in store.installed()}
     for candidate in (folder / sub for sub in _SUBFOLDERS):
         found = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
-        install = _assemble(candidate.resolve(), origin, found, built)
+        install = _assemble(candidate.resolve(), origin, found, built or own.get(candidate.resolve()))
         if install is not None:
             return install
     return None
@@ -187,7 +198,8 @@ def _assemble(
     if Program.PLAIN not in programs and Program.SERVER not in programs:
         return None
     reported = versions[0]
-    devices = _devices(next(iter(programs.values())))
+    listed = _devices(next(iter(programs.values())))
+    backend = built.backend if built else devices.backend(listed)
     return Install(
         root=root,
         origin=origin,
@@ -195,8 +207,9 @@ def _assemble(
         version=built.version if built else reported.text,
         build_number=reported.number or (releases.build_number(built.version) if built else _guess(programs)),
         commit=(built.commit if built else None) or reported.commit,
-        backend=built.backend if built else _backend(devices),
-        devices=devices or (),
+        backend=backend,
+        devices=tuple(device.name for device in listed or ()),
+        gpus=devices.gpus(listed, backend),
         tokenizer=_tokenizer(found),
         library=built.lib if built else None,
         note=built.note if built else None,
@@ -250,18 +263,11 @@ def _tokenizer(found: Mapping[str, Path]) -> Executable | None:
     return Executable(path=path, options=parse_help(_ask(path, "--help")[1], plain=False))
 
 
-def _devices(executable: Executable) -> tuple[str, ...] | None:
+def _devices(executable: Executable) -> tuple[devices.Device, ...] | None:
     """Return the GPUs that llama.cpp sees; None where the build is too old to be asked."""
-    if "--list-devices" not in executable.options:
+    if devices.FLAG not in executable.options:
         return None
-    _, out, _ = _ask(executable.path, "--list-devices")
-    return tuple(f"{kind}{index}: {name}" for kind, index, name in _DEVICE.findall(out))
-
-
-def _backend(devices: tuple[str, ...] | None) -> str | None:
-    if devices is None:
-        return None
-    return next((name for kind, name in _BACKENDS.items() if devices and devices[0].startswith(kind)), "cpu")
+    return devices.parse(_ask(executable.path, devices.FLAG)[1])
 
 
 def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:

@@ -10,6 +10,7 @@ from ggufspec.errors import LogError
 from ggufspec.llama.logs_closing import find_closing
 from ggufspec.llama.logs_failures import Diagnosis, diagnose
 from ggufspec.llama.logs_lines import hits
+from ggufspec.llama.logs_rounds import find_statistics, with_requests, with_rounds
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
 
@@ -40,16 +41,21 @@ class _Requests:
     """The sum of a server's requests."""
 
     def __init__(self) -> None:
-        self.tokens = 0
+        self.answers: list[int] = []  # tokens of each
         self.ms = 0.0
         self._weighted = 0.0
 
     def add(self, ms: bytes, tokens: bytes, tps: bytes) -> None:
         """Add what one line says; nothing where no time was taken, whose rate is infinite."""
         if (taken := float(ms)) > 0.0:
-            self.tokens += int(tokens)
+            self.answers.append(int(tokens))
             self.ms += taken
             self._weighted += taken * float(tps)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all requests."""
+        return sum(self.answers)
 
     @property
     def tps(self) -> float | None:
@@ -85,7 +91,12 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
         hint = "pass what main, speculative, speculative-simple or server wrote to standard error"
         raise LogError("this text holds nothing that llama.cpp writes", hint)
     sample = _with_head(head, sample)
-    return sample if program is None else replace(sample, program=program)
+    sample = sample if program is None else replace(sample, program=program)
+    if closing is None or sample.program not in (Program.TREE, Program.SIMPLE):
+        return sample
+    behind = data.find(b"\n", closing.start, closing.end)  # text may stand before the first line
+    statistics = find_statistics(data, behind, closing.end) if behind >= 0 else []
+    return with_rounds(sample, statistics, closing.target, closing.drafter)
 
 
 def _drafting_program(data: bytes, sample: Sample) -> Sample:
@@ -123,7 +134,8 @@ def _requests(data: bytes) -> Sample | None:
         return None
     drafts = list(_REQUEST_DRAFT.finditer(data))
     inactive = not drafts and b"failed to initialize speculative decoding" in data
-    return Sample(
+    accepted = [int(match[1]) for match in drafts]
+    sample = Sample(
         status=Status.DRAFTING_INACTIVE if inactive else Status.OK,
         program=Program.SERVER,
         prompt_tokens=prompts.tokens or None,
@@ -132,8 +144,9 @@ def _requests(data: bytes) -> Sample | None:
         gen_tps=answers.tps,
         gen_s=answers.ms / 1000,
         n_drafted=sum(int(match[2]) for match in drafts) if drafts else None,
-        n_accepted=sum(int(match[1]) for match in drafts) if drafts else None,
+        n_accepted=sum(accepted) if drafts else None,
     )
+    return with_requests(sample, find_statistics(data), answers.answers, accepted)
 
 
 def _unfinished(data: bytes) -> Sample | None:

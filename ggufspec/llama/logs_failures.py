@@ -23,6 +23,7 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
         (
             "out of memory",
             "failed to allocate",
+            "insufficient memory",  # ggml_aligned_malloc, before an assertion fails
             "unable to allocate",
             "annot allocate memory",
             "std::bad_alloc",

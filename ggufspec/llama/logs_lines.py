@@ -21,6 +21,7 @@ _OWN_WORDS = (  # how lines begin that llama.cpp writes
     r"(?:~?llama|llm|ggml|gguf|common|clip|load)_\w+(?:\(\))?:|~?llama_\w+:"
     r"|(?:main|build|load|print_info|system_info|sampler \w+|generate|operator\(\)|sched_reserve|init): "
     r"|system info: |version: .*\d|(?:srv|slot|que|cmn|spec) +\w+|Log (?:start|end)\b"
+    r"|statistics +[\w-]{1,40}: #calls"
     r"|(?:INFO|WARN|ERR|VERB) +\[| *what\(\):|(?:warning|error): "
     r"|GGML_ASSERT|terminate called|Segmentation fault|Aborted"
 )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.llama.logs_lines import Line, lines_before, lines_from
+from ggufspec.llama.logs_rounds import Clock
 
 _NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
 _COUNT = r"(\d{1,12})"
@@ -74,20 +75,26 @@ class Closing:
     after_text: bool
     prefixed: bool
     sample: Sample
+    target: Clock | None = None  # drafting programs: the timers of both models
+    drafter: Clock | None = None
 
 
 def read_summary(data: bytes, first: Line) -> Closing | None:
     """Return the drafting summary that begins at a line, or None where it contradicts itself."""
     groups: list[tuple[str, ...]] = []
-    load_ms, at_end, end = None, True, first.end
+    target: dict[str, re.Match[str]] = {}
+    drafter: dict[str, re.Match[str]] = {}
+    at_end, end = True, first.end
     for number, line in enumerate(lines_from(data, first.start)):
         match = _match_next(line, first, groups)
         timing = _timing(line)
         if match:
             groups.append(match.groups())
-        elif timing and len(groups) == len(_SUMMARY):
-            if timing[1] == "load" and load_ms is None:  # a drafter's own can come last (b8643, b9102)
-                load_ms = float(timing[2])
+        elif timing and len(groups) > _NUMBERS:
+            is_drafters = (
+                len(groups) < len(_SUMMARY) or timing[1] in target
+            )  # it can come last (b8643, b9102)
+            (drafter if is_drafters else target).setdefault(timing[1], timing)
         elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, groups)):
             at_end = not line.is_whole and _TORN.match(line.message) is not None
             break
@@ -95,6 +102,7 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
             at_end = False  # these timings belong to a plain program, and the summary to its text
             break
         end = line.end
+    load_ms = float(target["load"][2]) if "load" in target else None
     sample = _drafting_sample(groups, load_ms) if groups else None
     if sample is None:
         return None
@@ -106,6 +114,22 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
         after_text=_follows_text(_line_before(data, first.start)),
         prefixed=first.prefixed,
         sample=sample,
+        target=_clock(target),
+        drafter=_clock(drafter),
+    )
+
+
+def _clock(block: dict[str, re.Match[str]]) -> Clock | None:
+    """Return what a block of timings says, or None where its two kinds of evaluations are not both there."""
+    kinds = [block.get("prompt eval"), block.get("eval")]
+    timings = [timing for timing in kinds if timing is not None and timing[3]]
+    if len(timings) < len(kinds):
+        return None
+    spent = [(int(timing[3]), float(timing[2]) / 1000) for timing in timings]
+    return Clock(
+        tokens=sum(tokens for tokens, seconds in spent if seconds),  # none evaluated still prints as 1
+        seconds=sum(seconds for _, seconds in spent),
+        whole=not timings[0][0].startswith("common_perf_print"),
     )
 
 

@@ -1,24 +1,41 @@
-"""DataFrame -> text in one of the FORMATS; values in, text out, nothing is printed here."""
+"""DataFrame -> one of the FORMATS; values in, text or bytes out, nothing is printed here."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tabulate import tabulate
+
+from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:  # frames.py alone imports pandas at run time
     from pandas import DataFrame
 
 
-def render(frame: DataFrame, format: str, *, title: str = "results") -> str:  # noqa: A002  # the field's word
-    """Return a frame as text.
+Text = Literal["md", "csv", "json", "jsonl", "sql"]
+"""The formats that are text; all others are bytes."""
+
+
+@overload
+def render(frame: DataFrame, format: Text, *, title: str = ...) -> str: ...
+
+
+@overload
+def render(frame: DataFrame, format: str, *, title: str = ...) -> str | bytes: ...
+
+
+def render(frame: DataFrame, format: str, *, title: str = "results") -> str | bytes:  # noqa: A002  # the field's word
+    """Return a frame as text, or as bytes where the format is no text.
 
     Args:
-        frame: any table; lists and mappings in its cells stay structured in json and jsonl.
+        frame: any table; lists and mappings in its cells stay structured in json, jsonl and parquet.
         format: a key of FORMATS.
         title: the table's name where the format has one (sql).
+
+    Raises:
+        GgufspecError: parquet needs a library that is not installed.
     """
     return FORMATS[format](frame, title)
 
@@ -52,12 +69,22 @@ def _sql(frame: DataFrame, title: str) -> str:
     return f'CREATE TABLE IF NOT EXISTS "{title}" ({columns});\n' + "".join(inserts)
 
 
-FORMATS: Mapping[str, Callable[[DataFrame, str], str]] = {
+def _parquet(frame: DataFrame, _title: str) -> bytes:
+    try:
+        return frame.to_parquet(index=False)
+    except ImportError as error:
+        raise GgufspecError(
+            "parquet is written by pyarrow, which is not installed", "pip install pyarrow"
+        ) from error
+
+
+FORMATS: Mapping[str, Callable[[DataFrame, str], str | bytes]] = {
     "md": _markdown,
     "csv": _csv,
     "json": _json,
     "jsonl": _jsonl,
     "sql": _sql,
+    "parquet": _parquet,
 }
 
 

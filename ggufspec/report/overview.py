@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tabulate import tabulate
 
-from ggufspec import arms, units
+from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm, Layers
-from ggufspec.domain import Role, Status
+from ggufspec.domain import Role, Status, Verdict
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate
 
 _ALWAYS = ("", "model", "tokens/s")
+_FINE = 0.005  # half a per cent: finer than what repeats of a quiet machine differ by
+_IF_VARIED = ("threads", "KV type", "ubatch", "p-min")
 
 
 def overview(results: ResultSet) -> str:
-    """Return the closing table of a bench; a column that says nothing in any row is left out."""
+    """Return the closing table of a bench; columns that say nothing are left out."""
     groups = arms.group(results)
     if not groups:
         return "Nothing was measured.\n"
@@ -24,31 +26,43 @@ def overview(results: ResultSet) -> str:
     said = [
         name
         for name in rows[0]
-        if name in _ALWAYS or any(row[name] not in {"", Status.OK.value} for row in rows)
+        if name in _ALWAYS
+        or (
+            any(row[name] not in {"", Status.OK.value} for row in rows)
+            and (name not in _IF_VARIED or len({row[name] for row in rows} - {""}) > 1)
+        )
     ]
     table = tabulate(
         [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
     )
-    return "\n".join((table, "", _basis(results, groups), *_warnings(results), ""))
+    warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
+    return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
 
 
 def _row(arm: Arm) -> dict[str, str]:
-    texts = arm.compared
+    spec, drafting, accepted = arm.spec, arm.spec.drafting, arm.acceptance
+    length = accepted and accepted.mean_accepted_length
     return {
         "": arm.role.value,
         "model": " + ".join(_models(arm)),
         "GPU layers": " + ".join(_layers(layers) for layers in (arm.layers, arm.draft_layers) if layers),
-        "γ": "" if arm.draft_size is None else str(arm.draft_size),
+        "threads": str(spec.threads),
+        "KV type": spec.kv_type or "",
+        "ubatch": str(spec.ubatch or ""),
+        "γ": str(drafting.n_max) if drafting else "",
+        "p-min": f"{drafting.p_min:g}" if drafting else "",
         "tokens/s": _estimate(arm.rate, units.format_rate),
-        "accepted": "" if arm.accept_rate is None else f"{arm.accept_rate:.1%}",
-        "speed-up": _estimate(arm.gain, lambda value: f"{value:.2f}×"),
-        "text unchanged": f"{sum(texts.values())} of {len(texts)}" if texts else "",
+        "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
+        "tokens/round": f"{length:.2f}" if length is not None else "",
+        "speed-up": _estimate(arm.gain.ratio if arm.gain else None, lambda value: f"{value:.2f}×"),
+        "verdict": arm.gain.verdict.value if arm.gain else "",
+        "text unchanged": _texts(arm),
         "status": arm.status,
     }
 
 
 def _models(arm: Arm) -> Iterator[str]:
-    pair = arm.runs[0].spec.pair
+    pair = arm.spec.pair
     if arm.role is not Role.DRAFTER:
         yield pair.target.filename
     if arm.role is not Role.TARGET and pair.draft is not None:
@@ -67,25 +81,59 @@ def _estimate(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
 
 
-def _basis(results: ResultSet, groups: tuple[Arm, ...]) -> str:
-    """Say what the numbers are, and where they come from."""
+def _texts(arm: Arm) -> str:
+    compared = arm.compared
+    if not compared:
+        return ""
+    ties = {
+        spec.prompt.id
+        for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
+        if difference is not None and difference.verdict is Verdict.NEAR_TIE
+    }
+    said = f"{sum(compared.values())} of {len(compared)}"
+    return f"{said}, {len(ties)} near-tie{'s' * (len(ties) > 1)}" if ties else said
+
+
+def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
+    """Yield what the numbers are, and where they come from."""
     build, first = results.meta.build, groups[0]
-    spec = first.runs[0].spec
+    spec = first.spec
     version = " ".join(
         part for part in ("llama.cpp", build.version, build.commit and f"({build.commit[:9]})") if part
     )
-    return (
+    yield (
         f"{first.prompts} prompts × {first.repeats} repeats, {spec.n_predict} tokens each, "
         f"{spec.threads} threads, "
         f"{'greedy' if spec.sampling.greedy else f'temperature {spec.sampling.temperature:g}'}; "
-        f"{version}, {build.backend or 'backend unknown'}; {results.meta.machine.cpu}.\n"
+        f"{version}, {build.backend or 'backend unknown'}, engine {results.meta.engine}; "
+        f"{results.meta.machine.cpu}."
+    )
+    yield (
         "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
-        "[95 % interval over repeats].\n"
+        "[95 % interval over prompts and repeats]."
+    )
+    yield from _precision(groups)
+    yield (
         f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
         f"raw logs are in {results.folder / 'logs'}"
     )
 
 
-def _warnings(results: ResultSet) -> Iterator[str]:
-    for name, advice in arms.warnings(results).items():
-        yield f"warning {name}: {advice}"
+def _precision(groups: Sequence[Arm]) -> Iterator[str]:
+    """Say how precise the speed-ups are, and what twice that precision would take."""
+    widths = [width for arm in groups if arm.gain and (width := arm.gain.ratio.relative_half_width)]
+    if not widths or max(widths) < _FINE:
+        return
+    wished = max(widths) / 2
+    needs = precision.wanting(groups, wished).values()
+    repeats = [need.repeats for need in needs if need.repeats is not None]
+    prompts = [need.prompts for need in needs if need.prompts is not None]
+    takes = (
+        f"about {max(repeats)} repeats"
+        if repeats and len(repeats) == len(needs)
+        else f"about {max(prompts)} prompts like these"
+        if prompts
+        else ""
+    )
+    if takes:
+        yield f"Speed-ups are known to ±{max(widths):.1%} or better; ±{wished:.1%} would take {takes}."

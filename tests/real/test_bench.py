@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import arms, measuring, request
+from ggufspec import api, arms
 from ggufspec.domain import Role, RunResult, Status
 from ggufspec.llama.install import Install
-from ggufspec.request import Request
 from ggufspec.results import ResultSet
 
 TOKENS = 48
@@ -19,25 +18,21 @@ TOKENS = 48
 def _bench(
     llama: Install, *, engine: str = "binary", draft: tuple[int, ...] = (3, 8), repeats: int = 1
 ) -> ResultSet:
-    session = request.prepare(
-        Request(
-            pair="demo",
-            llama=llama.root,
-            engine=engine,
-            draft=draft,
-            n_predict=TOKENS,
-            repeats=repeats,
-            warmup=0,
-        )
+    return api.bench(
+        pair="demo",
+        llama=llama.root,
+        engine=engine,
+        draft=draft,
+        n_predict=TOKENS,
+        repeats=repeats,
+        warmup=0,
     )
-    *_, last = measuring.record(session.suite, session.engine, session.install, command=("test",))
-    return last
 
 
 def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | None]]:
     return {
         (run.spec.prompt.id, run.spec.drafting.n_max): (run.sample.n_drafted, run.sample.n_accepted)
-        for run in bench.measured
+        for run in bench.current
         if run.spec.drafting
     }
 
@@ -45,12 +40,13 @@ def _counts(bench: ResultSet) -> dict[tuple[str, int], tuple[int | None, int | N
 @pytest.mark.parametrize("engine", ["binary", "binary-simple"])
 def test_every_arm_is_measured_and_the_text_is_unchanged(llama: Install, engine: str) -> None:
     bench = _bench(llama, engine=engine)
-    assert {run.sample.status for run in bench.measured} == {Status.OK}
+    assert {run.sample.status for run in bench.current} == {Status.OK}
     target, drafter, *drafting = arms.group(bench)
     assert [arm.draft_size for arm in drafting] == [3, 8]
     for arm in drafting:
-        assert arm.accept_rate is not None
-        assert 0.3 < arm.accept_rate <= 1
+        assert arm.acceptance is not None
+        assert arm.acceptance.accept_rate is not None
+        assert 0.3 < arm.acceptance.accept_rate <= 1
         assert sum(arm.compared.values()) >= len(arm.compared) - 1
         assert len(arm.compared) == 8
     assert target.rate is not None
@@ -62,7 +58,7 @@ def test_the_table_says_what_the_raw_logs_say(llama: Install) -> None:
     """Read every kept log again with nothing but a regular expression, and compare number by number."""
     bench = _bench(llama)
     rates: dict[tuple[Role, int | None], list[float]] = {}
-    for run in bench.measured:
+    for run in bench.current:
         size = run.spec.drafting.n_max if run.spec.drafting else None
         rates.setdefault((run.spec.role, size), []).append(
             _rate_in_log(run, bench.folder / "logs" / f"{run.log}.err")

@@ -14,47 +14,14 @@ from ggufspec.domain import Offload, Program
 from ggufspec.gguf import validate_file
 from ggufspec.llama import install as installs
 from ggufspec.llama.install import Install
-from tests import models
+from tests import models, shapes
 
 _BUFFER = re.compile(r"(?:model|CPU|KV|compute|output) +buffer size = +([\d.]+) MiB")
 _TOLERANCE = 0.03
 _DRAFT = 3
-SHAPES = {
-    "grouped queries, tied embedding": models.llama(
-        n_layers=6,
-        n_embd=1024,
-        n_ff=4096,
-        n_heads=16,
-        n_heads_kv=4,
-        tied=True,
-        vocabulary=models.tokens(20_000),
-        types=lambda name: "Q6_K" if "embd" in name else "Q4_K",
-    ),
-    "sliding windows": models.gemma3(
-        n_layers=8,
-        n_embd=640,
-        n_ff=2048,
-        n_heads=4,
-        n_heads_kv=1,
-        head=256,
-        window=512,
-        vocabulary=models.tokens(20_000),
-        types=lambda _: "F16",
-    ),
-    "experts": models.llama(
-        n_layers=4,
-        n_embd=768,
-        n_ff=1024,
-        n_heads=12,
-        n_heads_kv=4,
-        n_experts=8,
-        vocabulary=models.tokens(20_000),
-        types=lambda _: "Q8_0",
-    ),
-}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", shapes.NAMES)
 @pytest.mark.parametrize(
     ("context", "kv_type", "flash_attention"),
     [(512, "F16", True), (4096, "Q8_0", True), (2048, "F16", False)],
@@ -62,7 +29,7 @@ SHAPES = {
 def test_plans_agree_with_llama_cpp(
     llama: Install, tmp_path: Path, shape: str, context: int, kv_type: str, flash_attention: bool
 ) -> None:
-    model = models.write_model(tmp_path / "m.gguf", *SHAPES[shape])
+    model = models.write_model(tmp_path / "m.gguf", *shapes.small(shape))
     settings = memory.Settings(
         context=context,
         kv_type_k=kv_type,

@@ -1,0 +1,104 @@
+"""How much of what was drafted the target accepted: one definition of each figure, from raw counts.
+
+Counts of several runs are added before anything is divided, so a long run weighs more than a short one.
+A round is one evaluation of the target after the prompt's own, whether it had drafts to verify or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+from ggufspec.domain import Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """What was accepted; fractions are from 0 to 1, and what some run does not tell is None.
+
+    Attributes:
+        n_drafted: tokens that the drafter proposed and the target verified.
+        n_accepted: those among them that the target took; its own corrections are not counted.
+        n_rounds: the target's evaluations.
+        n_drafts: those of them that had drafts to verify; all of them where the program does not tell. Some
+            servers of 2025 evaluate the target without a draft after every draft.
+        accept_rate: accepted over drafted tokens.
+        mean_accepted_length: tokens per round with the target's own, 1 + accepted / rounds: what llama-server
+            (``mean len``) and vLLM print. 1 is no gain; papers that leave the target's token out give 1 less.
+        coverage: accepted over all generated tokens, the share of the output that came from drafts.
+        by_position: for a draft's first, second, … token, the share of all drafts of which it was accepted.
+        conditional: the same among the drafts of which the token before it was: α at each position. It ends
+            where no draft got that far.
+    """
+
+    n_drafted: int
+    n_accepted: int
+    n_rounds: int | None
+    n_drafts: int | None
+    accept_rate: float
+    mean_accepted_length: float | None
+    coverage: float | None
+    by_position: tuple[float, ...] | None
+    conditional: tuple[float, ...] | None
+
+
+def of(samples: Iterable[Sample]) -> Acceptance | None:
+    """Return the acceptance of runs taken together, or None if they drafted nothing.
+
+    Runs that do not draft at all are left out. Take runs of one draft size together: positions that some of
+    the runs never drafted count as not accepted there.
+    """
+    drafting = [one for one in samples if one.n_drafted is not None and one.n_accepted is not None]
+    n_drafted = sum(sample.n_drafted or 0 for sample in drafting)
+    n_accepted = sum(sample.n_accepted or 0 for sample in drafting)
+    if not n_drafted:
+        return None
+    n_rounds = _total([_n_rounds(sample) for sample in drafting])
+    n_drafts = _total([_n_drafts(sample) for sample in drafting])
+    generated = _total([sample.gen_tokens for sample in drafting])
+    accepted_at = _columns([accepted_at_of(sample) if sample.n_drafted else () for sample in drafting])
+    return Acceptance(
+        n_drafted=n_drafted,
+        n_accepted=n_accepted,
+        n_rounds=n_rounds,
+        n_drafts=n_drafts,
+        accept_rate=n_accepted / n_drafted,
+        mean_accepted_length=1 + n_accepted / n_rounds if n_rounds else None,
+        coverage=n_accepted / generated if generated else None,
+        by_position=tuple(count / n_drafts for count in accepted_at) if accepted_at and n_drafts else None,
+        conditional=_conditional(accepted_at, n_drafts) if accepted_at and n_drafts else None,
+    )
+
+
+def accepted_at_of(sample: Sample) -> tuple[int, ...] | None:
+    """Return how often each position of a run's drafts was accepted, from its rounds if it has them."""
+    if sample.rounds is None:
+        return sample.accepted_at
+    longest = max((one.drafted for one in sample.rounds), default=0)
+    return tuple(sum(one.accepted > place for one in sample.rounds) for place in range(longest))
+
+
+def _n_rounds(sample: Sample) -> int | None:
+    return sample.n_rounds if sample.rounds is None else len(sample.rounds)
+
+
+def _n_drafts(sample: Sample) -> int | None:
+    return _n_rounds(sample) if sample.rounds is None else sum(one.drafted > 0 for one in sample.rounds)
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """Add counts; one that is absent makes the sum absent."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _columns(rows: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    """Add counts by position; a row that is absent makes the sums absent."""
+    known = [row for row in rows if row is not None]
+    return tuple(map(sum, zip_longest(*known, fillvalue=0))) if len(known) == len(rows) else None
+
+
+def _conditional(accepted_at: tuple[int, ...], n_drafts: int) -> tuple[float, ...]:
+    counts = (n_drafts, *accepted_at)
+    return tuple(count / before for before, count in pairwise(counts) if before)

@@ -1,0 +1,127 @@
+"""What can be asked of a bench and of a sweep: one table of axes, and the options that both share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufspec.cli._axes import Axis, flat
+from ggufspec.cli._options import Duration, Fraction
+
+ENGINES = ("binary", "binary-simple", "server", "inprocess")
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+SUITES = ("demo", "domains", "general", "seven")
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+Command = Callable[..., Any]
+
+_AXES: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
+    (
+        ("-ngl", "--ngl"),
+        {"name": "layers", "words": ("all", "auto")},
+        "Target layers on the GPU: 45, all, auto.",
+    ),
+    (("-ngld", "--ngld"), {"name": "layers", "words": ("all", "auto")}, "Drafter layers there, likewise."),
+    (("--draft",), {"name": "draft sizes", "least": 1, "most": 64}, "Draft sizes γ: 3 or 3,5,8 or 1-8."),
+    (
+        ("--p-min",),
+        {"name": "probabilities", "kind": float, "most": 1},
+        "End a draft below this probability.",
+    ),
+    (("-t", "--threads"), {"name": "threads", "least": 1, "most": 1024}, "Threads; else all physical cores."),
+    (("-ctk", "--kv-type"), {"name": "types", "kind": None, "words": KV_TYPES}, "Type of both caches."),
+    (
+        ("-ub", "--ubatch"),
+        {"name": "tokens", "least": 1, "most": 65536},
+        "Tokens that are evaluated at once.",
+    ),
+)
+_LISTS = {"--draft"}  # several values even in a bench
+
+_SHARED = (
+    click.option("--pair", metavar="NAME", help="A pair of the catalogue; `ggufspec fetch` it first."),
+    click.option(
+        "-n", "--n-predict", type=click.IntRange(2), default=250, show_default=True, help="Tokens per run."
+    ),
+    click.option(
+        "-c", "--ctx", type=click.IntRange(16), help="Context in tokens; what is needed without it."
+    ),
+    click.option(
+        "--temp", type=click.FloatRange(0), default=0.0, show_default=True, help="Temperature; 0 is greedy."
+    ),
+    click.option(
+        "--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."
+    ),
+    click.option(
+        "--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Nucleus sampling."
+    ),
+    click.option(
+        "--min-p", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Min-p sampling."
+    ),
+    click.option(
+        "-s", "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of sampler and order."
+    ),
+    click.option("--suite", type=click.Choice(SUITES), help="Built-in prompts; those that fit without it."),
+    click.option("-p", "--prompt", multiple=True, help="A text to continue; may be repeated."),
+    click.option(
+        "-f", "--prompt-file", multiple=True, type=_FILE, help="A suite (TOML, JSONL) or a text to continue."
+    ),
+    click.option("--per-category", type=click.IntRange(1), help="Take so many prompts of each category."),
+    click.option("--chat/--raw", default=None, help="Use the target's chat template, or texts as they are."),
+    click.option("--system", help="The system prompt for the chat template."),
+    click.option(
+        "-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs per prompt."
+    ),
+    click.option(
+        "--warmup", type=click.IntRange(0), default=1, show_default=True, help="Discarded first runs."
+    ),
+    click.option("--precision", type=Fraction(), help="Repeat until speed-ups are known to ±2%, say."),
+    click.option("--max-time", type=Duration(), help="End the measurement then: 10m, 2h."),
+    click.option(
+        "--timeout", type=Duration(), default=3600.0, show_default=True, help="Seconds that one run may take."
+    ),
+    click.option("--llama", type=click.Path(path_type=Path), help="Folder of an installed llama.cpp."),
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default=ENGINES[0],
+        show_default=True,
+        help="Measure with `speculative`, `speculative-simple`, `llama-server`, or the library itself.",
+    ),
+    click.option("--force", is_flag=True, help="Run even what will not fit into memory."),
+    click.option("--name", help="What to call the stored result."),
+    click.option("--resume", metavar="RUN", help="Go on with a stored result that was cut off."),
+)
+
+
+def asking(*, many: bool) -> Callable[[Command], Command]:
+    """Add the options of a bench; with ``many``, those of a sweep, whose axes take several values."""
+
+    def add(command: Command) -> Command:
+        options: list[Callable[[Command], Command]] = [
+            click.option("-m", "--target", type=_FILE, multiple=many, help="The target's GGUF."),
+            click.option("-md", "--draft-model", type=_FILE, multiple=many, help="The drafter's GGUF."),
+            *(_axis(names, told, text, many=many) for names, told, text in _AXES),
+            *_SHARED,
+        ]
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _axis(
+    names: tuple[str, ...], told: dict[str, Any], text: str, *, many: bool
+) -> Callable[[Command], Command]:
+    several = many or names[-1] in _LISTS
+    kind = Axis(**told, single=not several)
+    return click.option(*names, type=kind, multiple=several, callback=flat if several else None, help=text)
+
+
+def given(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, so that a request's own defaults stand for the others."""
+    return {name: value for name, value in asked.items() if value is not None and value != ()}

@@ -1,0 +1,91 @@
+"""Values of an axis on the command line: one, a list, a range as llama-bench spells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<how>[+*])(?P<step>[\d.]+))?")
+_MOST = 1000  # values of one axis
+
+Value = int | float | str
+
+
+class Axis(click.ParamType[tuple[Value, ...]]):
+    """One or several values: ``3``, ``3,5,8``, ``1-8``, ``0-80+20``, ``1-16*2``, or words such as ``all``.
+
+    Args:
+        name: what the values are, for the message about a wrong one.
+        kind: int or float; None where only words count.
+        words: texts that stand for themselves.
+        least: the smallest number.
+        most: the largest one.
+        single: whether just one value is accepted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: type[int] | type[float] | None = int,
+        words: tuple[str, ...] = (),
+        least: float = 0,
+        most: float = 9999,
+        single: bool = False,
+    ) -> None:
+        self.name = name
+        self._kind, self._words, self._least, self._most, self._single = kind, words, least, most, single
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Value, ...]:
+        """Return the values in the order in which they were given, each once."""
+        if isinstance(value, tuple):
+            return value
+        parts = (part.strip() for part in str(value).split(","))
+        found = tuple(dict.fromkeys(each for part in parts for each in self._part(part, param, ctx)))
+        if self._single and len(found) != 1:
+            self.fail(f"give one value here, not {value!r}; `ggufspec sweep` takes several", param, ctx)
+        return found
+
+    def _part(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
+        if text in self._words:
+            yield text
+            return
+        if self._kind is None:
+            self.fail(f"{text!r} is none of {', '.join(self._words)}", param, ctx)
+        match = _RANGE.fullmatch(text)
+        try:
+            first = self._kind(match["first"] if match else text)
+            last = self._kind(match["last"]) if match else first
+            step = self._kind(match["step"] or 1) if match else self._kind(1)
+        except ValueError:
+            also = "".join(f", {word}" for word in self._words)
+            example = "0.4 or 0,0.4,0.8" if self._kind is float else f"3 or 3,5,8 or 1-8 or 0-80+20{also}"
+            self.fail(f"{text!r} is no number of {self.name}; give for example {example}", param, ctx)
+        if not self._least <= first <= last <= self._most:
+            self.fail(
+                f"{self.name} go from {self._least:g} to {self._most:g}, lower ones first, not {text!r}",
+                param,
+                ctx,
+            )
+        multiplies = bool(match and match["how"] == "*")
+        if step <= 0 or (multiplies and (step <= 1 or first == 0)):
+            self.fail(f"the step of {text!r} leads nowhere", param, ctx)
+        number = 0
+        while first <= last:
+            yield first
+            first = self._kind(round(first * step if multiplies else first + step, 9))
+            number += 1
+            if number > _MOST:
+                self.fail(f"{text!r} are more than {_MOST} values", param, ctx)
+
+
+def flat(
+    ctx: click.Context, param: click.Parameter, values: tuple[tuple[Value, ...], ...]
+) -> tuple[Value, ...] | None:
+    """Join what a repeated option was given; None for an option that was not."""
+    return tuple(dict.fromkeys(value for each in values for value in each)) or None

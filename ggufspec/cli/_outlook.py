@@ -1,0 +1,153 @@
+"""What ``whatif`` is given on the command line -> a cost curve and acceptances."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ggufspec.costs import CostCurve, Device
+    from ggufspec.domain import Program
+    from ggufspec.whatif import Acceptance
+
+_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:\+(?P<step>[\d.]+))?")
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
+_POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+class Quantity(click.ParamType[float]):
+    """Bytes or operations per second such as ``936G``, in powers of ten as data sheets have them."""
+
+    name = "quantity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        match = _QUANTITY.fullmatch(str(value))
+        if match is None or float(match[1]) <= 0:
+            self.fail(f"{value!r} is no quantity; give for example 936G or 71T", param, ctx)
+        return float(match[1]) * _POWERS[match[2].upper()]
+
+
+class Numbers(click.ParamType[tuple[float, ...]]):
+    """Positive numbers, separated by commas."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers in their order."""
+        try:
+            found = tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            found = (0.0,)
+        if min(found) <= 0:
+            self.fail(f"{value!r} are no positive numbers; give for example 1,1.1,1.25", param, ctx)
+        return found
+
+
+def curve(
+    asked: dict[str, Any], sizes: list[int], acceptances: list[Acceptance], program: Program
+) -> CostCurve:
+    """Return the costs, and say on stderr what they rest on."""
+    from ggufspec import costs, whatif
+
+    rates = asked["target_tps"], asked["drafter_tps"]
+    overhead_s = asked["overhead"] / 1000
+    if None in rates:
+        if any(rates) or asked["observed"]:
+            raise click.UsageError("give both --target-tps and --drafter-tps")
+        return _computed(asked, max(sizes), overhead_s)
+    if asked["machine"] or asked["bandwidth"] or asked["flops"] or asked["pair"] or asked["target"]:
+        raise click.UsageError("give rates, or models and a machine, not both")
+    given = asked["verify_cost"]
+    if asked["observed"]:
+        if len(sizes) != 1 or len(acceptances) != 1 or given or asked["verify_ratio"]:
+            raise click.UsageError("--observed takes one --draft and one --accept, and tells the rest itself")
+        known = costs.flat(*rates, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s)
+        implied = whatif.implied_verify_ratio(
+            known, asked["observed"], acceptances[0], n_max=sizes[0], depth=asked["ctx"], program=program
+        )
+        click.echo(_said(implied, sizes[0], asked["observed"] / rates[0]), err=True)
+        given = (1.0, *(implied,) * sizes[0])
+    if given is None:
+        ratio = asked["verify_ratio"]
+        if ratio is None:
+            click.echo("note: verifying a draft is taken to cost no more than one token: at best", err=True)
+        given = (1.0, *(ratio or 1.0,) * max(sizes))
+    return costs.flat(*rates, ratios=given, overhead_s=overhead_s)
+
+
+def _said(implied: float, size: int, speedup: float) -> str:
+    return (
+        f"observed: {speedup:.2f}× of the target alone. Verifying {size + 1} tokens took {implied:.2f} times "
+        f"as long as decoding one (1 would be free, {size + 1} no cheaper than one by one)."
+    )
+
+
+def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
+    from ggufspec import costs, hub, whatif
+    from ggufspec.cli import _models
+
+    device = _device(asked)
+    access = hub.Access(offline=asked["offline"])
+    pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    target, draft = _models.cards(pair, access)
+    if draft is None:
+        raise click.UsageError("give a drafter with -md")
+    depth = asked["ctx"]
+    click.echo(f"computed for {peaks(device)}", err=True)
+    click.echo("note: whole models on the machine, at its peaks: tokens/s are upper bounds", err=True)
+    return costs.roofline(
+        whatif.shape(target, depth=depth),
+        whatif.shape(draft, depth=depth),
+        device,
+        most_tokens=most + 1,
+        depths=(depth,),
+        overhead_s=overhead_s,
+    )
+
+
+def _device(asked: dict[str, Any]) -> Device:
+    from ggufspec import costs
+
+    name, bandwidth, flops = asked["machine"], asked["bandwidth"], asked["flops"]
+    if name is None and bandwidth and flops:
+        return costs.Device(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
+    if name is None or bandwidth or flops:
+        raise click.UsageError("give rates, or --machine, or --bandwidth and --flops")
+    if name not in costs.DEVICES:
+        raise click.UsageError(f"no machine {name!r} is known; there are {', '.join(costs.DEVICES)}")
+    return costs.DEVICES[name]
+
+
+def peaks(device: Device) -> str:
+    return f"{device.name}: {device.bandwidth / 1e9:g} GB/s, {device.flops / 1e12:g} TFLOPS ({device.source})"
+
+
+def acceptances(text: str, size: int) -> list[Acceptance]:
+    """Return what ``--accept`` says; a bare number is accepted over drafted tokens at γ = ``size``.
+
+    Raises:
+        ValueError: it says nothing that is an acceptance.
+    """
+    from ggufspec.whatif import Positions, Steady
+
+    rate, _, at = text.partition("@")
+    if not at and (match := _RANGE.fullmatch(text)):
+        first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
+        if not 0 <= first <= last <= 1 or step < 0.001:
+            raise ValueError(f"{text!r} is no range of acceptances; give for example 0.5-0.9 or 0.5-0.9+0.05")
+        count = int((last - first) / step + 1e-9) + 1
+        return [Steady(round(first + number * step, 9)) for number in range(count)]
+    try:
+        numbers = tuple(float(part.rstrip("%")) / (100 if "%" in part else 1) for part in rate.split(","))
+        asked = int(at) if at else size
+    except ValueError:
+        message = f"{text!r} is no acceptance; give for example 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7"
+        raise ValueError(message) from None
+    if len(numbers) > 1 and not at:
+        return [Positions(numbers)]
+    return [Steady.from_rate(numbers[0], asked)]

@@ -1,0 +1,43 @@
+"""``ggufspec compare``: two benches, row by row, and an exit code for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ggufspec.cli._options import Fraction, emit, output_options
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after", default="last")
+@click.option(
+    "--fail-slower", type=Fraction(), help="Exit with 33 if a row is surely slower by more than 3%, say."
+)
+@click.option(
+    "--threshold", type=Fraction(), default=0.01, show_default="1%", help="The smallest change that matters."
+)
+@output_options
+def command(
+    *, before: str, after: str, fail_slower: float | None, threshold: float, output: str, out: Path | None
+) -> None:
+    """Compare two stored benches: two builds of llama.cpp, two machines, before and after a change.
+
+    BEFORE and AFTER are ids or names of benches, beginnings of them, or folders.
+
+    \b
+    ggufspec compare b9102 today
+    ggufspec compare baseline last --fail-slower 3%
+    """
+    from ggufspec import comparing, frames, report, results
+    from ggufspec.report.comparison import comparison
+
+    first, second = results.load(before), results.load(after)
+    compared = comparing.compare(first, second, threshold=fail_slower or threshold)
+    if output == "md":
+        emit(comparison(compared, first.meta, second.meta), out)
+    else:
+        emit(report.render(frames.comparison(compared), output, title="comparison"), out)
+    if fail_slower is not None:
+        comparing.raise_if_slower(compared, fail_slower)

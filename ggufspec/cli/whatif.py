@@ -1,0 +1,84 @@
+"""``ggufspec whatif``: would drafting pay, before anything is downloaded or run?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufspec.cli import _outlook
+from ggufspec.cli._axes import Axis
+from ggufspec.cli._options import emit, output_options
+
+_PROGRAMS = ("server", "speculative-simple", "speculative")
+
+
+@click.command()
+@click.option("--accept", metavar="A", help="Acceptance: 0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7.")
+@click.option(
+    "--draft", type=Axis("draft sizes", least=1, most=64), default="1-16", show_default=True, help="γ."
+)
+@click.option("--target-tps", type=click.FloatRange(0, min_open=True), help="The target's tokens/s alone.")
+@click.option("--drafter-tps", type=click.FloatRange(0, min_open=True), help="The drafter's, likewise.")
+@click.option("--verify-cost", type=_outlook.Numbers(), help="The target's time for 1,2,… tokens over one's.")
+@click.option("--verify-ratio", type=click.FloatRange(1), help="The same for every draft, whatever its size.")
+@click.option("--observed", type=click.FloatRange(0, min_open=True), help="Tokens/s measured while drafting.")
+@click.option("--pair", metavar="NAME", help="Compute the costs of this pair of the catalogue.")
+@click.option("-m", "--target", metavar="REF", help="Or of this target: a path, user/repo:QUANT.")
+@click.option("-md", "--draft-model", metavar="REF", help="With this drafter.")
+@click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
+@click.option("--bandwidth", type=_outlook.Quantity(), help="Or for one with this memory bandwidth: 936G.")
+@click.option("--flops", type=_outlook.Quantity(), help="And this arithmetic: 71T.")
+@click.option("-c", "--ctx", type=click.IntRange(0), default=1024, show_default=True, help="Tokens before.")
+@click.option("--overhead", type=click.FloatRange(0), default=0.0, help="Milliseconds per round besides.")
+@click.option(
+    "--program", type=click.Choice(_PROGRAMS), default="server", show_default=True, help="Who drafts."
+)
+@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@output_options
+def command(*, output: str, out: Path | None, **asked: Any) -> None:
+    """Say what drafting would gain over γ, the best γ, and the acceptance it takes.
+
+    An acceptance is the chance of each token (0.7), accepted over drafted tokens at a draft size (0.708@3),
+    a range (0.5-0.9, 0.5-0.9+0.05), or the shares of rounds that accept each position (0.9,0.8,0.7).
+
+    Costs come from two rates, or from headers and a machine's published peaks. With --observed, the speed
+    that was measured at one --draft tells what verification costs there.
+
+    \b
+    ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.5-0.9 --verify-ratio 1.5
+    ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.708 --observed 2.58 --draft 3 \\
+        --program speculative
+    ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
+    """
+    from ggufspec import costs, report, whatif
+    from ggufspec.domain import Program
+    from ggufspec.frames.forecasts import outlooks
+    from ggufspec.report.surface import surface
+
+    if asked["machine"] == "list":
+        emit("".join(f"{key:12} {_outlook.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
+        return
+    if asked["accept"] is None:
+        raise click.UsageError("give an acceptance: --accept 0.7")
+    sizes = [size for size in asked["draft"] if isinstance(size, int)]
+    program = Program(asked["program"])
+    try:
+        acceptances = _outlook.acceptances(asked["accept"], sizes[0] if asked["observed"] else 1)
+        known = [size for size in sizes if size <= min(each.most or size for each in acceptances)]
+        curve = _outlook.curve(asked, known, acceptances, program) if known else None
+        known = [size for size in known if curve is not None and size < curve.most_tokens]
+        found = [
+            whatif.outlook(curve, acceptance, n_max=size, depth=asked["ctx"], program=program)
+            for acceptance in acceptances
+            for size in known
+            if curve is not None
+        ]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not found:
+        raise click.UsageError("nothing is known about drafts of these sizes")
+    if len(known) < len(sizes):
+        click.echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
+    emit(surface(found) if output == "md" else report.render(outlooks(found), output), out)

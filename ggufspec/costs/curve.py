@@ -1,0 +1,223 @@
+"""CostCurve: seconds by the number of tokens in a batch and the depth of the context before it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from ggufspec.domain import Build, Machine, ModelFile, Offload
+from ggufspec.stats import Estimate
+
+_Z95 = 1.959964
+_NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
+
+
+class Kind(StrEnum):
+    """What a measured time is of."""
+
+    VERIFY = "verify"  # the target evaluates a batch, and every output of it is sampled from
+    DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it
+    ABSORB = "absorb"  # the drafter reads a verified batch, and nothing is sampled
+    ROUND = "round"  # what a drafting round takes besides
+    PLAIN = "plain"  # what a step of the target alone takes besides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One measured time: ``tokens`` evaluated at once after ``depth`` earlier ones took ``seconds``."""
+
+    tokens: int
+    depth: int
+    seconds: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOn:
+    """What a curve is of. Curves of different ones must not be mixed; absent is what was not measured."""
+
+    target: ModelFile
+    drafter: ModelFile | None = None
+    offload: Offload | None = None
+    threads: int | None = None
+    kv_type: str | None = None
+    build: Build | None = None
+    machine: Machine | None = None
+    note: str | None = None  # how the figures came about where they were not measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostCurve:
+    """The seconds of everything that happens in a round, with 95 % intervals.
+
+    Between points it is linear in the tokens and in the depth. Nothing is extrapolated: batches beyond the
+    largest that was measured are an error, and so are depths unless only one was measured, which then stands
+    for all of them.
+
+    Attributes:
+        verify: the target's batches of 1 token and more.
+        draft: the drafter's single tokens; empty without a drafter.
+        absorb: the drafter reading what the target verified, which server and simple program of builds since
+            9109 do in every round; empty where that does not happen or is part of ``overhead``.
+        overhead_s: seconds per drafting round besides.
+        plain_overhead_s: seconds per step of the target alone besides.
+        measured_on: models, offload, build and machine.
+    """
+
+    verify: tuple[Point, ...]
+    draft: tuple[Point, ...] = ()
+    absorb: tuple[Point, ...] = ()
+    overhead_s: Estimate = _NOTHING
+    plain_overhead_s: Estimate = _NOTHING
+    measured_on: MeasuredOn | None = None
+
+    def __post_init__(self) -> None:
+        if not any(point.tokens == 1 for point in self.verify):
+            raise ValueError("a cost curve needs the target's time for one token")
+        if any(point.seconds.value <= 0 for point in self.points[:-2]):
+            raise ValueError("a time is a positive number of seconds")
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """All points in one order: verify, draft, absorb, overhead_s, plain_overhead_s."""
+        fixed = (self.overhead_s, self.plain_overhead_s)
+        return (
+            *self.verify,
+            *self.draft,
+            *self.absorb,
+            *(Point(tokens=1, depth=0, seconds=each) for each in fixed),
+        )
+
+    @property
+    def errors_s(self) -> tuple[float, ...]:
+        """The standard error of each of ``points``; 0 where no interval is known."""
+        spans = ((point.seconds.lo, point.seconds.hi) for point in self.points)
+        return tuple(0.0 if lo is None or hi is None else (hi - lo) / 2 / _Z95 for lo, hi in spans)
+
+    @property
+    def most_tokens(self) -> int:
+        """The largest batch of the target that was measured: γ + 1."""
+        largest: dict[int, int] = {}
+        for point in self.verify:
+            largest[point.depth] = max(point.tokens, largest.get(point.depth, 0))
+        return min(largest.values())
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """The depths at which the target was measured."""
+        return tuple(sorted({point.depth for point in self.verify}))
+
+    def covers(self, depth: float) -> bool:
+        """Whether a depth lies within what was measured; a single depth is taken for every other."""
+        depths = self.depths
+        return len(depths) == 1 or depths[0] <= depth <= depths[-1]
+
+    def weights(self, kind: Kind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
+        """Return which of ``points`` a time is made of, and by how much of each.
+
+        Raises:
+            ValueError: the batch or the depth lies outside what was measured.
+        """
+        first = self._first[kind]
+        if kind in {Kind.ROUND, Kind.PLAIN}:
+            return {first: 1.0}
+        return {first + place: share for place, share in self._grids[kind].weights(tokens, depth).items()}
+
+    def seconds(self, kind: Kind, tokens: int = 1, depth: float = 0) -> Estimate:
+        """Return a time; the interval between points is drawn between theirs, too.
+
+        Raises:
+            ValueError: the batch or the depth lies outside what was measured.
+        """
+        weights, points = self.weights(kind, tokens, depth), self.points
+        parts = [(share, points[place].seconds) for place, share in weights.items()]
+        lows = [share * time.lo for share, time in parts if time.lo is not None]
+        highs = [share * time.hi for share, time in parts if time.hi is not None]
+        known = len(lows) == len(highs) == len(parts)
+        return Estimate(
+            value=sum(share * time.value for share, time in parts),
+            lo=sum(lows) if known else None,
+            hi=sum(highs) if known else None,
+        )
+
+    @cached_property
+    def _first(self) -> Mapping[Kind, int]:
+        sizes = (len(self.verify), len(self.draft), len(self.absorb), 1, 1)
+        return {kind: sum(sizes[:place]) for place, kind in enumerate(Kind)}
+
+    @cached_property
+    def _grids(self) -> Mapping[Kind, _Grid]:
+        return {
+            kind: _Grid(kind.value, points)
+            for kind, points in zip(Kind, (self.verify, self.draft, self.absorb), strict=False)
+        }
+
+
+class _Grid:
+    """Points by depth and tokens, and between which of them a query lies."""
+
+    def __init__(self, name: str, points: Sequence[Point]) -> None:
+        self._name = name
+        self._rows: dict[int, dict[int, int]] = {}
+        for place, point in enumerate(points):
+            self._rows.setdefault(point.depth, {})[point.tokens] = place
+        self._seen: dict[tuple[int, float], Mapping[int, float]] = {}
+
+    def weights(self, tokens: int, depth: float) -> Mapping[int, float]:
+        if (tokens, depth) not in self._seen:
+            found: dict[int, float] = {}
+            nearest = {next(iter(self._rows)): 1.0} if len(self._rows) == 1 else self._mix(self._rows, depth)
+            for row, share in nearest.items():
+                for column, part in self._mix(self._rows[row], tokens).items():
+                    place = self._rows[row][column]
+                    found[place] = found.get(place, 0.0) + share * part
+            self._seen[tokens, depth] = found
+        return self._seen[tokens, depth]
+
+    def _mix(self, known: Mapping[int, object], wanted: float) -> dict[int, float]:
+        """Return the two known places around one, and the share of each."""
+        places = sorted(known)
+        if not places or not places[0] <= wanted <= places[-1]:
+            measured = f"{places[0]} to {places[-1]} were" if places else "nothing was"
+            raise ValueError(f"{self._name} of {wanted:g}: {measured} measured")
+        at = min(bisect_right(places, wanted), len(places) - 1)
+        right, left = places[at], places[max(at - 1, 0)]
+        if left == right:
+            return {left: 1.0}
+        share = (wanted - left) / (right - left)
+        return {place: part for place, part in ((left, 1 - share), (right, share)) if part}
+
+
+def flat(
+    target_tps: float,
+    drafter_tps: float,
+    *,
+    ratios: Sequence[float],
+    overhead_s: float = 0.0,
+) -> CostCurve:
+    """Return the curve of two rates, the same at every depth.
+
+    Reading a verified batch is counted as one evaluation of the drafter, the least that it can take.
+
+    Args:
+        target_tps: tokens/s of the target alone.
+        drafter_tps: tokens/s of the drafter alone.
+        ratios: the target's time for a batch of 1, 2, 3, … tokens over that for one.
+        overhead_s: seconds per round besides.
+    """
+
+    def points(times: Sequence[float]) -> tuple[Point, ...]:
+        return tuple(Point(tokens=n, depth=0, seconds=_exactly(time)) for n, time in enumerate(times, 1))
+
+    return CostCurve(
+        verify=points([ratio / target_tps / ratios[0] for ratio in ratios]),
+        draft=points([1 / drafter_tps]),
+        absorb=points([1 / drafter_tps] * len(ratios)),
+        overhead_s=_exactly(overhead_s),
+    )
+
+
+def _exactly(seconds: float) -> Estimate:
+    return Estimate(value=seconds, lo=None, hi=None)

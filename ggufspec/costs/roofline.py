@@ -1,0 +1,103 @@
+"""The roofline model: an evaluation takes as long as its bytes or its arithmetic, whichever is longer.
+
+Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model for multicore
+architectures", doi:10.1145/1498765.1498785.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec.costs.curve import CostCurve, MeasuredOn, Point
+from ggufspec.costs.devices import Device
+from ggufspec.stats import Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What one model reads and computes.
+
+    Attributes:
+        weight_bytes: the weights that some token may need.
+        active_bytes: those that one token needs; less than all only with experts.
+        used_share: the share of the experts that one token is sent to; 1 without experts.
+        kv_bytes: what every earlier token of the context adds to read.
+        flops: floating-point operations per token, without attention over the context.
+        kv_flops: those that every earlier token adds.
+    """
+
+    weight_bytes: float
+    active_bytes: float
+    kv_bytes: float
+    flops: float
+    kv_flops: float = 0.0
+    used_share: float = 1.0
+
+    def read_bytes(self, tokens: int, depth: float) -> float:
+        """Return what a batch reads: weights once, and those of all experts that its tokens are sent to.
+
+        Tokens are taken to choose their experts independently: n of them need 1 − (1 − share)^n of all.
+        """
+        experts = 0.0
+        if self.used_share < 1:
+            experts = (self.weight_bytes - self.active_bytes) / (1 - self.used_share)
+        needed = experts * (1 - (1 - self.used_share) ** tokens)
+        return self.weight_bytes - experts + needed + depth * self.kv_bytes
+
+    def computed_flops(self, tokens: int, depth: float) -> float:
+        """Return the operations of a batch."""
+        return tokens * (self.flops + depth * self.kv_flops)
+
+
+def seconds(shape: Shape, device: Device, tokens: int, depth: float) -> float:
+    """Return the least time that a batch can take on a device."""
+    reading = shape.read_bytes(tokens, depth) / device.bandwidth
+    return max(reading, shape.computed_flops(tokens, depth) / device.flops)
+
+
+def roofline(
+    target: Shape,
+    drafter: Shape | None,
+    device: Device,
+    *,
+    most_tokens: int = 17,
+    depths: Sequence[int] = (0,),
+    overhead_s: float = 0.0,
+    measured_on: MeasuredOn | None = None,
+) -> CostCurve:
+    """Return the curve that a device's peaks allow at best, without intervals: nobody reaches peaks.
+
+    What both models reach of them in practice cancels in speed-ups as far as it is the same for both. A
+    small drafter reaches less: starting its kernels takes as long as running them.
+
+    Args:
+        target: the target.
+        drafter: the drafter, if there is one.
+        device: where both run, wholly.
+        most_tokens: the largest batch, γ + 1.
+        depths: tokens in the context before a batch.
+        overhead_s: seconds per round besides.
+        measured_on: what to say that the curve is of.
+    """
+
+    def points(shape: Shape | None, most: int) -> tuple[Point, ...]:
+        if shape is None:
+            return ()
+        return tuple(
+            Point(
+                tokens=n,
+                depth=depth,
+                seconds=Estimate(value=seconds(shape, device, n, depth), lo=None, hi=None),
+            )
+            for depth in depths
+            for n in range(1, most + 1)
+        )
+
+    return CostCurve(
+        verify=points(target, most_tokens),
+        draft=points(drafter, 1),
+        absorb=points(drafter, most_tokens),
+        overhead_s=Estimate(value=overhead_s, lo=None, hi=None),
+        measured_on=measured_on,
+    )

@@ -1,0 +1,103 @@
+"""What a running llama-server does with the drafting keys of a request: asked, never assumed.
+
+Builds b4164 to b9108 take the draft size from each request, later ones ignore it without a word; up to b6722
+a request that forbids the prompt cache silently switches drafting off. Version numbers may be absent or
+wrong, so every server with a drafter answers a few short requests after it has loaded.
+
+The drafter of all those builds remembers the last text that it drafted for, whatever becomes of the prompt
+cache (common_speculative_gen_draft). A repeated prompt gets its last answer as the draft, and nothing is
+evaluated for it; another prompt with the same beginning may get a piece of it. So that every run is a first
+one, the drafter is given something else before, which begins like no text.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ggufspec.domain import Drafting, Sample
+from ggufspec.engines import response
+from ggufspec.engines.launch import Server
+from ggufspec.engines.request import send
+
+_PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
+_DISTRACTION = (100, 100)  # tokens as such, in every vocabulary, with no BOS before them
+_TOKENS = 6  # the first one, a draft of up to four, and one more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """How a loaded server has to be asked."""
+
+    slot_drafts: bool | None = None  # what /slots says; None where it says nothing
+    drafts: bool = False  # a short answer was drafted
+    per_request: bool = False  # any draft size, and none, can be had without another load
+    caches_to_draft: bool = False  # it drafts only where the prompt cache is allowed
+    remembers: bool = False  # its drafter has a memory of its own, which outlives a run
+
+    @property
+    def inactive(self) -> bool:
+        """Whether it is certain that nothing will be drafted."""
+        return self.slot_drafts is False and not self.drafts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is kept with the raw answers."""
+        return asdict(self)
+
+
+def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:
+    """Find out how a server that was started with a drafter behaves.
+
+    Args:
+        server: just loaded.
+        drafting: the draft size and limits that it was started with.
+        timeout_s: for each of up to five short requests.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    prompts = iter(_PROMPTS)
+
+    def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:
+        body = _question(next(prompts), n_predict, n_max=n_max, caches=caches)
+        if caches:
+            erase_slot(server)
+        out = io.StringIO()
+        send(server, body | {"stream": True, "timings_per_token": True}, out, timeout_s=timeout_s)
+        return response.parse(out.getvalue()).sample
+
+    slots = server.get("/slots")
+    slot_drafts = slots.json()[0].get("speculative") if slots is not None else None
+    size = drafting.n_max
+    caches = not drafted(size, caches=False).n_drafted
+    if caches and not drafted(size, caches=True).n_drafted:
+        return Capabilities(slot_drafts=slot_drafts)
+    known = Capabilities(slot_drafts=slot_drafts, drafts=True, caches_to_draft=caches)
+    if drafted(0, caches=caches).n_drafted:
+        return known
+    longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
+    longest = max((one.drafted for one in longer), default=0)
+    distract_drafter(server, timeout_s=timeout_s)
+    return replace(known, per_request=longest == size + 1, remembers=True)
+
+
+def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches: bool) -> dict[str, Any]:
+    keys = {"speculative.n_max": n_max, "speculative.n_min": 0, "speculative.p_min": 0.0}
+    body = {"prompt": prompt, "n_predict": n_predict, "ignore_eos": True, "cache_prompt": caches}
+    return body | {"temperature": 0.0, "top_k": 1, "stream": False} | keys
+
+
+def distract_drafter(server: Server, *, timeout_s: float | None = None) -> None:
+    """Let the drafter draft two tokens for something else, which is all that it remembers then.
+
+    Raises:
+        Failure: the server died or did not answer in time.
+    """
+    server.post("/completion", _question(_DISTRACTION, 4, n_max=2, caches=True), timeout_s=timeout_s)
+
+
+def erase_slot(server: Server) -> None:
+    """Make the next prompt a cold one where the prompt cache cannot be forbidden."""
+    server.post("/slots/0?action=erase", {})

@@ -1,0 +1,56 @@
+"""How a llama.cpp program ended, from its exit code and its log."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from ggufspec.domain import Status
+from ggufspec.llama import logs
+
+
+class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of the results
+    """A run cannot go on; ``status`` and ``reason`` become those of its Measurement.
+
+    ``log`` is what a program wrote that never got as far as its first run.
+    """
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.log = b""
+
+
+def explain(returncode: int, log: bytes) -> tuple[Status, str]:
+    """Return why a program ended badly: what its log says, else what the system says.
+
+    Args:
+        returncode: another one than 0; negative for the signal that ended the program.
+        log: what the program wrote to standard error.
+    """
+    diagnosis = logs.diagnose(log)
+    if diagnosis is not None:
+        return diagnosis
+    name = signal.Signals(-returncode).name if returncode < 0 else None
+    if name == "SIGKILL":
+        return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
+    if name is not None:
+        return Status.CRASHED, f"died of {name}"
+    return Status.FAILED, f"exit code {returncode}"
+
+
+def refused(status_code: int, text: str) -> Failure:
+    """Return the failure behind an error that a server answers with.
+
+    Args:
+        status_code: HTTP's.
+        text: the body, as a rule ``{"error": {"message": …}}``.
+    """
+    try:
+        said = str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        said = text
+    said = " ".join(said.split())[:300]
+    status, _ = explain(1, f"error: {said}\n".encode())
+    return Failure(status, f"HTTP {status_code}: {said}")

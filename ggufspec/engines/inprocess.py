@@ -1,0 +1,252 @@
+"""llama.cpp as a library: models stay loaded, and every draft size, p_min and sampler is one run away.
+
+The library runs in a child process of ours, so that a crash in it is a row and nothing more. One worker
+holds one target and every drafter that was asked for beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec, Sample, Status
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.engine import Engine
+from ggufspec.engines.library import reading
+from ggufspec.engines.library.commandline import WORKER, binding_release, words
+from ggufspec.engines.library.messages import (
+    Curve,
+    CurveRun,
+    ModelLoad,
+    Record,
+    Reply,
+    Request,
+    Run,
+    Trace,
+    TraceRun,
+)
+from ggufspec.engines.library.workers import Hosted, Workers
+from ggufspec.engines.measurement import Measurement
+from ggufspec.llama.install import Install
+
+_EVERYTHING = 999  # more layers than any model has
+_LIBRARIES = ("libllama.so", "libllama.dylib")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")  # of llama-cpp-python, whose sources we build
+_BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
+
+
+@dataclass(kw_only=True)
+class InprocessEngine(Engine):
+    """Keeps up to ``capacity`` workers, one for each target as it is loaded."""
+
+    install: Install
+    name: str = "inprocess"
+    capacity: int | None = None
+    timeout_s: float | None = None  # for a load, and for a run
+    command: tuple[str, ...] = WORKER
+    _workers: Workers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._workers = Workers(capacity=self.capacity)
+
+    def argv(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return a command that makes the same run in a worker of its own, and prints its record."""
+        return (*self.command, *words(self._run(spec), _folder(self.install)))
+
+    def load_key(self, spec: RunSpec) -> Hashable:
+        """Return what a worker is started for: the pair's target, whatever drafts for it."""
+        return self._load(spec.pair.target, spec.offload.target_layers, spec)
+
+    def close(self) -> None:
+        """End all workers."""
+        self._workers.clear()
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Run once, in a worker that is started first where there is none."""
+        out, err = log.with_suffix(".out"), log.with_suffix(".err")
+        run = self._run(spec)
+        drafters = (run.drafter,) if run.drafter is not None else ()
+        asked = self._ask(spec, run, run.target, drafters)
+        record = asked.reply.to_json() if isinstance(asked.reply, Record) else ""
+        out.write_text(record, encoding="utf-8", newline="\n")
+        err.write_bytes(asked.log)
+        sample = Sample(
+            status=Status.SUMMARY_LOST,
+            program=Program.PLAIN if spec.drafting is None else Program.SIMPLE,
+            n_draft=spec.drafting.n_max if spec.drafting else None,
+        )
+        error: str | None = None
+        if asked.failure is not None:
+            sample, error = replace(sample, status=asked.failure.status), asked.failure.reason
+        else:
+            sample = reading.sample(Record.from_json(out.read_text(encoding="utf-8")))
+            error = None if sample.status is Status.OK else "the drafter proposed nothing"
+        return Measurement(
+            sample=replace(
+                sample,
+                build=self.install.describe().version,
+                offloaded_layers=asked.head.offloaded_layers,
+                total_layers=asked.head.total_layers,
+                devices=asked.head.devices,
+                text=sample.text if sample.status is Status.OK else None,
+            ),
+            argv=self.argv(spec),
+            wall_s=asked.wall_s,
+            error=error,
+        )
+
+    def trace(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> Trace:
+        """Let the target write one text, and every drafter look at it; see Trace.
+
+        Args:
+            spec: the target's run; what it says of drafting is not asked.
+            drafters: their layers are those of ``spec.offload``.
+
+        Raises:
+            Failure: a model does not load, a drafter is refused, or the library fails.
+        """
+        run = TraceRun(
+            target=self._load(spec.pair.target, spec.offload.target_layers, spec),
+            drafters=self._drafters(spec, drafters),
+            prompt=spec.prompt.text,
+            n_predict=spec.n_predict,
+            threads=spec.threads,
+            sampling=spec.sampling,
+        )
+        reply = self._asked(spec, run)
+        assert isinstance(reply, Trace)
+        return reply
+
+    def curve(
+        self,
+        spec: RunSpec,
+        drafters: Sequence[ModelFile],
+        *,
+        batches: Sequence[int] = _BATCHES,
+        depths: Sequence[int],
+        repeats: int = 5,
+    ) -> Curve:
+        """Time evaluations of every size at every depth; see CurveRun.
+
+        Args:
+            spec: the target's run; its prompt gives the tokens that are evaluated.
+            drafters: each is timed in rounds with the target; without any, the target is timed alone.
+            batches: sizes of target batches in tokens.
+            depths: tokens in the caches before.
+            repeats: samples of each.
+
+        Raises:
+            Failure: as ``trace``, or the deepest round does not fit into the context.
+        """
+        run = CurveRun(
+            target=self._load(spec.pair.target, spec.offload.target_layers, spec),
+            drafters=self._drafters(spec, drafters),
+            text=spec.prompt.text,
+            threads=spec.threads,
+            batches=tuple(batches),
+            depths=tuple(depths),
+            repeats=repeats,
+        )
+        reply = self._asked(spec, run)
+        assert isinstance(reply, Curve)
+        return reply
+
+    def _asked(self, spec: RunSpec, run: TraceRun | CurveRun) -> Reply | None:
+        asked = self._ask(spec, run, run.target, run.drafters)
+        if asked.failure is not None:
+            asked.failure.log = asked.log
+            raise asked.failure
+        return asked.reply
+
+    def _ask(
+        self, spec: RunSpec, request: Request, target: ModelLoad, drafters: Sequence[ModelLoad]
+    ) -> _Asked:
+        """Ask the worker of a target, once everything is loaded; a failure leaves what can still be used."""
+        host = self._load(spec.pair.target, spec.offload.target_layers, spec)
+        asked = _Asked(started_s=time.perf_counter())
+        hosted: Hosted | None = None
+        try:
+            command = (*self.command, "--library", str(_library(self.install)))
+            hosted = self._workers.get(host, command)
+            load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
+            asked.started_s = time.perf_counter()
+            asked.reply = hosted.link.ask(request, timeout_s=self.timeout_s)
+            if isinstance(asked.reply, Record):
+                asked.reply = replace(asked.reply, load_s=load_s)
+        except Failure as failure:
+            asked.failure = failure
+        asked.wall_s = time.perf_counter() - asked.started_s
+        if hosted is not None:
+            asked.head = hosted.heads.get(target, asked.head)
+            asked.log = hosted.link.read_log()
+        self._workers.settle(host, asked.failure)
+        return asked
+
+    def _run(self, spec: RunSpec) -> Run:
+        offload, drafter = spec.offload, spec.drafter
+        layers = offload.draft_layers if spec.role is Role.DRAFTER else offload.target_layers
+        return Run(
+            target=self._load(spec.model, layers, spec),
+            drafter=None if drafter is None else self._load(drafter, offload.draft_layers, spec),
+            prompt=spec.prompt.text,
+            n_predict=spec.n_predict,
+            threads=spec.threads,
+            sampling=spec.sampling,
+            drafting=spec.drafting,
+        )
+
+    def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[ModelLoad, ...]:
+        return tuple(self._load(drafter, spec.offload.draft_layers, spec) for drafter in drafters)
+
+    def _load(self, model: ModelFile, layers: Layers, spec: RunSpec) -> ModelLoad:
+        return ModelLoad(
+            path=str(model.path),
+            context_tokens=spec.context,
+            gpu_layers=_layers(layers, self.install),
+            kv_type=spec.kv_type,
+            ubatch_tokens=spec.ubatch,
+        )
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """What came of a request, and what was logged meanwhile."""
+
+    started_s: float
+    wall_s: float = 0.0
+    reply: Reply | None = None
+    failure: Failure | None = None
+    head: Sample = field(default_factory=lambda: Sample(status=Status.SUMMARY_LOST))
+    log: bytes = b""
+
+
+def _layers(layers: Layers, install: Install) -> int | None:
+    """Return a number of GPU layers for the library; None leaves its default, which is all of them."""
+    if layers == "auto":
+        return 0 if install.gpu is False else None
+    return _EVERYTHING if layers == "all" else layers
+
+
+def _folder(install: Install) -> Path:
+    """Return where an install's library is looked for."""
+    return install.library or install.root
+
+
+def _library(install: Install) -> Path:
+    """Return the folder of an install's library.
+
+    Raises:
+        Failure: there is none, or it is known to be of another version than the Python binding.
+    """
+    version, release = install.version or "", binding_release()
+    if _RELEASE.fullmatch(version) and version != release:
+        reason = f"llama-cpp-python {release} is installed, which cannot use the library of {version}"
+        raise Failure(Status.LOAD_FAILED, f"{reason}; `ggufspec build` makes the one that it can")
+    folder = _folder(install)
+    if not any((folder / name).exists() for name in _LIBRARIES):
+        reason = f"the llama.cpp in {install.root} has no shared library; `ggufspec build` makes one"
+        raise Failure(Status.LOAD_FAILED, reason)
+    return folder

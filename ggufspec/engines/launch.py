@@ -1,0 +1,193 @@
+"""One llama-server on loopback: started, watched, asked and ended by us; nobody else can use it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from ggufspec import proc
+from ggufspec.domain import RunSpec, Status
+from ggufspec.engines.ending import Failure, explain, refused
+from ggufspec.llama import serving
+from ggufspec.llama.install import Install, environment
+
+_HOST = "127.0.0.1"
+_ATTEMPTS = 3  # to get a port that stays ours
+_POLL_S = 0.02
+_DYING_S = 2.0  # from a broken connection to the end of the process
+_LOGGING_S = 0.25  # the server logs in a thread of its own, a little later than it answers
+_KEY_TAIL = "-key"  # servers log the last four characters of their key
+_HEALTH_S = 2.0
+_ANSWER_S = 30.0  # for everything but a completion
+
+
+class _PortTakenError(Exception):
+    """Somebody else got the port first."""
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A running llama-server with its models loaded; see ``start``."""
+
+    client: httpx2.Client
+    log: Path
+    load_ms: float
+    _poll: Callable[[], int | None]
+    _resources: ExitStack
+    _reported: int = 0  # bytes of the log that were handed out
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._poll() is None
+
+    def get(self, path: str) -> httpx2.Response | None:
+        """Return what a read-only endpoint answers; None where this build or start has none."""
+        try:
+            response = self.client.get(path, timeout=_ANSWER_S)
+        except httpx2.HTTPError as error:
+            raise self.failure(error) from error
+        return response if response.status_code == httpx2.codes.OK else None
+
+    def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
+        """Return the JSON that an endpoint answers.
+
+        Raises:
+            Failure: the server died, refused, or did not answer in time.
+        """
+        try:
+            response = self.client.post(path, json=dict(body), timeout=timeout_s or _ANSWER_S)
+            response.raise_for_status()
+            return response.json()
+        except httpx2.HTTPStatusError as error:
+            raise refused(error.response.status_code, error.response.text) from error
+        except (httpx2.HTTPError, ValueError) as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> Failure:
+        """Return what became of the server, whose connection broke or timed out."""
+        if isinstance(error, httpx2.TimeoutException):
+            return Failure(Status.TIMED_OUT, "no answer in time; the server was killed")
+        deadline = time.monotonic() + _DYING_S
+        while self.is_alive and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return self.death() or Failure(Status.FAILED, f"the server broke off: {error}")
+
+    def death(self) -> Failure | None:
+        """Return what the process died of; None while it runs."""
+        returncode = self._poll()
+        return None if returncode is None else Failure(*explain(returncode, self.log.read_bytes()))
+
+    def read_log(self, until: bytes = b"") -> bytes:
+        """Return what was logged since the last call, once ``until`` is in it or time is over."""
+        deadline = time.monotonic() + _LOGGING_S
+        while True:
+            with self.log.open("rb") as file:
+                file.seek(self._reported)
+                news = file.read()
+            if until in news or not self.is_alive or time.monotonic() > deadline:
+                self._reported += len(news)
+                return news
+            time.sleep(_POLL_S / 4)
+
+    def close(self) -> None:
+        """End the process and forget its files."""
+        self._resources.close()
+
+
+def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) -> Server:
+    """Start a server for a load and wait until it answers.
+
+    The port is reserved by a bound socket that never listens, beside which only a program of the same user
+    that asks for this very port can bind; a server that loses the race nevertheless is started again. The
+    key lies in a file that only this user can read.
+
+    Raises:
+        Failure: it did not load, or not within ``timeout_s``. Its ``log`` says what it wrote.
+        GgufspecError: the install has no server, or one that lacks a flag.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(_PortTakenError):
+            return _start(load, install, timeout_s)
+    raise Failure(Status.FAILED, f"no free port on {_HOST} after {_ATTEMPTS} attempts")
+
+
+def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
+    """Return a server's command with words in place of what differs from start to start."""
+    words = serving.server_argv(load, install, port=0, key_file=Path("KEY_FILE"), slots_dir=Path("SLOTS"))
+    before = ("", *words)
+    return tuple("PORT" if flag == "--port" else word for flag, word in zip(before, words, strict=False))
+
+
+def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
+    with ExitStack() as resources:
+        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        home, slots = scratch / "home", scratch / "slots"
+        home.mkdir()
+        slots.mkdir()
+        key, key_file = f"{secrets.token_hex(24)}{_KEY_TAIL}", scratch / "key"
+        key_file.touch(mode=0o600)
+        key_file.write_text(f"{key}\n")
+        port = resources.enter_context(_reserved_port())
+        argv = serving.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
+        log = scratch / "server.log"
+        started = time.monotonic()
+        with log.open("ab") as file:
+            child = resources.enter_context(
+                proc.spawn(argv, stdout=file, stderr=file, env=environment(home), cwd=home)
+            )
+        client = resources.enter_context(
+            httpx2.Client(
+                base_url=f"http://{_HOST}:{port}",
+                headers={"Authorization": f"Bearer {key}"},
+                trust_env=False,  # no proxy between us and ourselves
+                limits=httpx2.Limits(max_keepalive_connections=0),  # servers close them at odd moments
+            )
+        )
+        server = Server(client=client, log=log, load_ms=0.0, _poll=child.poll, _resources=ExitStack())
+        try:
+            _await_health(server, None if timeout_s is None else started + timeout_s)
+        except Failure as failure:
+            failure.log = log.read_bytes()
+            raise
+        server.load_ms = (time.monotonic() - started) * 1000
+        server._resources = resources.pop_all()  # noqa: SLF001  # the server owns from here on
+        return server
+
+
+def _await_health(server: Server, deadline: float | None) -> None:
+    while True:
+        if not server.is_alive:
+            if b"couldn't bind" in server.log.read_bytes():
+                raise _PortTakenError
+            raise server.failure(httpx2.TransportError("the server ended while it loaded"))
+        with suppress(httpx2.TransportError):
+            if server.client.get("/health", timeout=_HEALTH_S).status_code == httpx2.codes.OK:
+                break
+        if deadline is not None and time.monotonic() > deadline:
+            raise Failure(Status.TIMED_OUT, "killed while it was loading")
+        time.sleep(_POLL_S)
+    stranger = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
+    if stranger.status_code != httpx2.codes.UNAUTHORIZED or not server.is_alive:
+        raise _PortTakenError  # whoever answers has another key than ours
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Hold a free port for a program that we are about to start."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((_HOST, 0))
+        yield holder.getsockname()[1]

@@ -1,0 +1,111 @@
+"""A worker as its engine sees it: started, asked, watched, ended; its death becomes a Failure."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import ggufspec
+from ggufspec import proc
+from ggufspec.domain import Status
+from ggufspec.engines.ending import Failure, explain
+from ggufspec.engines.library.messages import Refusal, Reply, Request
+from ggufspec.llama.install import environment
+
+_DYING_S = 2.0  # from a closed channel to the end of the process
+
+
+@dataclass(kw_only=True)
+class Link:
+    """A running worker; see ``start``. Its log holds what library and worker wrote to standard error."""
+
+    log: Path
+    pid: int
+    _channel: Connection
+    _poll: Callable[[], int | None]
+    _resources: ExitStack
+    _reported: int = 0  # bytes of the log that were handed out
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._poll() is None
+
+    def ask(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the answer to a request.
+
+        Raises:
+            Failure: the worker refused, died, or takes longer than ``timeout_s``; then it has to be closed.
+        """
+        try:
+            self._channel.send(request)
+            if not self._channel.poll(timeout_s):
+                raise Failure(Status.TIMED_OUT, f"killed after {timeout_s:g} s")
+            reply: Reply = self._channel.recv()
+        except (EOFError, ConnectionError) as error:
+            raise self._death() from error
+        if isinstance(reply, Refusal):
+            raise Failure(reply.status, reply.reason)
+        return reply
+
+    def read_log(self) -> bytes:
+        """Return what was logged since the last call."""
+        new = self.peek_log()
+        self._reported += len(new)
+        return new
+
+    def peek_log(self) -> bytes:
+        """Return the same, and return it again next time."""
+        with self.log.open("rb") as file:
+            file.seek(self._reported)
+            return file.read()
+
+    def close(self) -> None:
+        """End the process; its log goes with it."""
+        self._resources.close()
+
+    def _death(self) -> Failure:
+        deadline = time.monotonic() + _DYING_S
+        while self.is_alive and time.monotonic() < deadline:
+            time.sleep(0.01)
+        returncode = self._poll()
+        if returncode is None:
+            return Failure(Status.CRASHED, "the worker has closed its channel")
+        return Failure(*explain(returncode, self.peek_log()))
+
+
+def start(command: Sequence[str]) -> Link:
+    """Start a worker in an empty folder, with nothing of the user's llama.cpp settings in sight.
+
+    Its standard output is one end of a pair of sockets, which nobody else can reach.
+    """
+    with ExitStack() as resources:
+        folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        scratch, log = folder / "home", folder / "worker.log"
+        scratch.mkdir()
+        ours, theirs = socket.socketpair()
+        channel = resources.enter_context(Connection(ours.detach()))
+        with theirs, log.open("wb") as err:
+            child = resources.enter_context(
+                proc.spawn(
+                    command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+                )
+            )
+        link = Link(log=log, pid=child.pid, _channel=channel, _poll=child.poll, _resources=ExitStack())
+        link._resources = resources.pop_all()  # noqa: SLF001  # the link owns from here on
+        return link
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Return the worker's environment, in which it finds this very package."""
+    package = str(Path(ggufspec.__file__).parent.parent)
+    found = environment(scratch)
+    paths = os.pathsep.join(filter(None, (package, found.get("PYTHONPATH"))))
+    return found | {"PYTHONPATH": paths, "GGML_NO_BACKTRACE": "1"}  # a debugger would be asked for one

@@ -1,0 +1,196 @@
+"""One loaded model with its context: evaluate tokens, read logits, roll back. Nothing is copied.
+
+What is set beside the defaults of llama.h is what llama.cpp's own programs set (common/common.cpp).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.domain import Status
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.library import binding
+from ggufspec.engines.library.messages import ModelLoad
+from ggufspec.engines.library.threadpools import Threadpools
+from ggufspec.engines.library.vocabulary import Vocabulary
+
+OUTPUTS = 64
+"""Most tokens of one evaluation whose logits can be read; bounds the buffers, as no one may know γ yet."""
+
+_BATCH = 2048  # tokens; what --batch-size is if nobody says otherwise
+_NO_SLOT = 1  # llama_decode: the context is full
+_WHOLE_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others need flash attention
+
+Logits = NDArray[np.float32]
+
+
+class Model:
+    """A model and a context of one sequence, whose cache holds what was evaluated so far.
+
+    Attributes:
+        vocabulary: text to tokens and back.
+        n_context: how many tokens the cache holds.
+    """
+
+    def __init__(self, lib: Any, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
+        """Load and warm up.
+
+        Raises:
+            Failure: the library cannot load the model, or makes no context of that size.
+        """
+        self._lib = lib
+        self._threadpools = threadpools
+        self._threads = 0
+        self._model = _open(lib, load)
+        self._context = _context(lib, self._model, load)
+        self._memory = lib.llama_get_memory(self._context)
+        self.vocabulary = Vocabulary(lib, self._model)
+        self.n_context = int(lib.llama_n_ctx(self._context))
+        self._n_batch = int(lib.llama_n_batch(self._context))
+        self._logits = binding.address_of_logits(lib)
+        self._views: dict[int, Logits] = {}
+        self._fill_batch()
+        self.use_threads(threads)
+        self._warm_up()
+
+    def use_threads(self, threads: int) -> None:
+        """Set how many threads evaluate."""
+        if threads != self._threads:
+            self._lib.llama_set_n_threads(self._context, threads, threads)
+            self._threadpools.attach(self._context, threads)
+            self._threads = threads
+
+    def step(self, token: int, at: int) -> Logits:
+        """Evaluate one token at a position; return its logits, shape (vocabulary,)."""
+        self._token[0] = token
+        self._position[0] = at
+        self._wanted[0] = 1
+        self._decode(1)
+        row: Logits = self.rows(1)[0]
+        return row
+
+    def evaluate(self, tokens: Sequence[int], at: int, *, outputs: int = 0) -> None:
+        """Evaluate tokens from a position on; logits can be read for the last ``outputs`` of them.
+
+        On a GPU this returns before the work is done; reading logits waits.
+        """
+        count = len(tokens)
+        if outputs > OUTPUTS:
+            raise Failure(Status.FAILED, f"drafts of more than {OUTPUTS - 1} tokens are not supported")
+        silent = count - outputs
+        start = 0
+        while count - start > self._n_batch:
+            size = min(self._n_batch, silent - start)
+            self._put(tokens[start : start + size], at + start, wanted_from=size)
+            start += size
+        if count:
+            self._put(tokens[start:], at + start, wanted_from=silent - start)
+
+    def rows(self, count: int) -> Logits:
+        """Return the logits of the last evaluation, shape (count, vocabulary), valid until the next one."""
+        address = self._logits(self._context)
+        view = self._views.get(address)
+        if view is None:
+            size = OUTPUTS * self.vocabulary.n_tokens
+            flat = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
+            view = self._views[address] = flat.reshape(OUTPUTS, -1)
+        return view[:count]
+
+    def forget(self, at: int) -> None:
+        """Roll the cache back: nothing from a position on remains."""
+        self._lib.llama_memory_seq_rm(self._memory, 0, at, -1)
+
+    def wait(self) -> None:
+        """Return when all evaluations are done."""
+        self._lib.llama_synchronize(self._context)
+
+    def check_rollback(self) -> None:
+        """Raise a Failure where the cache cannot be rolled back token by token, as of recurrent models."""
+        if not self._rolls_back:
+            reason = "the model's memory cannot be rolled back: only llama.cpp's own programs draft for it"
+            raise Failure(Status.FAILED, reason)
+
+    def _fill_batch(self) -> None:
+        """Lay out one batch that is used for everything, so that an evaluation allocates nothing."""
+        size = self._n_batch
+        self._token, self._position = (ctypes.c_int32 * size)(), (ctypes.c_int32 * size)()
+        self._wanted = (ctypes.c_int8 * size)()
+        self._sequence = (ctypes.c_int32 * 1)(0)
+        pointer = ctypes.cast(self._sequence, ctypes.POINTER(ctypes.c_int32))
+        batch = self._batch = self._lib.llama_batch()
+        batch.token, batch.pos, batch.logits = self._token, self._position, self._wanted
+        batch.embd = None
+        batch.n_seq_id = (ctypes.c_int32 * size)(*[1] * size)
+        batch.seq_id = (ctypes.POINTER(ctypes.c_int32) * size)(*[pointer] * size)
+        self._tokens = np.ctypeslib.as_array(self._token)
+        self._positions = np.ctypeslib.as_array(self._position)
+        self._counted = np.arange(self.n_context + size, dtype=np.int32)
+        self._wanteds = np.ctypeslib.as_array(self._wanted)
+
+    def _put(self, tokens: Sequence[int], at: int, *, wanted_from: int) -> None:
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._positions[:count] = self._counted[at : at + count]
+        self._wanteds[:wanted_from] = 0
+        self._wanteds[wanted_from:count] = 1
+        self._decode(count)
+
+    def _decode(self, count: int) -> None:
+        self._batch.n_tokens = count
+        code = self._lib.llama_decode(self._context, self._batch)
+        if code == _NO_SLOT:
+            reason = f"prompt and answer do not fit into the context of {self.n_context} tokens"
+            raise Failure(Status.PROMPT_TOO_LONG, reason)
+        if code:
+            raise Failure(Status.FAILED, f"llama_decode says {code} to {count} tokens")
+
+    def _warm_up(self) -> None:
+        """Touch all weights once, and see whether the cache can be rolled back."""
+        token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self._model)))
+        self.evaluate([token, token], 0, outputs=2)
+        self.rows(2)
+        self._rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
+        self.clear()
+        self.wait()
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        self._lib.llama_memory_clear(self._memory, True)
+
+
+def _open(lib: Any, load: ModelLoad) -> Any:
+    params = lib.llama_model_default_params()
+    if load.gpu_layers is not None:
+        params.n_gpu_layers = load.gpu_layers
+    model = lib.llama_model_load_from_file(load.path.encode(), params)
+    if not model:
+        raise Failure(Status.LOAD_FAILED, f"the library cannot load {load.path}")
+    return model
+
+
+def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
+    params = lib.llama_context_default_params()
+    params.n_ctx = load.context_tokens
+    params.n_batch = max(_BATCH, load.ubatch_tokens or 0)
+    if load.ubatch_tokens is not None:
+        params.n_ubatch = load.ubatch_tokens
+    params.n_outputs_max = OUTPUTS
+    params.n_outputs_max_per_seq = OUTPUTS
+    params.swa_full = False
+    if load.kv_type is not None:
+        kind = getattr(lib, f"GGML_TYPE_{load.kv_type.upper()}", None)
+        if kind is None:
+            raise Failure(Status.FAILED, f"the library knows no cache of type {load.kv_type}")
+        params.type_k = params.type_v = kind
+        if load.kv_type not in _WHOLE_TYPES:
+            params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        reason = f"the library makes no context of {load.context_tokens} tokens for {load.path}"
+        raise Failure(Status.LOAD_FAILED, reason)
+    return context

@@ -1,0 +1,60 @@
+"""A run's record -> a Sample: pure."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import pairwise
+
+from ggufspec.domain import Program, Round, Sample, Status
+from ggufspec.engines.library.messages import Record
+
+
+def sample(record: Record) -> Sample:
+    """Return the figures of a run, on the definitions of the programs that do the same.
+
+    Those are the plain program, which reports the evaluations after the prompt's own, and the simple
+    drafting program, which evaluates every token that it reports.
+    """
+    drafts = record.rounds is not None
+    common = Sample(
+        status=Status.OK,
+        program=Program.SIMPLE if drafts else Program.PLAIN,
+        prompt_tokens=record.prompt_tokens,
+        prompt_tps=record.prompt_tokens / record.prompt_s if record.prompt_s else None,
+        gen_tokens=record.gen_tokens,
+        gen_tps=record.gen_tokens / record.gen_s if record.gen_s else None,
+        gen_s=record.gen_s,
+        n_rounds=record.gen_tokens if record.rounds is None else len(record.rounds),
+        ttft_s=record.ttft_s,
+        itl_s=_median_gap(record.at_s),
+        load_ms=None if record.load_s is None else record.load_s * 1000,
+        text=record.text,
+        tokens=record.tokens,
+    )
+    return _with_rounds(common, record) if drafts else common
+
+
+def _with_rounds(common: Sample, record: Record) -> Sample:
+    played = record.rounds or ()
+    rounds = tuple(Round(len(one.drafted), one.accepted) for one in played)
+    n_drafted = sum(one.drafted for one in rounds)
+    return Sample(
+        **vars(common)
+        | {
+            "status": Status.OK if n_drafted else Status.DRAFTING_INACTIVE,
+            "n_draft": record.n_draft,
+            "n_drafted": n_drafted,
+            "n_accepted": sum(one.accepted for one in rounds),
+            "rounds": rounds,
+            "accepted_at": tuple(
+                sum(one.accepted > place for one in rounds) for place in range(record.n_draft or 0)
+            ),
+            "draft_s": sum(one.draft_s + one.absorb_s for one in played),
+            "verify_s": sum(one.verify_s for one in played),
+        }
+    )
+
+
+def _median_gap(times: tuple[float, ...]) -> float | None:
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    return statistics.median(gaps) if gaps else None

@@ -1,0 +1,148 @@
+"""What forecasts are made of: every drafter's look at the target's text, and the cost of evaluations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
+from time import perf_counter
+
+from ggufspec import sampling as exact
+from ggufspec.domain import Drafting, Sampling, Status
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.library.decoding import play, write
+from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest
+from ggufspec.engines.library.messages import (
+    Curve,
+    CurveRun,
+    DrafterTrace,
+    ModelLoad,
+    Part,
+    Run,
+    Timing,
+    Trace,
+    TraceRun,
+)
+from ggufspec.engines.library.model import OUTPUTS, Model
+
+_SEED = 1  # of the order in which a curve's batches are timed
+_NOTHING = Drafting(n_max=1, p_min=2.0)  # the drafter looks and drafts nothing: a round of one token
+
+
+def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
+    """Let the target write alone, then pass its text through every drafter, for sampling beside itself."""
+    alone = Run(
+        target=run.target,
+        drafter=None,
+        prompt=run.prompt,
+        n_predict=run.n_predict,
+        threads=run.threads,
+        sampling=run.sampling,
+        drafting=None,
+    )
+    record = write(target, None, alone)
+    prompt = target.vocabulary.tokens(run.prompt)
+    text = (*prompt, *record.tokens)
+    looks = []
+    for load, drafter in zip(run.drafters, drafters, strict=True):
+        drafter.use_threads(run.threads)
+        looks.append(_look(load, drafter, target, text, len(prompt), run.sampling))
+    return Trace(record=record, drafters=tuple(looks))
+
+
+def _look(
+    load: ModelLoad,
+    drafter: Model,
+    target: Model,
+    text: Sequence[int],
+    n_prompt: int,
+    sampling: Sampling,
+) -> DrafterTrace:
+    """Evaluate a text that is known already; what comes after its last token is of no interest."""
+    begun = perf_counter()
+    looking = (drafter,) if sampling.greedy else (drafter, target)
+    first, end = n_prompt - 1, len(text) - 1
+    for model in looking:
+        model.clear()
+        model.evaluate(text[:first], 0)
+    n_vocab = target.vocabulary.n_tokens
+    matches: list[bool] = []
+    confidences: list[float] = []
+    overlaps: list[float] = []
+    for start in range(first, end, OUTPUTS):
+        piece = text[start : min(start + OUTPUTS, end)]
+        for model in looking:
+            model.evaluate(piece, start, outputs=len(piece))
+        logits = drafter.rows(len(piece))
+        guesses = [*map(likeliest, logits)]
+        matches += [guess == text[start + 1 + place] for place, guess in enumerate(guesses)]
+        confidences += map(confidence, logits)
+        if not sampling.greedy:
+            p = exact.distributions(target.rows(len(piece)), sampling)
+            q = fit(exact.distributions(logits[:, :n_vocab], sampling), n_vocab)
+            overlaps += exact.overlap(p, q).tolist()
+    return DrafterTrace(
+        load=load,
+        matches=tuple(matches),
+        confidences=tuple(confidences),
+        overlaps=None if sampling.greedy else tuple(overlaps),
+        pass_s=perf_counter() - begun,
+    )
+
+
+def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
+    """Time rounds and the target alone, repeats interleaved, batches in changing order.
+
+    Raises:
+        Failure: the deepest round does not fit into the context.
+    """
+    deepest = max(run.depths) + max(run.batches) + 1
+    if deepest > target.n_context:
+        reason = f"rounds at a depth of {max(run.depths)} tokens do not fit into {target.n_context}"
+        raise Failure(Status.PROMPT_TOO_LONG, reason)
+    tokens = [*islice(cycle(target.vocabulary.tokens(run.text)), deepest)]
+    models = (target, *drafters)
+    for model in models:
+        model.use_threads(run.threads)
+        model.clear()
+    order = random.Random(_SEED)  # noqa: S311  # an order, no secret
+    timings: list[Timing] = []
+    filled = 0
+    for depth in sorted(run.depths):
+        for model in models:
+            model.evaluate(tokens[filled:depth], filled)
+            model.wait()
+        filled = depth
+        for _ in range(run.repeats):
+            batches = order.sample(run.batches, len(run.batches))
+            timings += (_alone(target, tokens, depth, size) for size in (batches if not drafters else (1,)))
+            for place, drafter in enumerate(drafters):
+                for size in batches:
+                    timings += _round(target, drafter, place, tokens[depth], depth, size)
+    return Curve(timings=tuple(timings))
+
+
+def _alone(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
+    begun = perf_counter()
+    target.evaluate(tokens[depth : depth + size], depth, outputs=size)
+    for row in target.rows(size):
+        likeliest(row)
+    seconds = perf_counter() - begun
+    target.forget(depth)
+    return Timing(Part.VERIFY, None, size, depth, seconds)
+
+
+def _round(target: Model, drafter: Model, place: int, last: int, depth: int, size: int) -> Iterator[Timing]:
+    """Play a round whose target batch has ``size`` tokens, and take it back."""
+    drafting = Drafting(n_max=size - 1) if size > 1 else _NOTHING
+    begun = perf_counter()
+    one = play(target, drafter, Greedy(), last, depth, drafting.n_max, drafting)
+    target.forget(depth)
+    drafter.forget(depth)
+    whole_s = perf_counter() - begun
+    target_s = one.evaluate_s + one.choose_s
+    drafter_s = one.propose_s + one.absorb_s
+    yield Timing(Part.DRAFT, place, drafting.n_max, depth, one.propose_s)
+    yield Timing(Part.ABSORB, place, size, depth, one.absorb_s)
+    yield Timing(Part.VERIFY, place, size, depth, target_s)
+    yield Timing(Part.ROUND, place, size, depth, whole_s - target_s - drafter_s)

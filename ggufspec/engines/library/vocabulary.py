@@ -1,0 +1,76 @@
+"""Text to tokens and back, and whether two vocabularies may draft for each other."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+from ggufspec.domain import Status
+from ggufspec.engines.ending import Failure
+
+_FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID in llama.cpp's common/speculative.cpp
+_MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
+
+
+class Vocabulary:
+    """A model's vocabulary, asked through the library."""
+
+    def __init__(self, lib: Any, model: Any) -> None:
+        self._lib = lib
+        self._vocab = lib.llama_model_get_vocab(model)
+        self.n_tokens = int(lib.llama_vocab_n_tokens(self._vocab))
+
+    def tokens(self, text: str) -> list[int]:
+        """Tokenise as llama.cpp's programs do: BOS where the model wants one, special tokens recognised."""
+        data = text.encode()
+        room = (ctypes.c_int32 * (len(data) + 2))()
+        found = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+        if found < 0:
+            room = (ctypes.c_int32 * -found)()
+            found = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+        return list(room[:found])
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return what tokens write, up to an end of generation; bytes of broken characters are replaced."""
+        written = takewhile(lambda token: not self.ends(token), tokens)
+        return b"".join(map(self._piece, written)).decode(errors="replace")
+
+    def ends(self, token: int) -> bool:
+        """Whether a token ends a generation."""
+        return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+
+    def _piece(self, token: int) -> bytes:
+        room = ctypes.create_string_buffer(64)
+        size = self._lib.llama_token_to_piece(self._vocab, token, room, len(room), 0, True)
+        if size < 0:
+            room = ctypes.create_string_buffer(-size)
+            size = self._lib.llama_token_to_piece(self._vocab, token, room, len(room), 0, True)
+        return room.raw[:size]
+
+    def check(self, drafter: Vocabulary) -> None:
+        """Apply llama.cpp's rule of today (common_speculative_are_compatible).
+
+        Raises:
+            Failure: it would refuse this drafter.
+        """
+        lib, own, other = self._lib, self._vocab, drafter._vocab
+        if lib.llama_vocab_type(own) != lib.llama_vocab_type(other):
+            raise _refused("is of another type")
+        for name, added, token in (
+            ("BOS", lib.llama_vocab_get_add_bos, lib.llama_vocab_bos),
+            ("EOS", lib.llama_vocab_get_add_eos, lib.llama_vocab_eos),
+        ):
+            if added(own) != added(other) or (added(own) and token(own) != token(other)):
+                raise _refused(f"has another {name}")
+        if abs(self.n_tokens - drafter.n_tokens) > _MOST_APART:
+            raise _refused(f"has {drafter.n_tokens} tokens, the target's {self.n_tokens}")
+        text = lib.llama_vocab_get_text
+        for token in range(_FIRST_COMPARED, min(self.n_tokens, drafter.n_tokens)):
+            if text(own, token) != text(other, token):
+                raise _refused(f"differs from the target's at token {token}")
+
+
+def _refused(why: str) -> Failure:
+    return Failure(Status.DRAFTER_REFUSED, f"the drafter's vocabulary {why}")

@@ -1,0 +1,89 @@
+"""What is asked of a llama-server, and the raw record of its answer: JSONL with arrival times."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import httpx2
+
+from ggufspec.domain import RunSpec, Status
+from ggufspec.engines.ending import Failure, refused
+from ggufspec.engines.launch import Server
+
+_CONNECT_S = 10.0
+
+
+def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
+    """Return the request that measures a specification; samplers that it does not name keep their defaults.
+
+    Args:
+        spec: what to measure.
+        per_request: whether this server takes the draft size from the request.
+        may_draft: whether it has a drafter loaded.
+        caches: whether the prompt cache has to be allowed, which it is not elsewhere: prompts are cold.
+    """
+    asked: dict[str, Any] = {
+        "prompt": spec.prompt.text,
+        "n_predict": spec.n_predict,
+        "temperature": spec.sampling.temperature,
+        "top_k": spec.sampling.top_k,
+        "top_p": spec.sampling.top_p,
+        "min_p": spec.sampling.min_p,
+        "seed": spec.sampling.seed,
+        "stream": True,
+        "cache_prompt": caches,
+        "return_tokens": True,
+        "timings_per_token": True,
+        "ignore_eos": False,
+    }
+    if not (may_draft and per_request):
+        return asked
+    if spec.drafting is None:
+        return asked | {"speculative.n_max": 0}
+    return asked | {
+        "speculative.n_max": spec.drafting.n_max,
+        "speculative.n_min": spec.drafting.n_min,
+        "speculative.p_min": spec.drafting.p_min,
+    }
+
+
+def send(server: Server, asked: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
+    """Ask for a completion and write each event of its stream to ``out`` as it arrives.
+
+    Every line is ``{"at_s": seconds since the request was sent, "chunk": what came}``.
+
+    Raises:
+        Failure: the server died, refused, or took longer than ``timeout_s`` in all.
+    """
+    started = time.perf_counter()
+    patience = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
+    try:
+        with server.client.stream("POST", "/completion", json=dict(asked), timeout=patience) as answer:
+            if answer.status_code != httpx2.codes.OK:
+                raise refused(answer.status_code, answer.read().decode(errors="replace"))
+            rest = b""
+            for block in answer.iter_bytes():
+                at_s = time.perf_counter() - started
+                *lines, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
+                for line in lines:
+                    _write(out, at_s, line.decode(errors="replace").strip())
+                if timeout_s is not None and at_s > timeout_s:
+                    raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
+    except httpx2.HTTPError as error:
+        raise server.failure(error) from error
+
+
+def _write(out: TextIO, at_s: float, line: str) -> None:
+    _, _, event = line.partition(": ")  # "data: {…}", and of old "error: {…}"
+    if event.startswith("{"):
+        out.write(f'{{"at_s": {at_s:.6f}, "chunk": {event}}}\n')
+    elif line:
+        note(out, at_s=at_s, line=line)
+
+
+def note(out: TextIO, **what: object) -> None:
+    """Write one line of the raw record that is not the server's own."""
+    out.write(json.dumps(what) + "\n")

@@ -1,0 +1,211 @@
+"""llama-server over HTTP: models are loaded once and measured on many prompts."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+
+from ggufspec.domain import Program, RunSpec, Sample, Status
+from ggufspec.engines import response
+from ggufspec.engines.capabilities import Capabilities, distract_drafter, erase_slot, probe
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.engine import Engine
+from ggufspec.engines.launch import Server, readable_argv, start
+from ggufspec.engines.load import load_of
+from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.pool import Loaded, Pool
+from ggufspec.engines.request import body, note, send
+from ggufspec.errors import LogError
+from ggufspec.llama import logs
+from ggufspec.llama.install import Install
+
+_SUMMARY = b"total time ="  # the last line of every era that says what a request took
+_PER_POSITION = re.compile(
+    r'^llamacpp:spec_decode_num_accepted_tokens_per_pos_total\{position="(\d+)"\} (\d+)', re.MULTILINE
+)
+
+
+@dataclass(kw_only=True)
+class ServerEngine(Engine):
+    """Keeps up to ``capacity`` servers, one for everything that a load decides.
+
+    Where a build takes the draft size from each request, one load serves every draft size and the target
+    alone. That shows only after the first load with a drafter, so ``load_key`` changes then.
+    """
+
+    install: Install
+    name: str = "server"
+    capacity: int | None = None
+    timeout_s: float | None = None  # for a load, and for a request
+    _pool: Pool = field(init=False)
+    _families: set[RunSpec] = field(default_factory=set)  # loads that serve every draft size
+    _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
+
+    def __post_init__(self) -> None:
+        self._pool = Pool(capacity=self.capacity)
+
+    def argv(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return the server's command; PORT, KEY_FILE and SLOTS differ from start to start."""
+        return readable_argv(load_of(spec), self.install)
+
+    def load_key(self, spec: RunSpec) -> Hashable:
+        """Return the load that a run needs, as far as it is known what its build can do per request."""
+        load = load_of(spec)
+        if load.drafting is None:
+            host = self._hosts.get(load)
+            return host if host is not None and self._pool.holds(host) else load
+        family = replace(load, drafting=None)
+        return family if family in self._families else load
+
+    def close(self) -> None:
+        """End all servers."""
+        self._pool.clear()
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Ask once, on a server that is loaded first where it is not yet."""
+        out, err = log.with_suffix(".out"), log.with_suffix(".err")
+        started = time.perf_counter()
+        try:
+            loaded = self._loaded(spec)
+        except Failure as failure:
+            out.write_bytes(b"")
+            err.write_bytes(failure.log)
+            return Measurement(
+                sample=_failed(spec, failure),
+                argv=self.argv(spec),
+                wall_s=time.perf_counter() - started,
+                error=failure.reason,
+            )
+        started = time.perf_counter()
+        failed: Failure | None = None
+        with out.open("w", encoding="utf-8", newline="\n") as record:
+            try:
+                self._ask(loaded, spec, record)
+            except Failure as failure:
+                failed = failure
+                note(record, failure=failure.reason)
+        wall_s = time.perf_counter() - started
+        err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
+        parsed = response.parse(out.read_text(encoding="utf-8"))
+        if failed is None and parsed.sample.status is Status.SUMMARY_LOST:
+            failed = loaded.server.death()
+        if failed is not None:
+            if failed.status is Status.TIMED_OUT or not loaded.server.is_alive:
+                self._pool.forget(loaded)
+            return Measurement(
+                sample=_failed(spec, failed), argv=loaded.argv, wall_s=wall_s, error=failed.reason
+            )
+        return Measurement(
+            sample=replace(
+                parsed.sample,
+                build=loaded.head.build,
+                offloaded_layers=loaded.head.offloaded_layers,
+                total_layers=loaded.head.total_layers,
+                devices=loaded.head.devices,
+                text=parsed.sample.text if parsed.sample.status is Status.OK else None,
+            ),
+            argv=loaded.argv,
+            wall_s=wall_s,
+            error=parsed.remark,
+        )
+
+    def _loaded(self, spec: RunSpec) -> Loaded:
+        """Return a server for a run, with the load that serves most."""
+        key = self.load_key(spec)
+        held = self._pool.get(key)
+        if held is not None:
+            return held
+        self._pool.make_room()
+        load = load_of(spec)
+        server = start(load, self.install, timeout_s=self.timeout_s)
+        try:
+            capabilities = probe(server, load.drafting, timeout_s=self.timeout_s) if load.drafting else None
+        except BaseException as error:
+            if isinstance(error, Failure):
+                error.log = server.read_log()
+            server.close()
+            raise
+        loaded = Loaded(
+            server=server,
+            argv=readable_argv(load, self.install),
+            head=_head(server.log.read_bytes()),
+            capabilities=capabilities,
+        )
+        if capabilities is not None:
+            key = self._serves(load, spec, capabilities)
+        self._pool.put(key, loaded)
+        return loaded
+
+    def _serves(self, load: RunSpec, spec: RunSpec, capabilities: Capabilities) -> RunSpec:
+        """Remember what a server with a drafter can do, and return the load that it stands for."""
+        family, alone = replace(load, drafting=None), load_of(spec.baseline)
+        if not capabilities.per_request:
+            self._families.discard(family)
+            return load
+        self._families.add(family)
+        self._hosts[alone] = family
+        self._pool.drop(alone)
+        return family
+
+    def _ask(self, loaded: Loaded, spec: RunSpec, record: TextIO) -> None:
+        """Write the whole record of one run; see response.py for what its lines mean."""
+        capabilities, server = loaded.capabilities, loaded.server
+        asked = body(
+            spec,
+            may_draft=capabilities is not None,
+            per_request=capabilities is not None and capabilities.per_request,
+            caches=capabilities is not None and capabilities.caches_to_draft,
+        )
+        run = {
+            "n_draft": spec.drafting.n_max if spec.drafting else None,
+            "load_ms": None if loaded.runs else server.load_ms,
+            "capabilities": None if capabilities is None else capabilities.to_json(),
+        }
+        note(record, run=run)
+        note(record, request=asked)
+        if spec.drafting and capabilities is not None and capabilities.inactive:
+            raise _inactive(server)
+        if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
+            distract_drafter(server, timeout_s=self.timeout_s)
+            server.read_log(until=_SUMMARY)  # no part of this run's own
+        loaded.runs += 1
+        if asked["cache_prompt"]:
+            erase_slot(server)
+        before = _accepted_at(server) if spec.drafting else None
+        send(server, asked, record, timeout_s=self.timeout_s)
+        if before is not None:
+            note(record, accepted_at={"before": before, "after": _accepted_at(server)})
+
+
+def _failed(spec: RunSpec, failure: Failure) -> Sample:
+    size = spec.drafting.n_max if spec.drafting else None
+    return Sample(status=failure.status, program=Program.SERVER, n_draft=size)
+
+
+def _inactive(server: Server) -> Failure:
+    """Return why a server that has loaded a drafter does not use it."""
+    diagnosis = logs.diagnose(server.log.read_bytes())
+    if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
+        return Failure(*diagnosis)
+    return Failure(Status.DRAFTING_INACTIVE, "the server has loaded the drafter and does not use it")
+
+
+def _head(log: bytes) -> Sample:
+    """Return what a server says of its build and of where the target's weights are."""
+    try:
+        return logs.parse(log, program=Program.SERVER)
+    except LogError:
+        return Sample(status=Status.SUMMARY_LOST)
+
+
+def _accepted_at(server: Server) -> list[int] | None:
+    """Return how often each place of a draft was accepted since the load; None where it is not counted."""
+    metrics = server.get("/metrics")
+    if metrics is None or "spec_decode_num_drafts" not in metrics.text:
+        return None
+    counts = {int(place): int(count) for place, count in _PER_POSITION.findall(metrics.text)}
+    return [counts.get(place, 0) for place in range(max(counts, default=-1) + 1)]

@@ -1,0 +1,25 @@
+"""Traces × a cost curve -> tokens/s at every draft size, which one is best, and why, without running any."""
+
+from __future__ import annotations
+
+from ggufspec.forecast.advice import Advice, Needs, Reason, advise, best, needs, ratio
+from ggufspec.forecast.exposure import Exposure, alone, drafting
+from ggufspec.forecast.forecasting import closed_form, forecasts, longest
+from ggufspec.forecast.values import Forecast
+
+__all__ = [
+    "Advice",
+    "Exposure",
+    "Forecast",
+    "Needs",
+    "Reason",
+    "advise",
+    "alone",
+    "best",
+    "closed_form",
+    "drafting",
+    "forecasts",
+    "longest",
+    "needs",
+    "ratio",
+]

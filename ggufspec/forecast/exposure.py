@@ -1,0 +1,115 @@
+"""How often a run pays each of a curve's times: seconds are then one product with its points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.costs import CostCurve, Kind
+from ggufspec.domain import Program
+from ggufspec.trace import Counts, Rules, Step, Trace, count, expected, steps
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Exposure:
+    """One run as a cost curve sees it.
+
+    Attributes:
+        prompt_id: whose run it is.
+        counts: rounds, drafted and accepted tokens.
+        tokens: those decoded after the prompt's own evaluation, as ``Sample.decode_tps`` counts them.
+        drafting: for each of the curve's points, how often its time is paid to the drafter.
+        verifying: the same, to the target.
+        besides: the same, to neither.
+        clamped: whether some depth lies outside what was measured; the nearest one stood in.
+    """
+
+    prompt_id: str
+    counts: Counts
+    tokens: float
+    drafting: Values
+    verifying: Values
+    besides: Values
+    clamped: bool = False
+
+    @property
+    def paid(self) -> Values:
+        """How often each point's time is paid at all."""
+        return self.drafting + self.verifying + self.besides
+
+
+def drafting(
+    trace: Trace,
+    curve: CostCurve,
+    *,
+    n_max: int,
+    program: Program,
+    n_predict: int,
+    p_min: float = 0.0,
+    sampling: bool = False,
+    build: int | None = None,
+) -> Exposure:
+    """Return what a drafting run pays; see ``trace.steps`` and ``trace.expected``.
+
+    The tree program's drafter reads the token that the target chose in an evaluation of its own, at which
+    nothing is proposed; server and simple program of today read the whole verified batch again.
+
+    Raises:
+        ValueError: the trace is too short, or the curve knows no such batch.
+    """
+    if sampling:
+        taken = expected(trace, n_max=n_max, program=program, n_predict=n_predict, build=build)
+    else:
+        taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
+    own = 1 if program is Program.TREE else 0
+    absorbs = bool(curve.absorb) and Rules(program=program, build=build).absorbs
+    owed = _Bill(curve, trace.n_prompt)
+    for step in taken:
+        owed.add("verifying", Kind.VERIFY, step, 1 + step.drafted)
+        if step.proposals + own:
+            owed.add("drafting", Kind.DRAFT, step, 1, times=step.proposals + own)
+        if absorbs:
+            owed.add("drafting", Kind.ABSORB, step, 1 + step.drafted)
+        owed.add("besides", Kind.ROUND, step, 1)
+    return owed.total(trace.prompt_id, taken)
+
+
+def alone(trace: Trace, curve: CostCurve, *, first: int, tokens: int) -> Exposure:
+    """Return what the target alone pays for ``tokens`` tokens from the place ``first`` of a trace on."""
+    taken = [Step(at, 1.0, 0, 0.0, 0) for at in range(first, first + tokens)]
+    owed = _Bill(curve, trace.n_prompt)
+    for step in taken:
+        owed.add("verifying", Kind.VERIFY, step, 1)
+        owed.add("besides", Kind.PLAIN, step, 1)
+    return owed.total(trace.prompt_id, taken)
+
+
+class _Bill:
+    def __init__(self, curve: CostCurve, n_prompt: int) -> None:
+        self._curve, self._n_prompt, self._clamped = curve, n_prompt, False
+        self._owed = {to: np.zeros(len(curve.points)) for to in ("drafting", "verifying", "besides")}
+
+    def add(self, to: str, kind: Kind, step: Step, tokens: int, *, times: int = 1) -> None:
+        depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
+        if not self._curve.covers(depth):
+            self._clamped = True
+            depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
+        for place, share in self._curve.weights(kind, tokens, depth).items():
+            self._owed[to][place] += step.chance * times * share
+
+    def total(self, prompt_id: str, taken: Iterable[Step]) -> Exposure:
+        counts = count(taken)
+        return Exposure(
+            prompt_id=prompt_id,
+            counts=counts,
+            tokens=counts.n_rounds + counts.n_accepted,
+            drafting=self._owed["drafting"],
+            verifying=self._owed["verifying"],
+            besides=self._owed["besides"],
+            clamped=self._clamped,
+        )

@@ -1,0 +1,177 @@
+"""Traces × a cost curve -> forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggufspec.costs import CostCurve, Kind
+from ggufspec.domain import Program
+from ggufspec.forecast.estimates import estimate, rates_of, sensitivity
+from ggufspec.forecast.exposure import Exposure, alone, drafting
+from ggufspec.forecast.values import Forecast
+from ggufspec.trace import Trace, needed
+
+
+def forecasts(
+    traces: Sequence[Trace],
+    curve: CostCurve,
+    *,
+    n_max: Sequence[int],
+    p_min: Sequence[float] = (0.0,),
+    program: Program = Program.SERVER,
+    n_predict: int | None = None,
+    sampling: bool = False,
+    build: int | None = None,
+) -> Iterator[Forecast]:
+    """Yield the forecast of every γ and p_min: over all traces, then by category where there are several.
+
+    Args:
+        traces: of one pair under one sampler.
+        curve: of that pair.
+        n_max: the draft sizes; the curve needs batches of one token more.
+        p_min: see ``trace.steps``.
+        program: whose way of counting and of drafting is forecast.
+        n_predict: tokens asked for; None for as many as the shortest trace allows at the largest γ.
+        sampling: exact speculative sampling with the traces' overlaps instead of greedy drafting.
+        build: llama.cpp's build number; None for today's.
+
+    Raises:
+        ValueError: a trace is too short, or the curve knows no such batch.
+    """
+    asked = longest(traces, max(n_max), program) if n_predict is None else n_predict
+    rules = _Asked(program=program, n_predict=asked, sampling=sampling, build=build)
+    plain: dict[tuple[str, int], Exposure] = {}  # runs of all γ decode about as many tokens
+    by_category: dict[str | None, list[Trace]] = {}
+    for trace in traces:
+        by_category.setdefault(trace.category, []).append(trace)
+    groups = {None: list(traces), **(by_category if len(by_category) > 1 else {})}
+    runs = {
+        (size, threshold): {
+            trace.prompt_id: _runs(trace, curve, size, threshold, rules, plain) for trace in traces
+        }
+        for size in n_max
+        for threshold in p_min
+    }
+    for category, chosen in groups.items():
+        for (size, threshold), of in runs.items():
+            picked = [of[trace.prompt_id] for trace in chosen]
+            alpha = _alpha(chosen, sampling=sampling)
+            yield _join(picked, curve, alpha, n_max=size, p_min=threshold, category=category)
+
+
+def longest(traces: Sequence[Trace], n_max: int, program: Program) -> int:
+    """Return the most tokens that can be asked for; traces that ended allow any number."""
+    spare = needed(0, n_max, program)
+    open_ended = [len(trace.tokens) - spare for trace in traces if not trace.ended]
+    return min(open_ended, default=max(len(trace.tokens) for trace in traces))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    program: Program
+    n_predict: int
+    sampling: bool
+    build: int | None
+
+
+def _runs(
+    trace: Trace,
+    curve: CostCurve,
+    n_max: int,
+    p_min: float,
+    asked: _Asked,
+    plain: dict[tuple[str, int], Exposure],
+) -> tuple[Exposure, Exposure]:
+    """Return a drafting run, and the target alone over the same text."""
+    run = drafting(
+        trace,
+        curve,
+        n_max=n_max,
+        p_min=p_min,
+        program=asked.program,
+        n_predict=asked.n_predict,
+        sampling=asked.sampling,
+        build=asked.build,
+    )
+    if run.tokens <= 0:
+        raise ValueError(f"trace {trace.prompt_id} decodes nothing after its prompt")
+    first = 0 if asked.program is Program.SIMPLE else 1
+    key = (trace.prompt_id, max(1, round(run.tokens)))
+    if key not in plain:
+        plain[key] = alone(trace, curve, first=first, tokens=key[1])
+    return run, plain[key]
+
+
+def _join(
+    pairs: Sequence[tuple[Exposure, Exposure]],
+    curve: CostCurve,
+    alpha: float | None,
+    *,
+    n_max: int,
+    p_min: float,
+    category: str | None,
+) -> Forecast:
+    runs, plain = [run for run, _ in pairs], [target for _, target in pairs]
+    costs = np.array([point.seconds.value for point in curve.points])
+    errors = np.array(curve.errors_s)
+    n_rounds, n_drafted, n_accepted = (
+        sum(getattr(run.counts, name) for run in runs) for name in ("n_rounds", "n_drafted", "n_accepted")
+    )
+    time = sum(float(run.paid @ costs) for run in runs)
+    target_s = sum(float(run.paid @ costs) for run in plain) / sum(run.tokens for run in plain)
+    rates, plain_rates = rates_of(runs, costs), rates_of(plain, costs)
+    sensitive, plain_sensitive = sensitivity(runs, costs, errors), sensitivity(plain, costs, errors)
+    round_s = time / n_rounds
+    return Forecast(
+        n_max=n_max,
+        p_min=p_min,
+        category=category,
+        prompts=len(runs),
+        n_drafted=n_drafted,
+        n_accepted=n_accepted,
+        n_rounds=n_rounds,
+        tokens_per_s=estimate(rates, sensitive),
+        target_tokens_per_s=estimate(plain_rates, plain_sensitive),
+        speedup=estimate(
+            {name: rates[name] / plain_rates[name] for name in rates}, sensitive - plain_sensitive
+        ),
+        break_even_accept_rate=(round_s / target_s - 1) * n_rounds / n_drafted if n_drafted else None,
+        closed_form_speedup=None if alpha is None else _theorem(alpha, curve, n_max),
+        draft_share=sum(float(run.drafting @ costs) for run in runs) / time,
+        verify_share=sum(float(run.verifying @ costs) for run in runs) / time,
+        rest_share=sum(float(run.besides @ costs) for run in runs) / time,
+        round_s=round_s,
+        target_s=target_s,
+        rates=rates,
+        cost_errors=tuple(map(float, sensitive)),
+        speedup_errors=tuple(map(float, sensitive - plain_sensitive)),
+        clamped=any(run.clamped for run in runs),
+    )
+
+
+def closed_form(alpha: float, n_max: int, cost: float) -> float:
+    """Return the speed-up of theorem 3.8 (Leviathan et al. 2023), (1 − α^(γ+1)) / ((1 − α)(γc + 1)).
+
+    Args:
+        alpha: the chance that a token is accepted, 0 to 1.
+        n_max: γ.
+        cost: c, the drafter's time for a token over the target's.
+    """
+    accepted = sum(alpha**place for place in range(n_max + 1))  # the series also where α is 1
+    return accepted / (n_max * cost + 1)
+
+
+def _alpha(traces: Sequence[Trace], *, sampling: bool) -> float | None:
+    entries = [value for trace in traces for value in ((trace.overlap or ()) if sampling else trace.match)]
+    return sum(entries) / len(entries) if entries else None
+
+
+def _theorem(alpha: float, curve: CostCurve, n_max: int) -> float | None:
+    if not curve.draft:
+        return None
+    depth = curve.depths[0]
+    cost = curve.seconds(Kind.DRAFT, 1, depth).value / curve.seconds(Kind.VERIFY, 1, depth).value
+    return closed_form(alpha, n_max, cost)

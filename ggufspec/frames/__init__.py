@@ -1,0 +1,44 @@
+"""Results -> pandas.DataFrame; the only place that imports pandas at run time.
+
+Fractions stay fractions, absent is null, and the units are in the columns' names.
+"""
+
+from __future__ import annotations
+
+from ggufspec.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
+from ggufspec.frames.comparisons import COMPARISON_COLUMNS, comparison
+from ggufspec.frames.detail import (
+    CELL_COLUMNS,
+    POSITION_COLUMNS,
+    PROMPT_COLUMNS,
+    ROUND_COLUMNS,
+    cells,
+    positions,
+    prompts,
+    rounds,
+)
+from ggufspec.frames.logs import LOG_COLUMNS, logs
+from ggufspec.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
+
+__all__ = [
+    "CELL_COLUMNS",
+    "COMPARISON_COLUMNS",
+    "LOG_COLUMNS",
+    "MEMORY_COLUMNS",
+    "POSITION_COLUMNS",
+    "PROMPT_COLUMNS",
+    "ROUND_COLUMNS",
+    "RUN_COLUMNS",
+    "SUMMARY_COLUMNS",
+    "cells",
+    "comparison",
+    "logs",
+    "memory_devices",
+    "memory_overview",
+    "memory_trade",
+    "positions",
+    "prompts",
+    "rounds",
+    "runs",
+    "summary",
+]

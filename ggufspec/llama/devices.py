@@ -1,0 +1,47 @@
+"""The GPUs that a llama.cpp program lists (``--list-devices``, b4167 and newer), and their memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec.machine import Gpu, nvidia_smi
+
+FLAG = "--list-devices"
+_DEVICE = re.compile(r"^ +([A-Za-z]+\d+|Metal): (.*?)(?: \((\d+) MiB, (\d+) MiB free\))?$", re.MULTILINE)
+_BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal", "MTL": "metal"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One line of the list, such as ``CUDA0: NVIDIA H200``; ``gpu`` is None where it tells no memory."""
+
+    name: str
+    gpu: Gpu | None
+
+
+def parse(text: str) -> tuple[Device, ...]:
+    """Read the list; what has neither number nor memory of its own, such as BLAS, is no GPU."""
+    return tuple(
+        Device(
+            name=f"{device}: {name}",
+            gpu=Gpu(name=name, total_bytes=int(total) << 20, free_bytes=int(free) << 20) if total else None,
+        )
+        for device, name, total, free in _DEVICE.findall(text)
+    )
+
+
+def backend(devices: Sequence[Device] | None) -> str | None:
+    """Return what llama.cpp was compiled for, by its first device; None where it could not be asked."""
+    if devices is None:
+        return None
+    first = devices[0].name if devices else ""
+    return next((name for kind, name in _BACKENDS.items() if first.startswith(kind)), "cpu")
+
+
+def gpus(devices: Sequence[Device] | None, made_for: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that a build can use; the driver is asked where the build is too old to be asked."""
+    if devices is None:
+        return () if made_for == "cpu" else nvidia_smi()
+    return tuple(device.gpu for device in devices if device.gpu is not None)

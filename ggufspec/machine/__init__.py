@@ -1,0 +1,20 @@
+"""The machine that measures: what it is, which GPUs it has, and its state while a run is measured."""
+
+from __future__ import annotations
+
+from ggufspec.machine.gpus import Gpu, nvidia_smi
+from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
+from ggufspec.machine.load import LoadWatch, busy_cores
+from ggufspec.machine.watch import Watch
+
+__all__ = [
+    "Gpu",
+    "LoadWatch",
+    "Room",
+    "Watch",
+    "busy_cores",
+    "memory",
+    "nvidia_smi",
+    "snapshot",
+    "usable_cores",
+]

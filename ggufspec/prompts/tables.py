@@ -1,0 +1,69 @@
+"""Suites in TOML: ``[[prompt]]`` tables, and ``kind`` for the whole file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ggufspec.errors import GgufspecError
+from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build
+
+_KINDS = {"messages": True, "continuations": False}
+_SUITE_KEYS = {"kind", "prompt"}
+_PROMPT_KEYS = {"id", "text", "category", "reason", "followups", "warmup"}
+_HEADING = re.compile(r"[ \t]*\[\[[ \t]*prompt[ \t]*\]\]")
+_FORM = (
+    "a [[prompt]] needs an id and a text; it may have category, followups = [...], warmup = true and a reason"
+)
+
+
+def read(path: Path, text: str) -> PromptSuite:
+    """Read a suite.
+
+    ``kind`` is "messages" (to an assistant, through the chat template) or "continuations", the default.
+
+    Raises:
+        GgufspecError: this is no TOML, or not of this form.
+    """
+    try:
+        suite = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise GgufspecError(f"{path} is no prompt suite: {error}", _FORM) from error
+    kind = suite.get("kind", "continuations")
+    if kind not in _KINDS:
+        raise GgufspecError(f'{path}: the kind is {kind!r}, not "messages" or "continuations"', _FORM)
+    tables = suite.get("prompt", [])
+    strange = sorted(suite.keys() - _SUITE_KEYS)
+    if strange or not isinstance(tables, list):
+        what = f"knows no {strange[0]!r}" if strange else "has a 'prompt' that is no [[prompt]]"
+        raise GgufspecError(f"{path} {what}", _FORM)
+    return assemble(path.stem, path, _entries(path, text, tables), instructions=_KINDS[kind])
+
+
+def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[Entry]:
+    lines = [number for number, line in enumerate(text.splitlines(), start=1) if _HEADING.match(line)]
+    for place, table in enumerate(tables):
+        # A text may quote a heading: then the lines tell nothing, and the prompt is counted instead.
+        where = f"{path}:{lines[place]}" if len(lines) == len(tables) else f"{path}, prompt {place + 1}"
+        try:
+            yield _entry(where, table)
+        except BadPromptError as problem:
+            raise GgufspecError(f"{where}: {problem}", _FORM) from problem
+
+
+def _entry(where: str, table: Any) -> Entry:
+    if not isinstance(table, dict):
+        raise BadPromptError("this is no table")
+    if strange := sorted(table.keys() - _PROMPT_KEYS):
+        raise BadPromptError(f"a prompt has no {strange[0]!r}")
+    for key in ("id", "text"):
+        if key not in table:
+            raise BadPromptError(f"the {key} is missing")
+    followups, warmup = table.get("followups", []), table.get("warmup", False)
+    if not isinstance(followups, list) or not isinstance(warmup, bool):
+        raise BadPromptError("followups has to be a list of texts, and warmup true or false")
+    prompt = build(name=table["id"], turns=[table["text"], *followups], category=table.get("category"))
+    return Entry(where, prompt, warmup)

@@ -1,0 +1,154 @@
+"""One cell -> stored RunResults: lost summaries and disturbed runs are measured again, texts compared."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ggufspec import audit, doubts, machine, results
+from ggufspec.domain import Role, RunResult, RunSpec, Status
+from ggufspec.engines import Engine, Measurement
+from ggufspec.llama.install import Install
+from ggufspec.results import ResultSet
+from ggufspec.sweep import Cell
+
+_ATTEMPTS = 6  # recent builds lose the end of about one log in ten of very short runs, more on a busy machine
+_RERUNS = 2  # of one disturbed run
+_ROOM_BYTES = 1 << 16  # of a log
+_PATIENCE = 6  # disturbed reruns in a row, after which this machine counts as busy for good
+
+
+@dataclass(kw_only=True)
+class Recorder:
+    """Measures cells and stores every run as it ends; ``results`` grows with each."""
+
+    engine: Engine
+    install: Install
+    results: ResultSet
+    _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
+    _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
+    _disturbed_in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        """Take up the texts of a bench that is resumed; a kill may have come before some were compared."""
+        for run in self.results.runs:
+            if run.text_identical is None:
+                self._compared(run)
+        for key in [key for key in self._waiting if key in self._own]:
+            for waited in self._waiting.pop(key):
+                self.results = results.judge(self.results, self._against(waited, self._own[key]))
+
+    def measure(self, cell: Cell) -> Iterator[RunResult]:
+        """Measure a cell and yield its run; one that others disturbed is kept, and made again.
+
+        Raises:
+            DiskFullError: the run cannot be stored; what was stored before stays.
+        """
+        for rerun in range(_RERUNS + 1):
+            run = self._once(cell, rerun)
+            yield run
+            if run.sample.status is not Status.OK:
+                return  # there are no figures that others could have spoilt
+            if doubts.Doubt.BUSY_MACHINE not in run.doubts:
+                self._disturbed_in_a_row = 0
+                return
+            self._disturbed_in_a_row += rerun > 0
+            if cell.warmup or cell.anchor or self._disturbed_in_a_row > _PATIENCE:
+                return
+
+    def answer(self, spec: RunSpec) -> str | None:
+        """Return what the target wrote for a specification, if it was measured and ended well."""
+        own = self._own.get(spec.key)
+        return own.sample.text if own else None
+
+    def _once(self, cell: Cell, rerun: int) -> RunResult:
+        log = self.results.folder / "logs" / _log_name(len(self.results.runs), cell)
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        started = time.perf_counter()
+        watch = machine.Watch.start()
+        with results.disk(log.parent):
+            measurement, attempts = self._attempt(cell, log)
+        run = RunResult(
+            spec=cell.spec,
+            repeat=cell.repeat,
+            warmup=cell.warmup,
+            anchor=cell.anchor,
+            rerun=rerun,
+            engine=self.engine.name,
+            sample=measurement.sample,
+            argv=measurement.argv,
+            log=log.name,
+            started_at=started_at,
+            wall_s=time.perf_counter() - started,
+            program_s=measurement.wall_s,
+            peak_rss_bytes=measurement.peak_rss_bytes,
+            error=measurement.error,
+            attempts=attempts,
+            conditions=watch.conditions(),
+        )
+        run = replace(run, doubts=tuple(doubt.value for doubt in doubts.of_run(run, gpu=self.install.gpu)))
+        late = self._late(run)
+        run = self._compared(run)
+        self.results = results.append(self.results, run)
+        for waited in late:
+            self.results = results.judge(self.results, waited)
+        return run
+
+    def _attempt(self, cell: Cell, log: Path) -> tuple[Measurement, int]:
+        """Measure until the summary has arrived; every lost log is kept beside the good one."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            measurement = self.engine.measure(cell.spec, log)
+            if measurement.sample.status is not Status.OK:
+                _check_room(log)
+            if measurement.sample.status is not Status.SUMMARY_LOST or attempt == _ATTEMPTS:
+                return measurement, attempt
+            for file in (log.with_suffix(ending) for ending in (".out", ".err")):
+                if file.exists():
+                    file.rename(file.with_name(f"{log.name}.lost{attempt}{file.suffix}"))
+        raise AssertionError("unreachable: the last attempt returns")
+
+    def _compared(self, run: RunResult) -> RunResult:
+        """Compare a greedy drafting run with what the target alone wrote; without that, let it wait."""
+        if run.sample.text is None or run.spec.role is Role.DRAFTER:
+            return run
+        key = run.spec.baseline.key
+        if run.spec.role is Role.TARGET:
+            self._own.setdefault(key, run)
+        elif not run.spec.sampling.greedy:
+            return run
+        elif key in self._own:
+            return self._against(run, self._own[key])
+        else:
+            self._waiting.setdefault(key, []).append(run)
+        return run
+
+    def _late(self, run: RunResult) -> list[RunResult]:
+        """Return the runs that waited for this one's text, compared with it."""
+        if run.spec.role is not Role.TARGET or run.sample.text is None:
+            return []
+        return [self._against(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
+
+    def _against(self, run: RunResult, own: RunResult) -> RunResult:
+        difference = audit.locate(run.sample, own.sample, self.install, str(run.spec.pair.target.path))
+        return replace(run, text_identical=difference is None, difference=difference)
+
+
+def _check_room(log: Path) -> None:
+    """Raise an OSError where the disk is full: a log that found no room on it looks like any failed run."""
+    probe = log.with_suffix(".room")
+    try:
+        probe.write_bytes(bytes(_ROOM_BYTES))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _log_name(number: int, cell: Cell) -> str:
+    spec = cell.spec
+    size = f"-g{spec.drafting.n_max}" if spec.drafting else ""
+    prompt = re.sub(r"[^\w-]+", "_", spec.prompt.id)[:40]
+    kind = "w" if cell.warmup else "a" if cell.anchor else "r"
+    return f"{number:04d}-{spec.role.value}{size}-{prompt}-{kind}{cell.repeat}"

@@ -1,0 +1,30 @@
+"""What benches found: a frozen ResultSet, and the store that survives being killed at any instant."""
+
+from __future__ import annotations
+
+from ggufspec.results.folders import LATEST, ids
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
+from ggufspec.results.runs import CellKey, Runs
+from ggufspec.results.schema import schema
+from ggufspec.results.store import append, close, create, judge, load, reopen
+from ggufspec.results.writer import disk
+
+__all__ = [
+    "LATEST",
+    "SCHEMA_VERSION",
+    "CellKey",
+    "Meta",
+    "ResultSet",
+    "Runs",
+    "append",
+    "cell",
+    "close",
+    "create",
+    "disk",
+    "finished",
+    "ids",
+    "judge",
+    "load",
+    "reopen",
+    "schema",
+]

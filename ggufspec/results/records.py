@@ -1,0 +1,157 @@
+"""The lines of runs.jsonl: what stays the same from run to run is written once, and runs refer to it.
+
+{"kind":"spec","id":0,"spec":{…}}                    what was asked
+{"kind":"call","id":0,"engine":"binary","argv":[…]}  how it was run
+{"kind":"text","id":0,"text":"…"}                    what was written
+{"kind":"output","id":0,"status":"ok","text":0,…}    a Sample but for its text and its times
+{"kind":"run","spec":0,"call":0,"output":0,…}        a RunResult; its Sample's times stand here
+{"kind":"judged","run":7,"text_identical":false,…}   what was found out about a run's text later
+
+Ids count from 0 within a kind. A line refers to earlier lines only. What has its default is left out. All
+fields come from the domain's classes: a new one is stored without a change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Struct, defstruct
+
+from ggufspec.domain import Conditions, Difference, RunResult, RunSpec, Sample
+
+Id = Annotated[int, msgspec.Meta(ge=0)]
+
+TIMES = tuple(field.name for field in fields(Sample) if field.name.endswith(("_s", "_ms", "_tps")))
+"""The fields of a Sample that differ from run to run; all others repeat where decoding is greedy."""
+SAID = ("text", "tokens")
+
+
+class SpecRecord(Struct, tag_field="kind", tag="spec", omit_defaults=True, kw_only=True):
+    """What was asked; ``key`` is the specification's own, so that readers need not compute it."""
+
+    id: Id
+    spec: RunSpec
+    key: str
+
+    def __post_init__(self) -> None:
+        vars(self.spec).setdefault("key", self.key)  # where the cached property keeps it
+
+
+class CallRecord(Struct, tag_field="kind", tag="call", omit_defaults=True, kw_only=True):
+    """Which engine ran what."""
+
+    id: Id
+    engine: str
+    argv: tuple[str, ...]
+
+
+class TextRecord(Struct, tag_field="kind", tag="text", omit_defaults=True, kw_only=True):
+    """What was generated."""
+
+    id: Id
+    text: str | None = None
+    tokens: tuple[int, ...] | None = None
+
+
+class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, kw_only=True):
+    """What was found out later about the text of a run; ``run`` counts the run lines before it from 0."""
+
+    run: Id
+    text_identical: bool | None = None
+    difference: Difference | None = None
+
+
+def _mirror(
+    name: str, source: type, *, without: tuple[str, ...], extra: Mapping[str, Any], tag: str | None
+) -> Any:
+    """Return a Struct with a dataclass's fields, which decodes several times as fast as the dataclass."""
+    types = get_type_hints(source)
+    own = [
+        (field.name, types[field.name], *(() if field.default is MISSING else (field.default,)))
+        for field in fields(source)
+        if field.name not in {*without, *extra}
+    ]
+    also = [(key, *kind) if isinstance(kind, tuple) else (key, kind) for key, kind in extra.items()]
+    return defstruct(
+        name,
+        [*also, *own],
+        module=__name__,
+        namespace={"__doc__": source.__doc__, **_properties(source)},
+        tag_field=tag and "kind",
+        tag=tag,
+        omit_defaults=True,
+        kw_only=True,
+        gc=False,  # they refer to nothing that could refer back
+    )
+
+
+def _properties(source: type) -> dict[str, property]:
+    return {name: value for name, value in vars(source).items() if isinstance(value, property)}
+
+
+ConditionsRecord = _mirror("ConditionsRecord", Conditions, without=(), extra={}, tag=None)
+
+OutputRecord = _mirror(
+    "OutputRecord", Sample, without=(*SAID, *TIMES), extra={"id": Id, "text": (Id | None, None)}, tag="output"
+)
+
+_TIME_TYPES = {name: (kind, None) for name, kind in get_type_hints(Sample).items() if name in TIMES}
+
+RunRecord = _mirror(
+    "RunRecord",
+    RunResult,
+    without=("engine", "sample", "argv"),
+    extra={
+        "spec": Id,
+        "call": Id,
+        "output": Id,
+        **_TIME_TYPES,
+        "conditions": (ConditionsRecord | None, None),
+    },
+    tag="run",
+)
+
+Record = SpecRecord | CallRecord | TextRecord | OutputRecord | RunRecord | JudgedRecord
+
+
+def decode_hook(wanted: type, value: object) -> object:
+    """Make what JSON has no word for."""
+    if wanted is Path:
+        return Path(str(value))
+    raise NotImplementedError(wanted.__name__)
+
+
+def encode(value: object) -> bytes:
+    """Return a value as one line of JSON, without the line's end."""
+    return msgspec.json.encode(value, enc_hook=_encode_hook)
+
+
+def decode(lines: bytes, *, first: int = 1) -> list[Any]:
+    """Return the records of whole lines, one of each.
+
+    Raises:
+        ValueError: a line is no record; says which, where the first one has the number ``first``.
+    """
+    try:
+        found: list[Any] = _decoder.decode_lines(lines)
+    except msgspec.MsgspecError:
+        for number, line in enumerate(lines.splitlines(), start=first):
+            try:
+                _decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise ValueError(f"line {number}: {error}") from error
+        raise
+    return found
+
+
+def _encode_hook(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+_decoder = msgspec.json.Decoder(Record, dec_hook=decode_hook)

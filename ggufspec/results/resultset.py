@@ -1,0 +1,57 @@
+"""ResultSet: what a bench found, as a frozen value; what was stored later belongs to later ResultSets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ggufspec.domain import Build, Machine, RunSpec
+from ggufspec.results.runs import CellKey, Runs
+from ggufspec.results.writer import Writer
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meta:
+    """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice."""
+
+    id: str
+    started_at: str  # ISO 8601, UTC
+    engine: str
+    command: tuple[str, ...]  # ggufspec's own command line
+    build: Build
+    machine: Machine
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultSet:
+    """The runs of one bench, in the order in which they were made."""
+
+    meta: Meta
+    folder: Path
+    runs: Runs
+    writer: Writer | None = field(default=None, repr=False, compare=False)  # None: read, not opened
+
+    @property
+    def measured(self) -> Runs:
+        """The runs that are no warm-ups."""
+        return self.runs.select([i for i, warmup in enumerate(self.runs.column("warmup")) if not warmup])
+
+    @property
+    def current(self) -> Runs:
+        """The runs that count: no warm-ups, no anchors, of each cell the newest, in order of the first."""
+        return self.runs.newest()
+
+
+def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = False) -> CellKey:
+    """Return what names a cell of a bench."""
+    return (spec.key, repeat, warmup, anchor)
+
+
+def finished(results: ResultSet) -> frozenset[CellKey]:
+    """Return the cells that have a run, whether it ended well or not."""
+    return frozenset(results.runs.cells())

@@ -1,0 +1,95 @@
+"""What a whole bench makes one doubt: failures, other texts, drift, spread, outliers; and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from ggufspec import arms, doubts, stats
+from ggufspec.arms import Arm
+from ggufspec.domain import Status
+from ggufspec.doubts import ADVICE, Doubt
+from ggufspec.results import ResultSet, Runs
+
+_DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
+
+
+def warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> dict[str, str]:
+    """Return the named warnings of a bench: advice, and how many runs showed it."""
+    measured = results.current
+    found = dict(results.meta.doubts)
+    hits: dict[Doubt, list[int]] = {}
+    for place, named in enumerate(of_each(measured)):
+        for doubt in named:
+            hits.setdefault(doubt, []).append(place)
+    for doubt in (doubt for doubt in Doubt if doubt in hits):
+        of_text = doubt in {Doubt.TEXT_DIFFERS, Doubt.NEAR_TIES}
+        where = _where(measured.select(hits[doubt])) if of_text else ""
+        found[doubt.value] = f"{ADVICE[doubt]} ({len(hits[doubt])} of {len(measured)} runs{where})"
+    for doubt, detail in _of_bench(results, arms.group(results) if groups is None else groups):
+        found[doubt.value] = f"{ADVICE[doubt]} ({detail})"
+    return found
+
+
+def of_each(runs: Runs) -> Iterator[tuple[Doubt, ...]]:
+    """Yield the doubts about each run, those about its text included."""
+    ok = Status.OK
+    columns = zip(*map(runs.column, ("doubts", "text_identical", "status")), strict=True)
+    for place, (named, same, status) in enumerate(columns):
+        found = list(map(Doubt, named))
+        if same is False and (of_text := doubts.of_text(runs[place])) is not None:
+            found.append(of_text)
+        if status is not ok:
+            found.append(Doubt.RUNS_FAILED)
+        yield tuple(found)
+
+
+def of_arm(arm: Arm) -> frozenset[str]:
+    """Return the names of the doubts about an arm's runs."""
+    return frozenset(doubt.value for named in set(of_each(arm.runs)) for doubt in named)
+
+
+def drift(results: ResultSet) -> stats.Estimate | None:
+    """Return the relative change of the anchor configuration's speed from the first to the last run.
+
+    The anchor is the first block's target alone on the first prompt; its measured repeats count as well.
+    """
+    runs = results.runs
+    rows = list(zip(runs.cells(), runs.column("started_at"), arms.counted(runs).tolist(), strict=True))
+    watched = next((key for (key, _, _, anchor), _, rate in rows if anchor and rate > 0), None)
+    same = [
+        (datetime.fromisoformat(at).timestamp(), rate)
+        for (key, _, warmup, _), at, rate in rows
+        if key == watched and not warmup and rate > 0
+    ]
+    return stats.drift([at for at, _ in same], [rate for _, rate in same]) if same else None
+
+
+def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Doubt, str]]:
+    moved = drift(results)
+    if moved is not None and moved.lo is not None and moved.hi is not None:
+        sure = moved.lo > 0 or moved.hi < 0
+        if sure and abs(moved.value) > _DRIFT:
+            yield Doubt.DRIFT, f"{moved.value:+.1%} from start to end"
+    groups = tuple(groups)
+    restless = [_name(arm) for arm in groups if stats.unstable(arm.rates)]
+    if restless:
+        yield Doubt.UNSTABLE, ", ".join(restless)
+    outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
+    if outlying:
+        yield Doubt.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+
+
+def _name(arm: Arm) -> str:
+    return arm.role.value if arm.draft_size is None else f"{arm.role.value} γ={arm.draft_size}"
+
+
+def _where(runs: Runs) -> str:
+    """Say where the first differing text of each prompt leaves the target's own."""
+    first: dict[str, str] = {}
+    for spec, difference in zip(runs.specs, runs.column("difference"), strict=True):
+        if difference is not None:
+            at = difference.at_token
+            where = f"character {difference.at_char}" if at is None else f"token {at}"
+            first.setdefault(spec.prompt.id, where)
+    return "".join(f"; {prompt} from {where}" for prompt, where in sorted(first.items()))

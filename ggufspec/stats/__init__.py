@@ -1,0 +1,34 @@
+"""Pure numbers, numpy only: estimates with 95 % intervals, comparison, outliers, planning, drift.
+
+What each means in plain words, and how it was validated, stands in ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from ggufspec.stats.cells import Cell, Rates
+from ggufspec.stats.comparison import Procedure, Significance, Verdict, significance
+from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
+from ggufspec.stats.planning import Needed, needed
+from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.trend import drift
+
+__all__ = [
+    "UNSTABLE_ABOVE",
+    "Cell",
+    "Estimate",
+    "Needed",
+    "Procedure",
+    "Rates",
+    "Significance",
+    "Verdict",
+    "drift",
+    "mean_rate",
+    "needed",
+    "outliers",
+    "outlying_cells",
+    "per_prompt",
+    "significance",
+    "speedup",
+    "spread",
+    "unstable",
+]

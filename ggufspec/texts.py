@@ -1,0 +1,130 @@
+"""What the models will read: prompts and files of a request, rendered, and a context that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ggufspec import chat, gguf, prompts
+from ggufspec.chat import Message
+from ggufspec.domain import ModelFile, Prompt
+from ggufspec.errors import ContextTooSmallError, GgufspecError
+from ggufspec.llama import tokens
+from ggufspec.llama.install import Install
+from ggufspec.measuring import Render
+from ggufspec.prompts import PromptSuite
+
+if TYPE_CHECKING:
+    from ggufspec.request import Request
+
+_CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
+_OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Prompts as the models will read them; ``render`` makes the later turns of conversations."""
+
+    prompts: tuple[Prompt, ...]
+    warmups: tuple[Prompt, ...]
+    render: Render | None
+    notes: tuple[str, ...]
+
+
+def read(request: Request, target: gguf.ModelCard, *, embedded: bool) -> Texts:
+    """Collect what is asked for, and put it into the target's chat template where that is due.
+
+    Raises:
+        GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
+    """
+    has_template = chat.has_template(target)
+    suite = _suite(request, embedded=embedded, has_template=has_template)
+    wanted = suite.instructions if request.chat is None else request.chat
+    if request.system is not None and not wanted:
+        raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
+    if not wanted:
+        return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
+    if not has_template:
+        if request.chat or request.system is not None:
+            raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
+        note = "prompts: as they are, because the target has no chat template"
+        return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
+    everything = (*suite.prompts, *suite.warmups)
+    rendered = chat.render(
+        target, [[Message("user", each.text)] for each in everything], system=request.system
+    )
+    made = tuple(
+        replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
+    )
+    return Texts(
+        prompts=made[: len(suite.prompts)],
+        warmups=made[len(suite.prompts) :],
+        render=partial(_render, target, request.system),
+        notes=("prompts: in the target's own chat template",),
+    )
+
+
+def context(
+    request: Request,
+    asked: Sequence[Prompt],
+    target: ModelFile,
+    cards: Sequence[gguf.ModelCard],
+    install: Install,
+) -> int:
+    """Choose the context, or check the given one: old builds overrun it in silence.
+
+    A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
+    vocabularies put first, holds the prompt; each later turn adds itself and an answer.
+    """
+    sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
+    room = request.n_predict + max(sizes, default=0) + 2
+    needed = max(_most_tokens(prompt, request.n_predict) for prompt in asked) + room
+    limit = min((card.context_length for card in cards if card.context_length), default=needed)
+    chosen = request.ctx or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
+    if needed <= chosen:
+        return chosen
+    for prompt in asked:
+        ids = tokens.tokenize(install, str(target.path), prompt.text)
+        if ids is not None and len(ids) + room > chosen:
+            raise ContextTooSmallError(
+                f"prompt {prompt.id} ({len(ids)} tokens) and {request.n_predict} tokens of answer "
+                f"do not fit into a context of {chosen}",
+                f"use a shorter prompt or a smaller -n; the models allow a context of {limit}",
+            )
+    return chosen
+
+
+def _suite(request: Request, *, embedded: bool, has_template: bool) -> PromptSuite:
+    """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
+    for text in request.prompt:
+        if not text.strip():
+            raise GgufspecError("a prompt is empty", _OTHER_TEXT)
+    given = tuple(Prompt(id=f"p{i}", text=text) for i, text in enumerate(request.prompt, start=1))
+    read = [prompts.load(file) for file in request.prompt_file]
+    if request.suite is not None:
+        read.append(prompts.suite(request.suite))
+    elif not (given or read):
+        read.append(prompts.default(embedded=embedded, has_template=has_template))
+    if request.per_category is not None:
+        read = [each.sample(request.per_category, seed=request.seed) for each in read]
+    every = (*given, *(prompt for each in read for prompt in each.prompts))
+    names = [prompt.id for prompt in every]
+    if len(set(names)) < len(names):
+        raise GgufspecError("two prompts have the same id", "rename one of the prompt files or ids")
+    return PromptSuite(
+        name=" + ".join(each.name for each in read) or "given",
+        prompts=every,
+        warmups=tuple(prompt for each in read for prompt in each.warmups),
+        instructions=bool(read) and all(each.instructions for each in read) and not given,
+    )
+
+
+def _render(target: gguf.ModelCard, system: str | None, messages: Sequence[Message]) -> str:
+    return chat.render(target, [messages], system=system)[0]
+
+
+def _most_tokens(prompt: Prompt, n_predict: int) -> int:
+    later = sum(len(turn.encode()) + n_predict + 64 for turn in prompt.followups)  # 64: the template's own
+    return len(prompt.text.encode()) + 2 + later

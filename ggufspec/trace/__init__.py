@@ -1,0 +1,14 @@
+"""One pass of each model over one text -> what any draft size would have drafted and accepted.
+
+Greedy drafts are accepted as far as they are the target's own text, so a bit per token fixes the rounds of
+every γ. Exact speculative sampling accepts at a place with probability Σ min(p, q) (Leviathan et al. 2023,
+arXiv 2211.17192, section 3.3), which fixes the expectation over all places where rounds can begin.
+"""
+
+from __future__ import annotations
+
+from ggufspec.trace.rules import Rules, needed
+from ggufspec.trace.values import Counts, Step, Trace, count
+from ggufspec.trace.walks import expected, rounds, steps
+
+__all__ = ["Counts", "Rules", "Step", "Trace", "count", "expected", "needed", "rounds", "steps"]

@@ -1,0 +1,92 @@
+"""Trace: what both models say of one text; Step and Counts: what a run over it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What target and drafter say of one text; the tuples have one entry per generated token.
+
+    Attributes:
+        prompt_id: the prompt's name.
+        category: the prompt's category, if it has one.
+        tokens: what the target generated, with its end-of-generation token if it came to one. A run of the
+            drafting programs for N tokens needs up to ``needed`` of them.
+        match: whether the drafter, having read all before this token, would have proposed it.
+        confidence: the drafter's probability of what it would have proposed there, as p_min sees it:
+            among its ten likeliest tokens, without temperature.
+        overlap: Σ min(p, q) of both models' distributions there, after all samplers; None where unknown.
+        n_prompt: the prompt's tokens.
+        ended: whether the last token ends the generation.
+    """
+
+    prompt_id: str
+    tokens: tuple[int, ...]
+    match: tuple[bool, ...]
+    confidence: tuple[float, ...]
+    overlap: tuple[float, ...] | None = None
+    category: str | None = None
+    n_prompt: int = 1
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.match), len(self.confidence), len(self.overlap or self.tokens)}
+        if lengths != {len(self.tokens)}:
+            raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
+
+    @property
+    def match_rate(self) -> float | None:
+        """The share of all tokens that the drafter would have proposed: α of greedy drafting."""
+        return sum(self.match) / len(self.match) if self.match else None
+
+    @property
+    def mean_overlap(self) -> float | None:
+        """The mean of Σ min(p, q): α of exact sampling (theorem 3.5 there)."""
+        return sum(self.overlap) / len(self.overlap) if self.overlap else None
+
+
+class Step(NamedTuple):
+    """A round as it happens, or with a chance: where it begins, what it drafts and accepts.
+
+    ``at`` counts the tokens that were generated before it. ``chance`` is 1 in greedy mode, where ``accepted``
+    is whole. ``proposals`` are the drafter's evaluations that propose a token, drafted in the end or not.
+    """
+
+    at: int
+    chance: float
+    drafted: int
+    accepted: float
+    proposals: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Rounds taken together; the numbers are whole in greedy mode and expectations in sampling."""
+
+    n_rounds: float
+    n_drafted: float
+    n_accepted: float
+
+    @property
+    def accept_rate(self) -> float | None:
+        """Accepted over drafted tokens; None where nothing was drafted."""
+        return self.n_accepted / self.n_drafted if self.n_drafted else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Tokens per round with the target's own."""
+        return 1 + self.n_accepted / self.n_rounds if self.n_rounds else None
+
+
+def count(taken: Iterable[Step]) -> Counts:
+    """Add rounds up."""
+    taken = tuple(taken)
+    return Counts(
+        n_rounds=sum(step.chance for step in taken),
+        n_drafted=sum(step.chance * step.drafted for step in taken),
+        n_accepted=sum(step.chance * step.accepted for step in taken),
+    )

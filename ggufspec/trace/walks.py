@@ -1,0 +1,119 @@
+"""From a trace to the rounds of a run: exactly in greedy mode, in expectation under sampling."""
+
+from __future__ import annotations
+
+from ggufspec.domain import Program, Round
+from ggufspec.trace.rules import Rules
+from ggufspec.trace.values import Step, Trace
+
+
+def rounds(
+    trace: Trace,
+    *,
+    n_max: int,
+    program: Program,
+    n_predict: int,
+    p_min: float = 0.0,
+    build: int | None = None,
+) -> tuple[Round, ...]:
+    """Return the rounds of a greedy run; see ``steps``."""
+    taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
+    return tuple(Round(step.drafted, int(step.accepted)) for step in taken)
+
+
+def steps(
+    trace: Trace,
+    *,
+    n_max: int,
+    program: Program,
+    n_predict: int,
+    p_min: float = 0.0,
+    build: int | None = None,
+) -> tuple[Step, ...]:
+    """Return what a greedy run does, round by round.
+
+    What is accepted is exact. So is what is drafted with ``p_min`` 0; above that, what the drafter thinks
+    after a token of its own that the target will not take is in no trace: its confidence further along the
+    target's text stands in for it. ``match`` may stem from sampled text, too: the simple program and the
+    server draft greedily and accept what the target samples. What a program accepts beyond an end of
+    generation is not counted.
+
+    Args:
+        trace: the text, with as many tokens as ``needed`` says unless it ended.
+        n_max: γ, the longest draft; 0 drafts nothing.
+        program: whose rules of where runs begin and end, and of p_min; the tree's knows no p_min.
+        n_predict: the tokens asked for.
+        p_min: a draft ends before a token that the drafter gives less. Builds before 9109 draft that one.
+        build: llama.cpp's build number; None for today's.
+
+    Raises:
+        ValueError: the trace is too short to tell.
+    """
+    rules = Rules(program=program, build=build)
+    at, taken = rules.first, []
+    while not rules.is_over(at, n_predict) and at < len(trace.tokens):
+        most = rules.most(at, n_max, n_predict)
+        known = trace.confidence[at : at + most]
+        drafted, proposals = rules.cut(known, p_min)
+        if drafted == len(known):
+            drafted, proposals = most, most
+        accepted = 0
+        for matches in trace.match[at : at + drafted]:
+            if not matches:
+                break
+            accepted += 1
+        _check(trace, at + accepted)
+        taken.append(Step(at, 1.0, drafted, accepted, proposals))
+        at += accepted + 1
+    if not rules.is_over(at, n_predict):
+        _check(trace, at)
+    return tuple(taken)
+
+
+def expected(
+    trace: Trace, *, n_max: int, program: Program, n_predict: int, build: int | None = None
+) -> tuple[Step, ...]:
+    """Return every round that can happen under exact sampling, with its chance, by dynamic programming.
+
+    The chance that a round begins at a place is the sum, over all earlier ones, of the chance that those
+    begin and end just before it. Chances add up to the expected number of rounds.
+
+    Args:
+        trace: a text with its overlaps, as long as ``needed`` says unless it ended.
+        n_max: γ.
+        program: whose rules of where runs begin and end.
+        n_predict: the tokens asked for.
+        build: llama.cpp's build number; None for today's.
+
+    Raises:
+        ValueError: the trace is too short to tell, or has no overlaps.
+    """
+    if trace.overlap is None:
+        raise ValueError(f"trace {trace.prompt_id} has no overlaps: it is of greedy runs")
+    rules, size = Rules(program=program, build=build), len(trace.tokens)
+    chances, taken = {rules.first: 1.0}, []
+    for at in range(rules.first, size):
+        chance = chances.pop(at, 0.0)
+        if rules.is_over(at, n_predict) or not chance:
+            continue
+        drafted = rules.most(at, n_max, n_predict)
+        _check(trace, at + drafted)
+        so_far, accepted = chance, 0.0
+        for place in range(at, min(at + drafted, size)):
+            overlap = min(trace.overlap[place], 1.0)
+            chances[place + 1] = chances.get(place + 1, 0.0) + so_far * (1 - overlap)
+            so_far *= overlap
+            accepted += so_far / chance
+        end = at + drafted + 1
+        chances[end] = chances.get(end, 0.0) + so_far
+        taken.append(Step(at, chance, drafted, accepted, drafted))
+    for at in chances:  # what is left begins behind the trace
+        if not rules.is_over(at, n_predict):
+            _check(trace, at)
+    return tuple(taken)
+
+
+def _check(trace: Trace, place: int) -> None:
+    if place >= len(trace.tokens) and not trace.ended:
+        size = len(trace.tokens)
+        raise ValueError(f"trace {trace.prompt_id} has {size} tokens; this run goes beyond them")

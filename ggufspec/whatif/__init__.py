@@ -1,0 +1,18 @@
+"""What would drafting gain? From rates or headers and an acceptance alone; no weights, nothing is run."""
+
+from __future__ import annotations
+
+from ggufspec.whatif.acceptances import Acceptance, Positions, Steady
+from ggufspec.whatif.outlooks import Outlook, best, implied_verify_ratio, outlook
+from ggufspec.whatif.shapes import shape
+
+__all__ = [
+    "Acceptance",
+    "Outlook",
+    "Positions",
+    "Steady",
+    "best",
+    "implied_verify_ratio",
+    "outlook",
+    "shape",
+]

@@ -1,0 +1,128 @@
+"""Outlook: one draft size at one acceptance; and the way back, from a speed to what verification costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec.costs import CostCurve, Kind
+from ggufspec.domain import Program
+from ggufspec.whatif.acceptances import Acceptance, Steady
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What drafting would do.
+
+    Attributes:
+        n_max: γ.
+        acceptance: what was assumed.
+        accept_rate: accepted over drafted tokens.
+        mean_accepted_length: tokens per round with the target's own.
+        tokens_per_s: of the pair.
+        speedup: over the target alone.
+        break_even_accept_rate: accepted over drafted tokens at which nothing is gained; above 1 no
+            acceptance is enough.
+        break_even_alpha: the same as a steady α; None where no α is enough.
+        verify_ratio: the target's time for a round over its time for one token.
+        draft_share: the drafter's share of the time.
+    """
+
+    n_max: int
+    acceptance: Acceptance
+    accept_rate: float
+    mean_accepted_length: float
+    tokens_per_s: float
+    speedup: float
+    break_even_accept_rate: float
+    break_even_alpha: float | None
+    verify_ratio: float
+    draft_share: float
+
+
+def outlook(
+    curve: CostCurve,
+    acceptance: Acceptance,
+    *,
+    n_max: int,
+    depth: float = 0,
+    program: Program = Program.SERVER,
+) -> Outlook:
+    """Return what drafts of ``n_max`` tokens would do.
+
+    Args:
+        curve: the costs of target and drafter.
+        acceptance: how much is accepted.
+        n_max: γ, 1 or more.
+        depth: tokens in the context.
+        program: whose drafter: the tree program's reads the target's own token alone, the others' the
+            whole verified batch.
+
+    Raises:
+        ValueError: the curve knows no such batch, or the acceptance no such position.
+    """
+    target_s = _target_s(curve, depth)
+    verify_s = curve.seconds(Kind.VERIFY, n_max + 1, depth).value
+    draft_s = _draft_s(curve, n_max, depth, program)
+    round_s = verify_s + draft_s + curve.overhead_s.value
+    accepted = acceptance.accepted(n_max)
+    even = (round_s / target_s - 1) / n_max
+    return Outlook(
+        n_max=n_max,
+        acceptance=acceptance,
+        accept_rate=accepted / n_max,
+        mean_accepted_length=1 + accepted,
+        tokens_per_s=(1 + accepted) / round_s,
+        speedup=(1 + accepted) * target_s / round_s,
+        break_even_accept_rate=even,
+        break_even_alpha=Steady.from_rate(max(even, 0.0), n_max).alpha if even <= 1 else None,
+        verify_ratio=verify_s / curve.seconds(Kind.VERIFY, 1, depth).value,
+        draft_share=draft_s / round_s,
+    )
+
+
+def best(outlooks: Sequence[Outlook]) -> Outlook:
+    """Return the fastest; of those as fast the one with the smallest γ."""
+    return max(outlooks, key=lambda each: (each.speedup, -each.n_max))
+
+
+def implied_verify_ratio(
+    curve: CostCurve,
+    observed_tps: float,
+    acceptance: Acceptance,
+    *,
+    n_max: int,
+    depth: float = 0,
+    program: Program = Program.SERVER,
+) -> float:
+    """Return the target's time for a round over its time for one token that an observed speed implies.
+
+    All that is neither the drafter's nor the overhead of the curve counts as verification.
+
+    Args:
+        curve: the costs; its times for batches of more than one token are not used.
+        observed_tps: tokens/s of the pair while drafting.
+        acceptance: what was accepted meanwhile.
+        n_max: γ; the rounds must have drafted this many.
+        depth: tokens in the context.
+        program: which one was observed.
+
+    Raises:
+        ValueError: the drafter alone would have taken longer.
+    """
+    round_s = (1 + acceptance.accepted(n_max)) / observed_tps
+    left = round_s - _draft_s(curve, n_max, depth, program) - curve.overhead_s.value
+    if left <= 0:
+        raise ValueError("drafting alone would take longer than these rounds")
+    return left / curve.seconds(Kind.VERIFY, 1, depth).value
+
+
+def _target_s(curve: CostCurve, depth: float) -> float:
+    return curve.seconds(Kind.VERIFY, 1, depth).value + curve.plain_overhead_s.value
+
+
+def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:
+    one = curve.seconds(Kind.DRAFT, 1, depth).value
+    if program is Program.TREE:
+        return (n_max + 1) * one
+    return n_max * one + (curve.seconds(Kind.ABSORB, n_max + 1, depth).value if curve.absorb else 0.0)

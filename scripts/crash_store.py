@@ -1,0 +1,162 @@
+"""Kill a process that stores runs at random instants, go on with what it left, and count what is there.
+
+    python scripts/crash_store.py [--kills 200] [--seed 1]
+
+A child makes a bench and appends its cells; it dies of SIGKILL after a random time. The next child goes on
+with the same bench until every cell is there. After each kill, what the child knew to be stored must be
+there, at most one run more, and nothing twice. Texts are large, so that a kill can cut a write in two. As
+many children are killed while they make a bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from ggufspec import paths, results
+from ggufspec.domain import Build, Machine, ModelFile, Pair, Prompt, Role, RunResult, RunSpec, Sample, Status
+from ggufspec.results import ResultSet
+
+CELLS = 8
+LETTERS = 4_000_000
+SPEC = RunSpec(
+    pair=Pair(name="tiny", target=ModelFile(filename="target.gguf")),
+    role=Role.TARGET,
+    prompt=Prompt(id="p", text="Once"),
+    n_predict=32,
+    context=512,
+    threads=1,
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    seen: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["GGUFSPEC_DATA"] = folder
+        bench = 0
+        while seen["kills"] < options.kills:
+            one_life(f"bench-{bench}", chance, seen)
+            bench += is_whole(f"bench-{bench}")
+        while not is_whole(f"bench-{bench}"):  # the last one in peace
+            fill(f"bench-{bench}", None)
+        for number in range(options.kills):
+            one_birth(f"born-{number}", chance, seen)
+        for name in (name for name in results.ids() if name.startswith("bench")):
+            repeats = [run.repeat for run in results.load(name).runs]
+            assert repeats == list(range(CELLS)), f"{name}: {repeats}"
+    print(", ".join(f"{count} {what}" for what, count in seen.items()))
+    print(f"{len(range(bench + 1))} benches with every cell once, none lost, none double")
+    return 0
+
+
+def one_life(name: str, chance: random.Random, seen: Counter[str]) -> None:
+    """Let a child work on a bench until it is killed or done; check what it leaves."""
+    before = stored(name)
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        fill(name, sender)
+        os._exit(0)
+    os.close(sender)
+    time.sleep(chance.uniform(0, chance.choice((0.002, 0.02, 0.2))))
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    known = 0
+    while told := os.read(receiver, 4096):
+        known += len(told)
+    os.close(receiver)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, f"the child failed: {status}"
+    seen["kills"] += os.WIFSIGNALED(status)
+    after = stored(name)
+    assert before + known <= after <= before + known + 1, f"{before} + {known} became {after}"
+    seen["between a run and its acknowledgement"] += after == before + known + 1
+    seen["within a line"] += is_cut(paths.runs_dir() / name / "runs.jsonl")
+
+
+def one_birth(name: str, chance: random.Random, seen: Counter[str]) -> None:
+    """Kill a child while it makes a bench: there is an empty one or none, and the name can be used."""
+    child = os.fork()
+    if not child:
+        make(name)
+        os._exit(0)
+    time.sleep(chance.uniform(0, 0.004))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    listed = name in results.ids()
+    bench = results.reopen(name) if listed else make(name)
+    results.close(results.append(bench, run(0)))
+    assert stored(name) == 1
+    seen["in the making"] += not listed and (paths.runs_dir() / name).is_dir()
+
+
+def fill(name: str, sender: int | None) -> None:
+    """Append the cells that a bench does not have yet; tell each once it is stored."""
+    bench = results.reopen(name) if name in results.ids() else make(name)
+    done = results.finished(bench)
+    for repeat in range(CELLS):
+        if results.cell(SPEC, repeat) not in done:
+            bench = results.append(bench, run(repeat))
+            if sender is not None:
+                os.write(sender, b".")
+
+
+def make(name: str) -> ResultSet:
+    """Make an empty bench."""
+    build = Build(version="1", commit=None, backend="cpu", path="/opt/llama.cpp")
+    machine = Machine(hostname="box", system="Linux", cpu="A Processor", cores=1, memory_bytes=1 << 30)
+    return results.create(
+        engine="binary", command=("crash_store",), build=build, machine=machine, doubts={}, name=name
+    )
+
+
+def run(repeat: int) -> RunResult:
+    """Return the run of a cell, with a text of its own, but for the first."""
+    text = f"{repeat} " * (LETTERS // 2 if repeat else 1)
+    return RunResult(
+        spec=SPEC,
+        repeat=repeat,
+        engine="binary",
+        sample=Sample(status=Status.OK, gen_tokens=32, gen_s=1.0, text=text),
+        argv=("llama",),
+        log=f"{repeat:04d}",
+        started_at="2026-01-02T03:04:05.678+00:00",
+        wall_s=1.0,
+        program_s=1.0,
+    )
+
+
+def stored(name: str) -> int:
+    """Return how many runs a bench has; it must not have one twice."""
+    if name not in results.ids():
+        return 0
+    repeats = [run.repeat for run in results.load(name).runs]
+    assert repeats == list(range(len(repeats))), f"{name}: {repeats}"
+    return len(repeats)
+
+
+def is_whole(name: str) -> bool:
+    """Return whether a bench has all its cells."""
+    return stored(name) == CELLS
+
+
+def is_cut(file: Path) -> bool:
+    """Return whether a file ends within a line."""
+    return file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,331 @@
+"""The engine `inprocess` on the real library and the embedded pair."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import catalog, engines, hub, proc, prompts
+from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.library.messages import Part
+from ggufspec.llama.install import Install
+from tests import models
+
+TOKENS = 60
+CHOSEN = ("story-lantern", "list-recipe", "qa-teacher")
+NUCLEUS = Sampling(temperature=0.6, top_k=0, top_p=0.9, seed=7)
+
+
+@pytest.fixture
+def engine(llama: Install) -> Iterator[InprocessEngine]:
+    before = _workers()
+    with InprocessEngine(install=llama, timeout_s=120) as made:
+        yield made
+    assert _workers() <= before  # no process is left
+
+
+def _workers() -> set[str]:
+    """Return the process ids of workers."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"ggufspec.engines.library.worker" in words and b"-P" in words:
+            found.add(process.name)
+    return found
+
+
+def _prompt(name: str) -> Prompt:
+    return next(prompt for prompt in prompts.suite("demo").prompts if prompt.id == name)
+
+
+def _spec(role: Role, name: str = CHOSEN[0], *, draft: int | None = None, tokens: int = TOKENS) -> RunSpec:
+    return RunSpec(
+        pair=hub.resolve(catalog.find("demo"), offline=True),
+        role=role,
+        prompt=_prompt(name),
+        n_predict=tokens,
+        context=512,
+        threads=1,
+        offload=Offload(target_layers=0, draft_layers=0),
+        drafting=Drafting(n_max=draft) if draft else None,
+    )
+
+
+def _drafter() -> ModelFile:
+    drafter = hub.resolve(catalog.find("demo"), offline=True).draft
+    assert drafter is not None
+    return drafter
+
+
+def _pid(engine: InprocessEngine) -> int:
+    (hosted,) = engine._workers._held.values()
+    return hosted.link.pid
+
+
+def test_drafting_writes_the_targets_own_tokens_at_every_draft_size(
+    engine: InprocessEngine, tmp_path: Path
+) -> None:
+    loads = 0
+    for name in CHOSEN:
+        alone = engine.measure(_spec(Role.TARGET, name, tokens=TOKENS + 9), tmp_path / "alone").sample
+        assert (alone.status, alone.n_drafted, alone.gen_tokens) == (Status.OK, None, TOKENS + 8)
+        assert alone.tokens is not None
+        loads += alone.load_ms is not None
+        for size in (2, 3, 5, 8):
+            drafted = engine.measure(_spec(Role.DRAFTING, name, draft=size), tmp_path / "drafted").sample
+            assert drafted.tokens == alone.tokens[: len(drafted.tokens or ())]
+            loads += drafted.load_ms is not None
+            _check_counts(drafted, size)
+    assert loads == 2  # the target once, the drafter once
+
+
+def _check_counts(sample: Sample, size: int) -> None:
+    assert sample.status is Status.OK
+    assert sample.rounds is not None
+    assert sample.accepted_at is not None
+    assert sample.gen_tokens is not None
+    assert sample.gen_s is not None
+    assert (sample.n_draft, max(one.drafted for one in sample.rounds)) == (size, size)
+    assert sum(one.drafted for one in sample.rounds) == sample.n_drafted
+    assert sum(one.accepted for one in sample.rounds) == sum(sample.accepted_at) == sample.n_accepted
+    assert sample.n_rounds == len(sample.rounds) == sample.gen_tokens - (sample.n_accepted or 0)
+    assert TOKENS < sample.gen_tokens <= TOKENS + 1 + size
+    assert sample.devices == ("CPU",)
+    assert 0.8 * sample.gen_s < (sample.draft_s or 0) + (sample.verify_s or 0) <= sample.gen_s
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        Drafting(n_max=2),
+        Drafting(n_max=8),
+        Drafting(n_max=8, p_min=0.6),
+        Drafting(n_max=5, p_min=0.8, n_min=3),
+    ],
+    ids=str,
+)
+def test_counts_are_those_of_the_simple_program(
+    engine: InprocessEngine, llama: Install, tmp_path: Path, drafting: Drafting
+) -> None:
+    with engines.make("binary-simple", llama, timeout_s=120) as program:
+        for name in CHOSEN[:2]:
+            spec = replace(_spec(Role.DRAFTING, name, draft=1), drafting=drafting)
+            ours = engine.measure(spec, tmp_path / "ours").sample
+            tries = (program.measure(spec, tmp_path / "theirs").sample for _ in range(3))
+            theirs = next(one for one in tries if one.status is Status.OK)  # the program loses log lines
+            for field in (
+                "n_drafted",
+                "n_accepted",
+                "gen_tokens",
+                "n_rounds",
+                "accepted_at",
+                "prompt_tokens",
+            ):
+                assert getattr(ours, field) == getattr(theirs, field), field
+            assert (ours.text or "").rstrip("\n") == theirs.text
+
+
+def test_the_raw_record_tells_every_round(engine: InprocessEngine, tmp_path: Path) -> None:
+    sample = engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run").sample
+    record = json.loads((tmp_path / "run.out").read_text())
+    assert b"loaded meta data" in (tmp_path / "run.err").read_bytes()  # the library's own log
+    assert len(record["rounds"]) == sample.n_rounds
+    for one in record["rounds"]:
+        assert len(one["probabilities"]) == len(one["drafted"])
+        assert all(0 < probability <= 1 for probability in one["probabilities"])
+        assert min(one["draft_s"], one["absorb_s"], one["verify_s"]) > 0
+    assert record["at_s"] == sorted(record["at_s"])
+    engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "run")
+    assert b"loaded meta data" not in (tmp_path / "run.err").read_bytes()  # each log is its run's own
+
+
+def test_several_drafters_draft_for_one_loaded_target(engine: InprocessEngine, tmp_path: Path) -> None:
+    spec = _spec(Role.DRAFTING, draft=3)
+    copy = tmp_path / "copy.gguf"
+    shutil.copy(str(_drafter().path), copy)
+    other = replace(spec, pair=replace(spec.pair, draft=replace(_drafter(), path=copy)))
+    first = engine.measure(spec, tmp_path / "log")
+    pid = _pid(engine)
+    second = engine.measure(other, tmp_path / "log")
+    assert engine.load_key(spec) == engine.load_key(other) == engine.load_key(spec.baseline)
+    assert _pid(engine) == pid
+    assert first.sample.rounds == second.sample.rounds
+    assert engine.measure(_spec(Role.DRAFTER), tmp_path / "log").sample.load_ms is None  # drafts, and alone
+
+
+def test_sampling_is_repeatable_and_seeded(engine: InprocessEngine, tmp_path: Path) -> None:
+    spec = replace(_spec(Role.DRAFTING, draft=4), sampling=NUCLEUS)
+    first, again = (engine.measure(spec, tmp_path / "log").sample for _ in range(2))
+    other = engine.measure(replace(spec, sampling=replace(NUCLEUS, seed=8)), tmp_path / "log").sample
+    assert (first.status, first.tokens, first.rounds) == (Status.OK, again.tokens, again.rounds)
+    assert other.tokens != first.tokens
+    _check_counts(first, 4)
+
+
+def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_path: Path) -> None:
+    """One pass over the target's text fixes the counts of every draft size; see the map's section 7."""
+    spec = _spec(Role.TARGET, tokens=TOKENS + 10)
+    drafter = _drafter()
+    trace = engine.trace(spec, [drafter, drafter])
+    first, second = trace.drafters
+    assert len(first.matches) == len(first.confidences) == len(trace.record.tokens) == TOKENS + 10
+    assert first.matches == second.matches
+    assert first.overlaps is None
+    for size in (2, 5, 8):
+        sample = engine.measure(_spec(Role.DRAFTING, draft=size), tmp_path / "log").sample
+        at, foretold = 0, []
+        for one in sample.rounds or ():
+            bits = first.matches[at : at + one.drafted]
+            foretold.append(next((place for place, bit in enumerate(bits) if not bit), len(bits)))
+            at += foretold[-1] + 1
+        assert foretold == [one.accepted for one in sample.rounds or ()]
+
+
+def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessEngine) -> None:
+    spec = replace(_spec(Role.TARGET), sampling=NUCLEUS)
+    drafter = _drafter()
+    itself, other = engine.trace(spec, [spec.pair.target, drafter]).drafters
+    assert itself.overlaps == pytest.approx([1.0] * TOKENS, abs=1e-3)
+    assert other.overlaps is not None
+    assert 0.1 < sum(other.overlaps) / TOKENS < 0.999
+
+
+def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> None:
+    spec = _spec(Role.TARGET)
+    drafter = _drafter()
+    curve = engine.curve(spec, [drafter], batches=(1, 2, 5), depths=(32, 128), repeats=2)
+    assert min(one.seconds for one in curve.timings) >= 0
+    assert {one.depth_tokens for one in curve.timings} == {32, 128}
+    for part, sizes in (
+        (Part.VERIFY, {1, 2, 5}),
+        (Part.ABSORB, {1, 2, 5}),
+        (Part.DRAFT, {1, 4}),
+        (Part.ROUND, {1, 2, 5}),
+    ):
+        here = [one for one in curve.timings if one.part is part and one.drafter == 0]
+        assert {one.tokens for one in here} == sizes
+        assert len(here) == 3 * 2 * 2
+    alone = [one for one in curve.timings if one.drafter is None]
+    assert [(one.part, one.tokens) for one in alone] == [(Part.VERIFY, 1)] * 4
+    with pytest.raises(Failure, match="do not fit"):
+        engine.curve(spec, [drafter], depths=(500,))
+
+
+@pytest.mark.parametrize(
+    ("with_signal", "status", "reason"),
+    [
+        (signal.SIGSEGV, Status.CRASHED, "died of SIGSEGV"),
+        (signal.SIGKILL, Status.OUT_OF_MEMORY, "killed from outside"),
+    ],
+)
+def test_a_crash_in_the_middle_of_a_run_is_a_row(
+    engine: InprocessEngine, tmp_path: Path, with_signal: signal.Signals, status: Status, reason: str
+) -> None:
+    assert engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
+    timer = threading.Timer(0.2, os.kill, (_pid(engine), with_signal))
+    timer.start()
+    crashed = engine.measure(_spec(Role.TARGET, tokens=440), tmp_path / "log")
+    timer.join()
+    assert (crashed.sample.status, crashed.sample.text) == (status, None)
+    assert reason in (crashed.error or "")
+    assert engine.measure(_spec(Role.DRAFTING, draft=3), tmp_path / "log").sample.status is Status.OK
+
+
+def test_a_hang_is_killed(llama: Install, tmp_path: Path) -> None:
+    with InprocessEngine(install=llama, timeout_s=30) as engine:
+        engine.measure(_spec(Role.TARGET, tokens=2), tmp_path / "log")
+        pid = _pid(engine)
+        engine.timeout_s = 0.3
+        os.kill(pid, signal.SIGSTOP)
+        started = time.monotonic()
+        hung = engine.measure(_spec(Role.TARGET), tmp_path / "log")
+        assert time.monotonic() - started < 5
+        assert (hung.sample.status, hung.error) == (Status.TIMED_OUT, "killed after 0.3 s")
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_target_that_cannot_be_loaded_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + b"\0" * 100)
+    measured = engine.measure(_with_target(broken), tmp_path / "log")
+    assert measured.sample.status is Status.LOAD_FAILED
+    assert "broken.gguf" in (measured.error or "")
+    assert "\n" not in (measured.error or "")
+    assert (tmp_path / "log.err").stat().st_size
+    assert engine.measure(_spec(Role.TARGET, tokens=2), tmp_path / "log").sample.status is Status.OK
+
+
+def _with_target(path: Path) -> RunSpec:
+    spec = _spec(Role.TARGET)
+    return replace(spec, pair=replace(spec.pair, target=ModelFile(filename=path.name, path=path)))
+
+
+def test_a_context_beyond_the_memory_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
+    measured = engine.measure(replace(_spec(Role.TARGET), context=1 << 24), tmp_path / "log")
+    assert measured.sample.status is Status.OUT_OF_MEMORY
+    assert f"{1 << 24} tokens" in (measured.error or "")
+
+
+def test_a_prompt_that_does_not_fit_is_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
+    long = Prompt(id="long", text="the river and the village " * 300)
+    measured = engine.measure(replace(_spec(Role.TARGET), prompt=long), tmp_path / "log")
+    assert measured.sample.status is Status.PROMPT_TOO_LONG
+    assert "context of 512 tokens" in (measured.error or "")
+
+
+def test_logits_that_are_not_numbers_are_said_so(engine: InprocessEngine, tmp_path: Path) -> None:
+    shape = models.llama(n_layers=1, n_embd=32, n_ff=32, n_heads=1, vocabulary=models.tokens(400))
+    path = models.write_model(tmp_path / "nan.gguf", *shape)
+    norms = 3 * 32 * 4  # bytes of the last three tensors, the output's norm among them
+    with path.open("r+b") as file:
+        file.seek(-norms, os.SEEK_END)
+        file.write(b"\xff" * norms)
+    measured = engine.measure(_with_target(path), tmp_path / "log")
+    assert measured.sample.status is Status.FAILED
+    assert "not numbers (NaN)" in (measured.error or "")
+
+
+def test_a_drafter_of_another_vocabulary_is_refused(engine: InprocessEngine, tmp_path: Path) -> None:
+    shape = models.llama(n_layers=1, n_embd=32, n_ff=32, n_heads=1, vocabulary=models.tokens(400))
+    stranger = models.write_model(tmp_path / "stranger.gguf", *shape)
+    spec = _spec(Role.DRAFTING, draft=3)
+    pair = replace(spec.pair, draft=ModelFile(filename=stranger.name, path=stranger))
+    measured = engine.measure(replace(spec, pair=pair), tmp_path / "log")
+    assert measured.sample.status is Status.DRAFTER_REFUSED
+    assert "400 tokens, the target's 2048" in (measured.error or "")
+
+
+def test_a_library_of_another_era_is_said_so(legacy: Install, tmp_path: Path) -> None:
+    with InprocessEngine(install=legacy, timeout_s=60) as engine:
+        measured = engine.measure(_spec(Role.TARGET), tmp_path / "log")
+    assert measured.sample.status is Status.LOAD_FAILED
+    assert "cannot use the library of 0.2.63" in (measured.error or "")
+
+
+def test_a_library_that_hides_its_version_is_found_out(legacy: Install, tmp_path: Path) -> None:
+    with InprocessEngine(install=replace(legacy, version="b2697"), timeout_s=60) as engine:
+        measured = engine.measure(_spec(Role.TARGET), tmp_path / "log")
+    assert measured.sample.status is Status.LOAD_FAILED
+    assert "does not belong to the installed llama-cpp-python" in (measured.error or "")
+
+
+def test_the_command_makes_the_same_run(engine: InprocessEngine, llama: Install, tmp_path: Path) -> None:
+    spec = _spec(Role.DRAFTING, draft=3)
+    measured = engine.measure(spec, tmp_path / "log")
+    completed, out, _ = proc.capture(measured.argv)
+    assert completed.returncode == 0
+    assert tuple(json.loads(out)["tokens"]) == measured.sample.tokens

@@ -1,0 +1,283 @@
+"""The engine `server` on real llama-server builds and the embedded pair."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import audit, catalog, engines, hub, prompts
+from ggufspec.domain import (
+    Drafting,
+    ModelFile,
+    Offload,
+    Program,
+    Prompt,
+    Role,
+    RunResult,
+    RunSpec,
+    Sample,
+    Status,
+    Verdict,
+)
+from ggufspec.engines.server import ServerEngine
+from ggufspec.llama import install as installs
+from ggufspec.llama.install import Install
+from tests import models, values
+
+TOKENS = 48
+_FURTHER = os.environ.get("GGUFSPEC_TEST_LLAMA")
+
+
+@pytest.fixture(params=["today", "further"])
+def server(request: pytest.FixtureRequest) -> Install:
+    """The llama.cpp of today, and any other that GGUFSPEC_TEST_LLAMA names."""
+    if request.param == "today":
+        found: Install = request.getfixturevalue("llama")
+        return found
+    if _FURTHER is None:
+        pytest.skip("GGUFSPEC_TEST_LLAMA names no further llama.cpp")
+    further = installs.probe(Path(_FURTHER), "GGUFSPEC_TEST_LLAMA")
+    assert further is not None
+    assert Program.SERVER in further.programs
+    return further
+
+
+def _prompts() -> tuple[Prompt, ...]:
+    return prompts.suite("demo").prompts
+
+
+def _spec(role: Role, prompt: Prompt, *, draft: int | None = None) -> RunSpec:
+    return RunSpec(
+        pair=hub.resolve(catalog.find("demo"), offline=True),
+        role=role,
+        prompt=prompt,
+        n_predict=TOKENS,
+        context=512,
+        threads=1,
+        offload=Offload(target_layers=0, draft_layers=0),
+        drafting=Drafting(n_max=draft) if draft else None,
+    )
+
+
+def _ours(*, beside: Collection[str] = ()) -> set[str]:
+    """Return the process ids of servers that serve the embedded pair, without some known ones."""
+    found: set[str] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"server") and any(word.endswith(b"demo/target.gguf") for word in words):
+            found.add(process.name)
+    return found - set(beside)
+
+
+def _engine(llama: Install) -> ServerEngine:
+    engine = engines.make("server", llama, timeout_s=120, capacity=4)
+    assert isinstance(engine, ServerEngine)
+    return engine
+
+
+def test_drafting_writes_the_targets_own_tokens(server: Install, tmp_path: Path) -> None:
+    alone, drafting = [], []
+    before = _ours()
+    with _engine(server) as engine:
+        for prompt in _prompts()[:3]:
+            alone.append(engine.measure(_spec(Role.TARGET, prompt), tmp_path / "alone"))
+            drafting.append(engine.measure(_spec(Role.DRAFTING, prompt, draft=3), tmp_path / "drafting"))
+        assert 1 <= len(_ours(beside=before)) <= 2
+    assert not _ours(beside=before)
+    measured = [*alone, *drafting]
+    assert {(one.sample.status, one.error) for one in measured} == {(Status.OK, None)}
+    assert sum(one.sample.load_ms is not None for one in measured) == 2  # loaded once each
+    for own, drafted in zip(alone, drafting, strict=True):
+        _check_text(drafted.sample, own.sample, size=3)
+        assert own.sample.n_drafted is None
+        _check_counts(drafted.sample, size=3)
+
+
+def _check_text(drafting: Sample, alone: Sample, *, size: int) -> None:
+    """Token by token the same; builds up to b9102 may keep back accepted tokens of their last round."""
+    assert drafting.tokens
+    assert alone.tokens
+    assert drafting.text
+    assert len(alone.tokens) == TOKENS
+    assert TOKENS - size <= len(drafting.tokens) <= TOKENS
+    assert alone.tokens[: len(drafting.tokens)] == drafting.tokens
+    assert (alone.text or "").startswith(drafting.text)
+
+
+def _check_counts(sample: Sample, *, size: int) -> None:
+    assert sample.rounds is not None
+    assert sample.accepted_at is not None
+    assert (sample.program, sample.n_draft, sample.gen_tokens) == (Program.SERVER, size, TOKENS)
+    assert max(one.drafted for one in sample.rounds) == size
+    assert sum(one.drafted for one in sample.rounds) == sample.n_drafted
+    assert sum(one.accepted for one in sample.rounds) == sum(sample.accepted_at) == sample.n_accepted
+    assert sample.n_rounds == len(sample.rounds) == TOKENS - 1 - (sample.n_accepted or 0)
+    assert sample.ttft_s is not None
+    assert sample.itl_s is not None
+    assert sample.devices == ("CPU",)
+
+
+def _simple(spec: RunSpec, llama: Install, log: Path) -> Sample:
+    """Measure with the simple program, of which today's loses its summary now and then."""
+    engine = engines.make("binary-simple", llama, timeout_s=120)
+    samples = (engine.measure(spec, log).sample for _ in range(5))
+    return next(sample for sample in samples if sample.status is not Status.SUMMARY_LOST)
+
+
+@pytest.mark.parametrize("size", [3, 8])
+@pytest.mark.parametrize("name", ["story-lantern", "list-recipe"])
+def test_the_server_accepts_what_the_simple_program_accepts(
+    llama: Install, tmp_path: Path, name: str, size: int
+) -> None:
+    """Counts differ by the end alone, at most one draft: rounds of both are made to begin at the same token.
+
+    The simple program drafts for the very first token, which the server takes from the prompt's evaluation;
+    so it gets that token as the end of its prompt. The server cuts its last drafts to what is still asked
+    for, while the simple program writes its last round to the end.
+    """
+    prompt = next(prompt for prompt in _prompts() if prompt.id == name)
+    spec = replace(_spec(Role.DRAFTING, prompt, draft=size), n_predict=120)
+    with _engine(llama) as engine:
+        served = engine.measure(spec, tmp_path / "served").sample
+    first = _pieces(tmp_path / "served.out")[0]
+    later = replace(spec, prompt=replace(prompt, text=prompt.text + first), n_predict=spec.n_predict - 2)
+    simple = _simple(later, llama, tmp_path / "simple")
+    assert served.status is Status.OK
+    assert audit.compare(first + (simple.text or ""), served.text or "") is None
+    assert served.n_drafted
+    assert simple.n_drafted
+    assert served.n_accepted is not None
+    assert simple.n_accepted is not None
+    assert 0 <= simple.n_drafted - served.n_drafted <= size
+    assert 0 <= simple.n_accepted - served.n_accepted <= size
+
+
+def _pieces(record: Path) -> list[str]:
+    """Return the text of each token that was sent."""
+    chunks = (json.loads(line).get("chunk") for line in record.read_text().split("\n")[:-1])
+    return [chunk["content"] for chunk in chunks if chunk and not chunk["stop"]]
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_each_draft_is_the_one_that_the_simple_program_makes_there(
+    server: Install, tmp_path: Path, size: int
+) -> None:
+    """Counts of both need not agree: servers such as b6170 draft for every other evaluation only."""
+    prompt = next(prompt for prompt in _prompts() if prompt.id == "list-recipe")
+    spec = _spec(Role.DRAFTING, prompt, draft=size)
+    with _engine(server) as engine:
+        rounds = engine.measure(spec, tmp_path / "served").sample.rounds or ()
+    pieces, place, compared = _pieces(tmp_path / "served.out"), 1, 0
+    for drafted, accepted in rounds:
+        before = replace(prompt, text=prompt.text + "".join(pieces[:place]))
+        place += accepted + 1
+        if drafted < size:  # no draft, or one that the end has cut
+            continue
+        own = _simple(replace(spec, prompt=before, n_predict=1), server, tmp_path / "simple")
+        if accepted == 0:  # one token is too few for it to stop
+            assert own.n_rounds == 2
+        else:
+            assert (own.n_rounds, own.n_drafted, own.n_accepted) == (1, drafted, accepted)
+        compared += 1
+    assert compared >= 4
+
+
+def test_what_a_build_does_with_draft_sizes_is_what_its_loads_show(server: Install, tmp_path: Path) -> None:
+    prompt = _prompts()[0]
+    with _engine(server) as engine:
+        samples = [
+            engine.measure(_spec(Role.DRAFTING, prompt, draft=size), tmp_path / f"g{size}").sample
+            for size in (2, 5)
+        ]
+        alone = engine.measure(_spec(Role.TARGET, prompt), tmp_path / "alone").sample
+    for size, sample in zip((2, 5), samples, strict=True):
+        assert sample.status is Status.OK
+        assert max(one.drafted for one in sample.rounds or ()) == size
+        _check_text(sample, alone, size=size)
+    run = json.loads((tmp_path / "g2.out").read_text().splitlines()[0])["run"]
+    loads = sum(sample.load_ms is not None for sample in (*samples, alone))
+    assert loads == (1 if run["capabilities"]["per_request"] else 3)
+    assert alone.n_drafted is None
+
+
+def test_repeats_are_cold_and_the_same(server: Install, tmp_path: Path) -> None:
+    """Short drafts of a doubtful drafter tell: one that remembers the answer has no doubts."""
+    spec = _spec(Role.DRAFTING, next(one for one in _prompts() if one.id == "list-recipe"), draft=8)
+    spec = replace(spec, drafting=Drafting(n_max=8, p_min=0.9))
+    with _engine(server) as engine:
+        first, second = (engine.measure(spec, tmp_path / str(i)).sample for i in range(2))
+    assert {one.drafted for one in first.rounds or ()} - {0, 8}
+    assert (first.prompt_tokens, first.tokens) == (second.prompt_tokens, second.tokens)
+    assert first.rounds == second.rounds
+    assert first.prompt_tokens is not None
+    assert first.prompt_tokens > 10
+
+
+def test_a_prompt_that_does_not_fit_is_said_so(llama: Install, tmp_path: Path) -> None:
+    with _engine(llama) as engine:
+        long = Prompt(id="long", text="the river and the village " * 300)
+        measured = engine.measure(_spec(Role.TARGET, long), tmp_path / "log")
+        assert measured.sample.status is Status.PROMPT_TOO_LONG
+        assert engine.measure(_spec(Role.TARGET, _prompts()[0]), tmp_path / "log").sample.status is Status.OK
+
+
+def test_a_missing_model_is_said_so(llama: Install, tmp_path: Path) -> None:
+    spec = _spec(Role.TARGET, _prompts()[0])
+    missing = replace(spec.pair.target, path=tmp_path / "missing.gguf")
+    with _engine(llama) as engine:
+        measured = engine.measure(replace(spec, pair=replace(spec.pair, target=missing)), tmp_path / "log")
+    assert measured.sample.status is Status.LOAD_FAILED
+    assert (tmp_path / "log.err").stat().st_size
+
+
+def test_a_drafter_of_another_vocabulary_is_said_to_be_refused(llama: Install, tmp_path: Path) -> None:
+    """Builds of today load it, log an error, and serve on without drafting."""
+    shape = models.llama(n_layers=1, n_embd=32, n_ff=32, n_heads=1, vocabulary=models.tokens(400))
+    stranger = models.write_model(tmp_path / "stranger.gguf", *shape)
+    spec = _spec(Role.DRAFTING, _prompts()[0], draft=3)
+    pair = replace(spec.pair, draft=ModelFile(filename=stranger.name, path=stranger))
+    with _engine(llama) as engine:
+        measured = engine.measure(replace(spec, pair=pair), tmp_path / "log")
+    assert measured.sample.status is Status.DRAFTER_REFUSED
+    assert measured.error
+
+
+@pytest.mark.parametrize("tokens_known", [True, False])
+def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path, tokens_known: bool) -> None:
+    prompt = _prompts()[0]
+    with _engine(server) as engine:
+        own = engine.measure(_spec(Role.TARGET, prompt), tmp_path / "log").sample
+    assert own.tokens is not None
+    assert own.text is not None
+    place = own.text.index(" ", 20)
+    unlikely = _sample(own, own.text[:place] + " qqq", token=own.tokens[0], known=tokens_known)
+    own = own if tokens_known else replace(own, tokens=None)
+    difference = audit.locate(unlikely, own, server, str(_spec(Role.TARGET, prompt).model.path))
+    assert difference is not None
+    runs = (
+        _result(_spec(Role.TARGET, prompt), own),
+        replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
+    )
+    (judged,) = audit.judge(runs, server, timeout_s=120)
+    assert judged.difference is not None
+    assert judged.difference.verdict is Verdict.DIVERGENCE
+    assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN
+    assert judged.difference.target_token is not None
+
+
+def _sample(own: Sample, text: str, *, token: int, known: bool) -> Sample:
+    """What the target wrote, with another end after ten tokens."""
+    assert own.tokens is not None
+    return replace(own, text=text, tokens=(*own.tokens[:10], token) if known else None)
+
+
+def _result(spec: RunSpec, sample: Sample) -> RunResult:
+    return replace(values.run(spec.role), spec=spec, sample=sample)

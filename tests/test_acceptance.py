@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ggufspec import acceptance
+from ggufspec.acceptance import Acceptance
+from ggufspec.domain import Program, Round, Sample, Status
+
+# four rounds of three drafts: 3, 2, 0 and 3 of them accepted, and four tokens of the target's own
+RUN = Sample(
+    status=Status.OK,
+    program=Program.SIMPLE,
+    gen_tokens=12,
+    n_drafted=12,
+    n_accepted=8,
+    n_rounds=4,
+    accepted_at=(3, 3, 2),
+)
+ROUNDS = (Round(3, 3), Round(3, 2), Round(3, 0), Round(3, 3))
+TRACED = replace(RUN, accepted_at=None, n_rounds=None, rounds=ROUNDS)
+# one round of two drafts, both accepted, and one without any
+SHORT = Sample(status=Status.OK, gen_tokens=4, n_drafted=2, n_accepted=2, n_rounds=2, accepted_at=(1, 1))
+PLAIN = Sample(status=Status.OK, program=Program.PLAIN, gen_tokens=31)
+IDLE = Sample(status=Status.DRAFTING_INACTIVE, gen_tokens=32, n_drafted=0, n_accepted=0, n_rounds=31)
+
+
+@pytest.mark.parametrize("run", [RUN, TRACED])
+def test_a_run_by_hand(run: Sample) -> None:
+    assert acceptance.of([run]) == Acceptance(
+        n_drafted=12,
+        n_accepted=8,
+        n_rounds=4,
+        n_drafts=4,
+        accept_rate=8 / 12,
+        mean_accepted_length=3.0,  # 12 tokens in 4 rounds
+        coverage=8 / 12,
+        by_position=(3 / 4, 3 / 4, 2 / 4),
+        conditional=(3 / 4, 1.0, 2 / 3),
+    )
+
+
+def test_counts_are_added_before_they_are_divided() -> None:
+    both = acceptance.of([RUN, SHORT])
+    assert both == Acceptance(
+        n_drafted=14,
+        n_accepted=10,
+        n_rounds=6,
+        n_drafts=6,
+        accept_rate=10 / 14,  # not the mean of 8/12 and 2/2
+        mean_accepted_length=1 + 10 / 6,
+        coverage=10 / 16,
+        by_position=(4 / 6, 4 / 6, 2 / 6),
+        conditional=(4 / 6, 1.0, 2 / 4),
+    )
+
+
+def test_the_mean_length_is_what_the_positions_add_up_to() -> None:
+    found = acceptance.of([RUN, SHORT, TRACED])
+    assert found is not None
+    assert found.by_position is not None
+    assert found.mean_accepted_length == pytest.approx(1 + sum(found.by_position))
+
+
+def test_conditional_shares_multiply_to_the_unconditional_ones() -> None:
+    found = acceptance.of([TRACED])
+    assert found is not None
+    assert found.by_position is not None
+    assert found.conditional is not None
+    product = 1.0
+    for share, conditional in zip(found.by_position, found.conditional, strict=True):
+        product *= conditional
+        assert share == pytest.approx(product)
+
+
+def test_a_draft_that_nobody_got_through_has_no_conditional_share_behind_it() -> None:
+    run = replace(RUN, n_drafted=20, n_accepted=3, gen_tokens=8, n_rounds=5, accepted_at=(2, 1, 0, 0))
+    found = acceptance.of([run])
+    assert found is not None
+    assert found.by_position == (2 / 5, 1 / 5, 0.0, 0.0)
+    assert found.conditional == (2 / 5, 1 / 2, 0.0)
+
+
+def test_all_drafts_in_vain() -> None:
+    run = replace(RUN, n_accepted=0, gen_tokens=4, accepted_at=(0, 0, 0))
+    found = acceptance.of([run])
+    assert found is not None
+    assert (found.accept_rate, found.mean_accepted_length, found.coverage) == (0.0, 1.0, 0.0)
+    assert (found.by_position, found.conditional) == ((0.0, 0.0, 0.0), (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("silent", "absent"),
+    [
+        (replace(RUN, accepted_at=None), {"by_position", "conditional"}),
+        (
+            replace(RUN, n_rounds=None),
+            {"n_rounds", "n_drafts", "mean_accepted_length", "by_position", "conditional"},
+        ),
+        (replace(RUN, gen_tokens=None), {"coverage"}),
+    ],
+)
+def test_what_one_run_does_not_tell_is_absent_in_all(silent: Sample, absent: set[str]) -> None:
+    found = acceptance.of([SHORT, silent])
+    assert found is not None
+    assert {name for name, value in vars(found).items() if value is None} == absent
+    assert found.accept_rate == 10 / 14
+
+
+def test_plain_runs_are_left_out_and_idle_rounds_are_not() -> None:
+    assert acceptance.of([RUN, PLAIN]) == acceptance.of([RUN])
+    found = acceptance.of([RUN, IDLE])
+    assert found is not None
+    assert (found.n_rounds, found.mean_accepted_length) == (35, 1 + 8 / 35)
+    assert found.by_position == (3 / 35, 3 / 35, 2 / 35)
+
+
+@pytest.mark.parametrize("runs", [[], [PLAIN], [IDLE], [PLAIN, IDLE]])
+def test_nothing_drafted_is_nothing_to_accept(runs: list[Sample]) -> None:
+    assert acceptance.of(runs) is None
+
+
+def test_positions_follow_from_rounds_of_different_lengths() -> None:
+    rounds = (Round(4, 4), Round(1, 1), Round(0, 0), Round(3, 0))
+    run = Sample(status=Status.OK, gen_tokens=9, n_drafted=8, n_accepted=5, rounds=rounds)
+    assert acceptance.accepted_at_of(run) == (2, 1, 1, 1)
+    found = acceptance.of([run])
+    assert found is not None
+    assert found.n_rounds == 4
+
+
+def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
+    """Some servers of 2025 evaluate the target alone after every draft."""
+    every_other = tuple(each for one in ROUNDS for each in (one, Round(0, 0)))
+    found, without = (acceptance.of([replace(TRACED, rounds=rounds)]) for rounds in (every_other, ROUNDS))
+    assert found is not None
+    assert without is not None
+    assert (found.n_rounds, found.n_drafts, found.mean_accepted_length) == (8, 4, 2.0)
+    assert (found.by_position, found.conditional) == (without.by_position, without.conditional)

@@ -1,0 +1,190 @@
+"""Where texts part, and whether the target thinks both ways as good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec import audit
+from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
+from ggufspec.engines.ranking import candidates
+from ggufspec.llama import install
+from ggufspec.llama.install import Install
+from tests import fake_server, fakes, values
+
+YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
+
+
+def _sample(text: str, tokens: tuple[int, ...] | None = None) -> Sample:
+    return Sample(status=Status.OK, text=text, tokens=tokens)
+
+
+def _run(sample: Sample, role: Role, *, prompt: str = "p1") -> RunResult:
+    run = values.run(role, prompt=prompt, draft=3 if role is Role.DRAFTING else None)
+    return replace(run, sample=sample)
+
+
+def _parted(
+    target: Sample, drafting: Sample, llama: Install, *, prompt: str = "p1"
+) -> tuple[RunResult, RunResult]:
+    difference = audit.locate(drafting, target, llama, "target.gguf")
+    assert difference is not None
+    own, drafted = _run(target, Role.TARGET, prompt=prompt), _run(drafting, Role.DRAFTING, prompt=prompt)
+    return own, replace(drafted, difference=difference)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return fakes.install(tmp_path / "llama")
+
+
+@pytest.fixture
+def llama(folder: Path) -> Install:
+    fake_server.program(folder / "llama-server")
+    return install.find(folder)
+
+
+@pytest.mark.parametrize(
+    ("drafting", "target", "at"),
+    [("abc", "abc", None), ("abcd", "abc", None), ("ab", "abc", None), ("abx", "abc", 2), ("", "abc", None)],
+)
+def test_only_what_both_wrote_is_compared(drafting: str, target: str, at: int | None) -> None:
+    assert audit.compare(drafting, target) == at
+
+
+@pytest.mark.parametrize(
+    ("drafting", "target", "expected"),
+    [
+        (_sample("a b", (1, 2)), _sample("a b", (1, 2)), None),
+        (_sample("a b c", (1, 2, 3)), _sample("a b", (1, 2)), None),
+        (
+            _sample("a x", (1, 5)),
+            _sample("a b", (1, 2)),
+            Difference(at_char=2, at_token=1, target_token=2, drafting_token=5),
+        ),
+        (  # the same text in other tokens is another answer
+            _sample("ab", (4,)),
+            _sample("ab", (1, 2)),
+            Difference(at_char=2, at_token=0, target_token=1, drafting_token=4),
+        ),
+        (_sample("a x"), _sample("a b", (1, 2)), Difference(at_char=2, at_token=None)),
+    ],
+)
+def test_tokens_are_compared_where_both_know_them(
+    drafting: Sample, target: Sample, expected: Difference | None, llama: Install
+) -> None:
+    assert audit.locate(drafting, target, llama, "target.gguf") == expected
+
+
+@pytest.mark.parametrize(
+    ("token", "verdict", "margin"),
+    [
+        (NO, Verdict.NEAR_TIE, 0.1),
+        (MAYBE, Verdict.DIVERGENCE, 5.3),
+        (UNHEARD_OF, Verdict.DIVERGENCE, None),
+    ],
+)
+def test_the_target_judges_known_tokens(
+    token: int, verdict: Verdict, margin: float | None, llama: Install, folder: Path
+) -> None:
+    runs = _parted(_sample("well yes", (1, YES)), _sample("well ...", (1, token)), llama)
+    (judged,) = audit.judge(runs, llama)
+    difference = judged.difference
+    assert difference is not None
+    assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
+    assert difference.margin == (None if margin is None else pytest.approx(margin))
+    (asked,) = fake_server.requests(folder)
+    assert asked["prompt"] == ["Text of p1", 1]
+    assert (asked["n_predict"], asked["temperature"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "drafting", "verdict", "token"),
+    [
+        ("well yes sir", "well no sir", Verdict.NEAR_TIE, NO),
+        ("well yes sir", "well maybe", Verdict.DIVERGENCE, MAYBE),
+        ("well yes sir", "well never", Verdict.DIVERGENCE, None),
+        ("yes", "no", None, None),  # the target's own words are not among the likeliest: no ground to judge
+    ],
+)
+def test_the_target_judges_texts_whose_tokens_nobody_knows(
+    target: str, drafting: str, verdict: Verdict | None, token: int | None, llama: Install
+) -> None:
+    runs = _parted(_sample(target), _sample(drafting), llama)
+    judged = list(audit.judge(runs, llama))
+    if verdict is None:
+        assert not judged
+        return
+    difference = judged[0].difference
+    assert difference is not None
+    assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
+
+
+def test_what_both_began_alike_is_stepped_over(llama: Install, folder: Path) -> None:
+    runs = _parted(_sample("well yes no"), _sample("well yes yes"), llama)
+    (judged,) = audit.judge(runs, llama)
+    assert judged.difference is not None
+    assert judged.difference.verdict is Verdict.NEAR_TIE
+    assert judged.difference.margin == pytest.approx(-0.1)
+    assert [asked["prompt"] for asked in fake_server.requests(folder)] == ["Text of p1well yes"]
+
+
+def test_a_word_is_walked_through_token_by_token(llama: Install, folder: Path) -> None:
+    runs = _parted(_sample("well yes yesno"), _sample("well yes yes no"), llama)
+    assert list(audit.judge(runs, llama)) == []  # after " yes" the target's "no" is not what it would write
+    prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
+    assert prompts == ["Text of p1well yes", ["Text of p1well yes", YES]]
+
+
+def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> None:
+    parted = [
+        *_parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama),
+        *_parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)[1:],
+        *_parted(_sample("yes", (YES,)), _sample("no", (NO,)), llama, prompt="p2"),
+    ]
+    judged = list(audit.judge(parted, llama))
+    assert [run.difference and run.difference.verdict for run in judged] == [Verdict.NEAR_TIE] * 3
+    assert len(fake_server.requests(folder)) == 2
+    (start,) = fake_server.starts(folder)
+    assert not Path(f"/proc/{start['pid']}").exists()
+
+
+def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
+    own, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
+    (judged,) = audit.judge((own, drafted), llama)
+    assert list(audit.judge((own, judged), llama)) == []
+
+
+@pytest.mark.parametrize("body", [None, "exit 3"])
+def test_without_a_working_server_nothing_is_judged(body: str | None, folder: Path) -> None:
+    if body is not None:
+        fake_server.program(folder / "llama-server", fake_server.Behaviour(at_load=body))
+    without = install.find(folder)
+    runs = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
+    assert list(audit.judge(runs, without)) == []
+
+
+def test_without_the_targets_own_text_nothing_is_judged(llama: Install) -> None:
+    _, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
+    assert list(audit.judge([drafted], llama)) == []
+
+
+@pytest.mark.parametrize(
+    ("ranked", "expected"),
+    [
+        (
+            {"top_logprobs": [{"id": 3, "bytes": [195], "logprob": -2.0}, {"id": 4, "logprob": None}]},
+            (3, b"\xc3", -2.0),
+        ),
+        ({"content": "a", "probs": [{"tok_str": "a", "prob": 1.0}]}, (None, b"a", 0.0)),
+        ({"content": "a", "probs": [{"tok_str": "a", "prob": 0.0}]}, None),
+        ({}, None),
+    ],
+)
+def test_rankings_of_every_era_are_read(ranked: dict[str, Any], expected: tuple[Any, ...] | None) -> None:
+    found = candidates({"completion_probabilities": [ranked]})
+    assert found == (() if expected is None else (expected,))
+    assert candidates({}) == ()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import click
+import pytest
+
+from ggufspec.cli._axes import Axis
+
+DRAFT = Axis("draft sizes", least=1, most=64)
+LAYERS = Axis("layers", words=("all", "auto"))
+CHANCE = Axis("probabilities", kind=float, most=1)
+TYPES = Axis("types", kind=None, words=("f16", "q8_0"))
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "values"),
+    [
+        (DRAFT, "3", (3,)),
+        (DRAFT, "3,5,8", (3, 5, 8)),
+        (DRAFT, "1-8,12,16", (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)),
+        (DRAFT, "8,3,8", (8, 3)),
+        (DRAFT, "1-16*2", (1, 2, 4, 8, 16)),
+        (LAYERS, "0-80+20", (0, 20, 40, 60, 80)),
+        (LAYERS, "45, all", (45, "all")),
+        (LAYERS, "auto", ("auto",)),
+        (CHANCE, "0,0.4,0.8", (0.0, 0.4, 0.8)),
+        (CHANCE, "0-0.8+0.2", (0.0, 0.2, 0.4, 0.6, 0.8)),
+        (TYPES, "f16,q8_0", ("f16", "q8_0")),
+    ],
+)
+def test_values(axis: Axis, text: str, values: tuple[object, ...]) -> None:
+    assert axis.convert(text, None, None) == values
+
+
+@pytest.mark.parametrize(
+    ("axis", "text", "words"),
+    [
+        (DRAFT, "three", "'three' is no number of draft sizes; give for example 3 or 3,5,8"),
+        (DRAFT, "0", "from 1 to 64"),
+        (DRAFT, "8-3", "lower ones first"),
+        (DRAFT, "1-9999", "from 1 to 64"),
+        (DRAFT, "", "is no number"),
+        (DRAFT, "1-8+0", "leads nowhere"),
+        (DRAFT, "1-8*1", "leads nowhere"),
+        (LAYERS, "-1", "from 0 to 9999"),
+        (LAYERS, "0-80*2", "leads nowhere"),
+        (LAYERS, "0-9000", "more than 1000 values"),
+        (CHANCE, "1.5", "from 0 to 1"),
+        (CHANCE, "0.1.2", "is no number"),
+        (TYPES, "q9", "'q9' is none of f16, q8_0"),
+        (Axis("layers", single=True), "1,2", "`ggufspec sweep` takes several"),
+    ],
+)
+def test_bad_values_are_told_what_to_give(axis: Axis, text: str, words: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        axis.convert(text, None, None)
+    assert words in caught.value.message

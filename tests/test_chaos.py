@@ -1,0 +1,196 @@
+"""One sweep in which everything goes wrong that can: each fault has its typed row, the rest is unharmed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec import paths, recorder
+from tests import fakes, shell
+
+SLEEP_S = "7532"  # nobody else sleeps for so long
+GOOD = ("Once upon a time", "A cat")
+HALF = fakes.drafting_log().partition("n_drafted")[0]
+NONE = (
+    fakes.drafting_log(0.010)
+    .replace("n_drafted = 24", "n_drafted = 0")
+    .replace("n_accept  = 18", "n_accept  = 0")
+    .replace("75.000%", "-nan%")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What a drafting program does in place of its work, and what becomes of that."""
+
+    does: str
+    status: str
+    outcome: str | None = None  # None: the status
+    error: str = ""
+    attempts: int = 1
+
+
+FAULTS = {
+    "@segfault": Fault(does="kill -SEGV $$", status="crashed", error="died of SIGSEGV"),
+    "@abort": Fault(
+        does="echo 'terminate called after throwing an instance of what' >&2; kill -ABRT $$",
+        status="crashed",
+        error="terminate called",
+    ),
+    "@hang": Fault(does=f"exec sleep {SLEEP_S}", status="timed out", error="killed after 1 s"),
+    "@stubborn": Fault(
+        does=f"trap '' TERM; while :; do sleep {SLEEP_S}; done", status="timed out", error="killed after 1 s"
+    ),
+    "@garbage": Fault(
+        does='cat "${0%/*}/garbage"; cat "${0%/*}/garbage" >&2; exit 0',
+        status="summary lost",
+        error="summary lost",
+        attempts=recorder._ATTEMPTS,
+    ),
+    "@silent": Fault(does="exit 0", status="summary lost", error="summary lost", attempts=recorder._ATTEMPTS),
+    "@torn": Fault(
+        does=f"{fakes.answer(HALF)}exit 0",
+        status="summary lost",
+        error="summary lost",
+        attempts=recorder._ATTEMPTS,
+    ),
+    "@full": Fault(
+        does='echo "main: error: $(LC_ALL=C cat "$0" 2>&1 >/dev/full)" >&2; exit 1',
+        status="disk full",
+        error="No space left on device",
+    ),
+    "@killed": Fault(does="kill -KILL $$", status="out of memory", error="killed from outside"),
+    "@memory": Fault(
+        does="echo 'ggml_aligned_malloc: failed to allocate 99 bytes' >&2; exit 1",
+        status="out of memory",
+        error="failed to allocate",
+    ),
+    "@refuses": Fault(does="exit 7", status="failed", error="exit code 7"),
+    "@idle": Fault(does=f"{fakes.answer(NONE)}exit 0", status="drafting inactive", error="drafting inactive"),
+    "@lies": Fault(
+        does=f"{fakes.answer(fakes.drafting_log(30.0))}exit 0", status="ok", outcome="implausible"
+    ),
+    "@other": Fault(
+        does=f"printf 'quite another text'\ncat >&2 <<'EOF'\n{fakes.drafting_log(0.010)}EOF\nexit 0",
+        status="ok",
+        outcome="text differs",
+    ),
+    "@orphan": Fault(does=f"sleep {SLEEP_S} &", status="ok", outcome="ok"),
+}
+EXIT_CODES = {
+    "crashed": 9,
+    "failed": 9,
+    "timed out": 10,
+    "out of memory": 11,
+    "disk full": 12,
+    "summary lost": 15,
+    "drafting inactive": 16,
+}
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    drafting = fakes.by_prompt(
+        {word: fault.does for word, fault in FAULTS.items()}, fakes.AT_ONCE["drafting"]
+    )
+    folder = fakes.install(tmp_path / "llama", plain=fakes.AT_ONCE["plain"], drafting=drafting)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    (folder / "garbage").write_bytes(random.Random(5).randbytes(100_000))
+    yield folder
+    shell.wait_until(lambda: not (shell.alive(str(tmp_path)) or shell.alive(SLEEP_S)), 5.0)
+
+
+def _sweep(*prompts: str, name: str = "--name") -> subprocess.CompletedProcess[str]:
+    texts = [word for text in prompts for word in ("-p", text)]
+    quick = ("-n", "32", "-r", "1", "-t", "1", "--warmup", "0", "--timeout", "1s", name, "chaos")
+    return shell.ggufspec("sweep", "--pair", "demo", *texts, *quick)
+
+
+def _rows() -> list[dict[str, Any]]:
+    return list(json.loads(shell.here("show", "chaos", "--runs", "-o", "json").stdout))
+
+
+def test_every_fault_is_a_typed_row_and_the_sweep_ends(llama: Path) -> None:
+    prompts = (GOOD[0], *(f"Tell me of {word} now" for word in FAULTS), GOOD[1])
+    done = _sweep(*prompts)
+    rows = [row for row in _rows() if not (row["anchor"] or row["rerun"])]
+    assert len(rows) == 3 * len(prompts)
+    ids = {f"p{number}": text for number, text in enumerate(prompts, start=1)}
+    for row in rows:
+        word = next((word for word in FAULTS if word in ids[row["prompt"]]), None)
+        fault = FAULTS[word] if word and row["role"] == "drafting" else Fault(does="", status="ok")
+        assert (row["status"], row["attempts"]) == (fault.status, fault.attempts), word
+        assert row["outcome"] in {
+            fault.outcome or fault.status,
+            *({"disturbed"} if row["others_cores"] else ()),
+        }
+        assert fault.error in (row["error"] or ""), word
+        if fault.status == "ok" and fault.outcome != "implausible":
+            assert row["decode_tps"] == pytest.approx(3200 if row["role"] == "drafting" else 1550)
+        logs = {file.name for file in (paths.runs_dir() / "chaos" / "logs").glob(f"{row['log']}.*")}
+        assert len(logs) == 2 * fault.attempts, word
+    first = next(row for row in rows if row["status"] != "ok")
+    assert done.returncode == EXIT_CODES[first["status"]]
+    *notes, error, hint = done.stderr.splitlines()
+    assert [note.partition(":")[0] for note in notes] == ["pair", "llama.cpp"]
+    failed = sum(row["status"] != "ok" for row in rows)
+    assert error.startswith(
+        f"error: {failed} of {len(rows)} runs failed, first drafting on {first['prompt']}: "
+    )
+    assert hint.startswith("hint: ")
+    assert "| partial" in done.stdout
+
+
+@pytest.fixture
+def full_disk(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A disk of its own for results; the parameter says how little room it has."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", request.param, "none", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root can mount a disk that is full soon")
+    monkeypatch.setenv("GGUFSPEC_DATA", str(folder))
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("full_disk", ["size=256k", "nr_inodes=60"], indirect=True)
+def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(llama: Path, full_disk: Path) -> None:
+    prompts = [f"Story number {number}" for number in range(20)]
+    done = _sweep(*prompts)
+    assert done.returncode == 12, done.stderr
+    *_, error, hint = done.stderr.splitlines()
+    assert error.startswith("error: no space left")
+    assert hint.startswith("hint: ")
+    assert "Traceback" not in done.stderr
+    before = _rows()
+    assert 3 < len(before) < 61
+    subprocess.run(["mount", "-o", "remount,size=8m,nr_inodes=1000", str(full_disk)], check=True)
+    resumed = _sweep(*prompts, name="--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    rows = _rows()
+    assert [row["started_at"] for row in rows][: len(before)] == [row["started_at"] for row in before]
+    cells = [(row["spec_key"], row["repeat"], row["anchor"], row["rerun"]) for row in rows]
+    assert len(set(cells)) == len(cells) >= 60 + 3
+    assert {row["status"] for row in rows} == {"ok"}
+
+
+def test_a_full_disk_behind_standard_output_is_said_in_one_line(llama: Path) -> None:
+    assert _sweep(GOOD[0]).returncode == 0
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ggufspec", "show"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 12
+    assert done.stderr.startswith("error: cannot write to standard output: No space left on device")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,159 @@
+"""Sweeps, comparisons and tables on the command line, with fake programs that answer at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from ggufspec import frames, results
+from ggufspec.cli import _options
+from ggufspec.errors import GgufspecError
+from tests import fake_server, fakes, shell
+
+SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
+QUICK = ("bench", *SHORT)
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+def _stdout(*words: str) -> str:
+    done = shell.here(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _rows(*words: str) -> list[dict[str, Any]]:
+    return list(json.loads(_stdout(*words)))
+
+
+def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
+    words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--plan")
+    done = shell.here(*words)
+    assert done.returncode == 0, done.stderr
+    assert "20 arms with 2 baselines, 80 runs: about " in done.stdout.splitlines()[-1]
+    rows = _rows(*words, "-o", "json")
+    assert [row["role"] for row in rows] == ["target", "drafter", *["drafting"] * 8] * 2
+    assert [row["threads"] for row in rows] == [1] * 10 + [2] * 10
+    assert [(row["draft_n_max"], row["draft_p_min"]) for row in rows[2:10]] == [
+        (size, least) for size in (1, 2, 3, 8) for least in (0, 0.5)
+    ]
+    assert all(row["runs"] == 4 and row["expected_s"] >= 0 for row in rows)
+    assert not results.ids()
+
+
+def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
+    done = shell.here("sweep", *SHORT, "--draft", "2,5", "--ngl", "0-2+2", "--name", "nightly")
+    assert done.returncode == 0, done.stderr
+    assert "Stored as nightly: `ggufspec show nightly`" in done.stdout
+    rows = _rows("show", "nightly", "-o", "json")
+    assert Counter((row["role"], row["draft_n_max"]) for row in rows) == {
+        ("target", None): 2,
+        ("drafter", None): 1,  # it has no --ngl, so both baselines share it
+        ("drafting", 2): 2,
+        ("drafting", 5): 2,
+    }
+    assert {row["status"] for row in rows} == {"ok"}
+    assert all(row["speedup"] == pytest.approx(3200 / 1550) for row in rows if row["role"] == "drafting")
+    runs = [run for run in results.load("nightly").current if run.spec.drafting]
+    assert {run.spec.offload.target_layers for run in runs} == {0, 2}
+    cells = [
+        (row["spec_key"], row["repeat"], row["warmup"], row["anchor"], row["rerun"])
+        for row in _rows("show", "nightly", "--runs", "-o", "json")
+    ]
+    assert len(set(cells)) == len(cells)
+    again = shell.here("sweep", *SHORT, "--name", "nightly")
+    assert (again.returncode, again.stdout) == (13, "")
+    assert "there is a bench nightly already" in again.stderr
+
+
+def test_precision_and_time_limit_end_a_bench(llama: Path) -> None:
+    started = time.monotonic()
+    done = shell.here(*QUICK, "--precision", "5%", "--max-time", "2s")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 15
+    assert max(run.repeat for run in results.load().current) == 1  # equal runs are precise
+
+
+def test_force_measures_what_will_not_fit(llama: Path) -> None:
+    done = shell.here(*QUICK, "-r", "1", "--ctx", "99999999", "--force")
+    assert done.returncode == 0, done.stderr
+    assert "memory: " in done.stderr
+    assert "warning memory-tight" in done.stdout
+
+
+def test_compare_tells_what_became_slower(llama: Path, tmp_path: Path) -> None:
+    slow = fakes.install(
+        tmp_path / "slow", **fakes.AT_ONCE | {"plain": fakes.answer(fakes.plain_log(eval_ms=38.0))}
+    )
+    for name, folder in (("before", llama), ("same", llama), ("after", slow)):
+        assert shell.here(*QUICK, "-p", "A cat", "--name", name, "--llama", str(folder)).returncode == 0
+    equal = shell.here("compare", "before", "same", "--fail-slower", "3%")
+    assert (equal.returncode, equal.stderr) == (0, "")
+    assert equal.stdout.count("| same ") == 3
+    slower = shell.here("compare", "before", "after", "--fail-slower", "3%")
+    assert slower.returncode == 33
+    assert "2 of 3 rows are slower by more than 3.0%, most of all target target.gguf: 0.500" in slower.stderr
+    assert "hint: " in slower.stderr
+    rows = _rows("compare", "before", "after", "-o", "json")
+    assert [(row["role"], row["verdict"], row["ratio"]) for row in rows] == [
+        ("target", "slower", pytest.approx(0.5)),
+        ("drafter", "slower", pytest.approx(0.5)),
+        ("drafting", "same", pytest.approx(1.0)),
+    ]
+    assert _rows("compare", "before", "same", "-o", "json")[0]["texts_equal"] == 2
+
+
+def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:
+    fake_server.program(tmp_path / "llama-server")
+    done = shell.here(*QUICK, "--engine", "server", "--llama", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (bench,) = results.ids()
+    columns = {
+        "arm": frames.SUMMARY_COLUMNS,
+        "prompt": frames.PROMPT_COLUMNS,
+        "run": frames.RUN_COLUMNS,
+        "position": frames.POSITION_COLUMNS,
+        "round": frames.ROUND_COLUMNS,
+    }
+    tables = {per: _rows("show", "--per", per, "-o", "json") for per in columns}
+    assert all(tuple(row) == columns[per] for per, rows in tables.items() for row in rows)
+    assert tables["run"] == _rows("show", bench, "--runs", "-o", "json")
+    assert len(tables["run"]) > 3 * 3
+    drafting = [run for run in results.load().current if run.spec.drafting]
+    assert len(tables["round"]) == sum(len(run.sample.rounds or ()) for run in drafting) > 0
+    assert [row["position"] for row in tables["position"]] == [1, 2, 3]
+    assert tables["position"][0]["accept_rate"] >= tables["position"][2]["accept_rate"] > 0
+    for per in columns:
+        read = list(csv.DictReader(io.StringIO(_stdout("show", "--per", per, "-o", "csv"))))
+        assert len(read) == len(tables[per])
+        assert all(tuple(row) == columns[per] for row in read)
+
+
+def test_parquet_goes_to_a_file_and_not_to_a_terminal(
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "table.parquet"
+    assert shell.here(*QUICK, "-o", "parquet", "--out", str(out)).returncode == 0
+    table = pyarrow.parquet.read_table(out)
+    rows = _rows("show", "-o", "json")
+    assert tuple(table.column_names) == frames.SUMMARY_COLUMNS
+    assert table.column("gen_tps").to_pylist() == pytest.approx([row["gen_tps"] for row in rows])
+    assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with pytest.raises(GgufspecError, match="not for a terminal") as refused:
+        _options.emit(b"PAR1", None)
+    assert refused.value.hint == "name a file with --out"
+    _options.emit("a text\n", None)

@@ -1,0 +1,135 @@
+"""Cost curves: between points, beyond them, and computed from peaks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufspec import costs
+from ggufspec.costs import CostCurve, Device, Kind, Point, Shape
+from ggufspec.stats import Estimate
+
+
+def _point(tokens: int, depth: int, seconds: float, spread: float = 0.0) -> Point:
+    return Point(
+        tokens=tokens,
+        depth=depth,
+        seconds=Estimate(value=seconds, lo=seconds - spread, hi=seconds + spread),
+    )
+
+
+GRID = CostCurve(
+    verify=(
+        *(_point(1, 0, 1.0, 0.1), _point(5, 0, 3.0, 0.1)),
+        *(_point(1, 100, 2.0, 0.2), _point(5, 100, 8.0, 0.2)),
+    ),
+    draft=(_point(1, 0, 0.25),),
+)
+DEVICE = Device(name="made up", bandwidth=1e9, flops=1e12, source="here")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "depth", "seconds"),
+    [(1, 0, 1.0), (5, 0, 3.0), (3, 0, 2.0), (1, 50, 1.5), (3, 100, 5.0), (3, 50, 3.5), (5, 100, 8.0)],
+)
+def test_between_points_it_is_linear(tokens: int, depth: float, seconds: float) -> None:
+    assert GRID.seconds(Kind.VERIFY, tokens, depth).value == pytest.approx(seconds)
+
+
+def test_intervals_are_drawn_between_points_too() -> None:
+    found = GRID.seconds(Kind.VERIFY, 3, 50)
+    assert found.lo == pytest.approx(3.5 - 0.15)
+    assert found.hi == pytest.approx(3.5 + 0.15)
+
+
+@pytest.mark.parametrize(("tokens", "depth"), [(6, 0), (0, 0), (1, 101), (1, -1)])
+def test_nothing_is_extrapolated(tokens: int, depth: int) -> None:
+    with pytest.raises(ValueError, match="were measured"):
+        GRID.seconds(Kind.VERIFY, tokens, depth)
+    assert GRID.covers(depth) == (0 <= depth <= 100)
+
+
+def test_a_single_depth_stands_for_all() -> None:
+    assert GRID.seconds(Kind.DRAFT, 1, 5000).value == 0.25
+    with pytest.raises(ValueError, match="nothing was measured"):
+        GRID.seconds(Kind.ABSORB, 1, 0)
+
+
+def test_a_time_is_the_weighted_sum_of_points() -> None:
+    times = [point.seconds.value for point in GRID.points]
+    weights = GRID.weights(Kind.VERIFY, 2, 75)
+    assert sum(weights.values()) == pytest.approx(1)
+    found = sum(share * times[place] for place, share in weights.items())
+    assert found == pytest.approx(GRID.seconds(Kind.VERIFY, 2, 75).value)
+    assert GRID.weights(Kind.ROUND) == {5: 1.0}
+    assert GRID.weights(Kind.PLAIN) == {6: 1.0}
+
+
+def test_errors_are_a_quarter_of_the_intervals() -> None:
+    assert GRID.errors_s[0] == pytest.approx(0.1 / 1.96, rel=1e-4)
+    assert GRID.errors_s[-1] == 0.0
+
+
+def test_impossible_curves_are_refused() -> None:
+    with pytest.raises(ValueError, match="one token"):
+        CostCurve(verify=(_point(2, 0, 1.0),))
+    with pytest.raises(ValueError, match="positive"):
+        CostCurve(verify=(_point(1, 0, 0.0),))
+
+
+def test_two_rates_make_a_curve() -> None:
+    curve = costs.flat(2.0, 80.0, ratios=(1.0, 1.5, 2.0), overhead_s=0.01)
+    assert curve.seconds(Kind.VERIFY, 1).value == 0.5
+    assert curve.seconds(Kind.VERIFY, 3, 1234).value == 1.0
+    assert curve.seconds(Kind.DRAFT).value == curve.seconds(Kind.ABSORB, 3).value == 1 / 80
+    assert curve.most_tokens == 3
+
+
+def test_a_dense_model_is_bound_by_bandwidth_until_its_arithmetic_takes_longer() -> None:
+    dense = Shape(weight_bytes=1e9, active_bytes=1e9, kv_bytes=1e3, flops=2e11)
+    assert costs.seconds(dense, DEVICE, 1, 0) == pytest.approx(1.0)
+    assert costs.seconds(dense, DEVICE, 5, 0) == pytest.approx(1.0)
+    assert costs.seconds(dense, DEVICE, 10, 0) == pytest.approx(2.0)
+    assert costs.seconds(dense, DEVICE, 1, 1e6) == pytest.approx(2.0)
+
+
+def test_more_tokens_wake_more_experts() -> None:
+    """Ten experts of which one is used, in 900 MB beside 100 MB that all tokens need."""
+    sparse = Shape(weight_bytes=1e9, active_bytes=1.9e8, kv_bytes=0, flops=1, used_share=0.1)
+    assert sparse.read_bytes(1, 0) == pytest.approx(1.9e8)
+    assert sparse.read_bytes(2, 0) == pytest.approx(1e8 + 9e8 * 0.19)
+    assert sparse.read_bytes(1000, 0) == pytest.approx(1e9)
+
+
+@given(
+    tokens=st.integers(1, 63),
+    depth=st.integers(0, 10_000),
+    weight=st.floats(1e6, 1e12),
+    share=st.floats(0.01, 1.0),
+)
+def test_a_roofline_never_gets_cheaper(tokens: int, depth: int, weight: float, share: float) -> None:
+    shape = Shape(
+        weight_bytes=weight, active_bytes=weight * share, kv_bytes=1e4, flops=weight, used_share=share
+    )
+    here = costs.seconds(shape, DEVICE, tokens, depth)
+    assert costs.seconds(shape, DEVICE, tokens + 1, depth) >= here
+    assert costs.seconds(shape, DEVICE, tokens, depth + 1) >= here
+    assert costs.seconds(shape, DEVICE, 1, depth) * tokens >= here * (1 - 1e-9)  # at worst one by one
+
+
+def test_a_roofline_is_a_curve() -> None:
+    big = Shape(weight_bytes=1e9, active_bytes=1e9, kv_bytes=0, flops=2e9)
+    small = Shape(weight_bytes=1e8, active_bytes=1e8, kv_bytes=0, flops=2e8)
+    curve = costs.roofline(big, small, DEVICE, most_tokens=4, depths=(0, 1000))
+    assert curve.most_tokens == 4
+    assert curve.seconds(Kind.DRAFT, 1, 500).value == pytest.approx(0.1)
+    assert curve.seconds(Kind.VERIFY, 4, 500).lo is None
+
+
+@pytest.mark.parametrize("key", costs.DEVICES)
+def test_peaks_are_those_of_machines(key: str) -> None:
+    device = costs.DEVICES[key]
+    assert 50e9 < device.bandwidth < 10e12
+    assert 2 < device.flops / device.bandwidth < 450  # operations per byte
+    assert device.source

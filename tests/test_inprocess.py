@@ -1,0 +1,294 @@
+"""The engine `inprocess` without a library: workers that misbehave, records, drafts, and the command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ggufspec.domain import Drafting, Offload, Program, Role, Round, Sampling, Status
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.library import commandline, reading
+from ggufspec.engines.library.decoding import Played, kept
+from ggufspec.engines.library.drafting import Draft, Greedy, confidence, likeliest
+from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
+from ggufspec.llama.install import Install
+from tests import values
+
+PLAIN = Record(
+    n_draft=None,
+    prompt_tokens=10,
+    prompt_s=0.1,
+    ttft_s=0.1,
+    gen_tokens=3,
+    gen_s=0.3,
+    tokens=(5, 6, 7, 8),
+    text="four",
+    at_s=(0.1, 0.2, 0.3, 0.4),
+    ended=False,
+    load_s=1.5,
+)
+DRAFTED = replace(
+    PLAIN,
+    n_draft=3,
+    gen_tokens=5,
+    at_s=(0.2, 0.2, 0.2, 0.4, 0.5),
+    tokens=(5, 6, 7, 8, 9),
+    rounds=(
+        RoundRecord((5, 6, 1), 2, (0.9, 0.8, 0.3), 0.03, 0.01, 0.05, 0.2),
+        RoundRecord((), 0, (), 0.01, 0.01, 0.02, 0.4),
+        RoundRecord((1,), 0, (0.5,), 0.01, 0.01, 0.02, 0.5),
+    ),
+    load_s=None,
+)
+WORKERS = "ggufspec-test-worker"  # makes our fake workers known among all processes
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """A folder that only looks like an install with a library."""
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "libllama.so").write_bytes(b"no library")
+    return Install(
+        root=folder, origin="test", programs={}, version=None, build_number=None, commit=None, backend="cpu"
+    )
+
+
+def _engine(install: Install, script: str, *, timeout_s: float = 20.0) -> InprocessEngine:
+    command = ("/bin/sh", "-c", script, WORKERS)
+    return InprocessEngine(install=install, timeout_s=timeout_s, command=command)
+
+
+def _left() -> Iterator[Path]:
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if WORKERS.encode() in words:
+            yield process
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "reason"),
+    [
+        ("kill -SEGV $$", Status.CRASHED, "died of SIGSEGV"),
+        ("kill -KILL $$", Status.OUT_OF_MEMORY, "killed from outside"),
+        ("echo 'GGML_ASSERT(x) failed' >&2; kill -ABRT $$", Status.CRASHED, "GGML_ASSERT"),
+        ("exit 3", Status.FAILED, "exit code 3"),
+    ],
+)
+def test_a_dying_worker_is_a_typed_row(
+    install: Install, tmp_path: Path, script: str, status: Status, reason: str
+) -> None:
+    with _engine(install, script) as engine:
+        for _ in range(2):  # a new worker each time
+            measured = engine.measure(values.spec(Role.DRAFTING, draft=3), tmp_path / "log")
+            assert measured.sample.status is status
+            assert reason in (measured.error or "")
+            assert (measured.sample.n_draft, measured.sample.decode_tps) == (3, None)
+    assert (tmp_path / "log.out").read_text() == ""
+    assert ("GGML" in script) == bool((tmp_path / "log.err").read_text())
+
+
+def test_a_worker_that_hangs_is_killed(install: Install, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with _engine(install, "sleep 65; true", timeout_s=0.3) as engine:
+        measured = engine.measure(values.spec(), tmp_path / "log")
+        assert not [*_left()]
+    assert (measured.sample.status, measured.error) == (Status.TIMED_OUT, "killed after 0.3 s")
+    assert time.monotonic() - started < 5
+
+
+def test_workers_run_in_an_empty_folder_without_the_users_settings(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
+    look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; exit 1'
+    with _engine(install, look) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+    assert (tmp_path / "log.err").read_text() == "files: 0 settings: 0 C\n"
+
+
+def test_no_worker_outlives_its_engines_process(install: Install) -> None:
+    code = (
+        "from pathlib import Path; from ggufspec.engines.library.link import start; "
+        f"link = start(('/bin/sh', '-c', 'sleep 65', '{WORKERS}')); print(link.pid, flush=True); input()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    pid = int(parent.stdout.readline())
+    assert Path(f"/proc/{pid}").exists()
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdin.close()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "library", "reason"),
+    [
+        ("0.2.63", True, "cannot use the library of 0.2.63"),
+        (None, False, "no shared library"),
+        (None, True, "libllama.so"),
+    ],
+)
+def test_a_library_that_is_of_no_use_is_said_so(
+    install: Install, tmp_path: Path, version: str | None, library: bool, reason: str
+) -> None:
+    if not library:
+        (install.root / "libllama.so").unlink()
+    with InprocessEngine(install=replace(install, version=version), timeout_s=20) as engine:
+        measured = engine.measure(values.spec(), tmp_path / "log")
+    assert measured.sample.status is Status.LOAD_FAILED
+    assert reason in (measured.error or "")
+    assert "\n" not in (measured.error or "")
+
+
+def test_a_target_shares_its_load_with_everything_that_is_measured_beside_it(install: Install) -> None:
+    engine = InprocessEngine(install=install)
+    spec = values.spec(Role.DRAFTING, draft=3)
+    same = (
+        replace(spec, drafting=Drafting(n_max=8, p_min=0.5)),
+        replace(spec, sampling=Sampling(temperature=1.0, top_k=50)),
+        replace(spec, role=Role.DRAFTER, drafting=None),
+        replace(spec, n_predict=99, threads=7),
+        spec.baseline,
+    )
+    assert {engine.load_key(one) for one in (spec, *same)} == {engine.load_key(spec)}
+    for other in (
+        replace(spec, context=1024),
+        replace(spec, kv_type="q8_0"),
+        replace(spec, ubatch=64),
+        replace(spec, offload=Offload(target_layers=3)),
+    ):
+        assert engine.load_key(other) != engine.load_key(spec)
+
+
+def test_a_plain_record_is_a_plain_programs_sample() -> None:
+    sample = reading.sample(PLAIN)
+    assert (sample.status, sample.program) == (Status.OK, Program.PLAIN)
+    assert (sample.n_draft, sample.n_drafted, sample.accept_rate, sample.rounds) == (None,) * 4
+    assert sample.decoded == 3
+    assert sample.decode_tps == pytest.approx(10.0)
+    assert (sample.prompt_tps, sample.load_ms, sample.itl_s) == pytest.approx((100.0, 1500.0, 0.1))
+
+
+def test_a_drafting_record_is_a_simple_programs_sample() -> None:
+    sample = reading.sample(DRAFTED)
+    assert (sample.status, sample.program, sample.n_draft) == (Status.OK, Program.SIMPLE, 3)
+    assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (4, 2, 3)
+    assert sample.rounds == (Round(3, 2), Round(0, 0), Round(1, 0))
+    assert sample.accepted_at == (1, 1, 0)
+    assert (sample.draft_s, sample.verify_s) == pytest.approx((0.08, 0.09))
+    assert (sample.decoded, sample.load_ms) == (5, None)
+    assert sample.itl_s == pytest.approx(0.05)
+
+
+def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
+    assert DRAFTED.rounds is not None
+    nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
+    assert reading.sample(nothing).status is Status.DRAFTING_INACTIVE
+
+
+@pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])
+def test_records_survive_their_files(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_command_describes_its_run(drafts: bool) -> None:
+    load = ModelLoad(path="/m/t.gguf", context_tokens=777, gpu_layers=3, kv_type="q8_0", ubatch_tokens=64)
+    run = Run(
+        target=load,
+        drafter=replace(load, path="/m/d.gguf", gpu_layers=None) if drafts else None,
+        prompt="--not a flag\n",
+        n_predict=9,
+        threads=2,
+        sampling=Sampling(temperature=0.6, top_k=0, top_p=0.9, min_p=0.05, seed=3),
+        drafting=Drafting(n_max=4, n_min=1, p_min=0.25) if drafts else None,
+    )
+    assert commandline.read(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+
+
+def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install) -> None:
+    words = InprocessEngine(install=install).argv(
+        values.spec(Role.DRAFTING, draft=3, path=tmp_path / "t.gguf")
+    )
+    assert words[words.index("--model") + 1] == str(tmp_path / "t.gguf")
+    assert words[words.index("--model-draft") + 1] == str(tmp_path / "drafter.gguf")
+    assert words[words.index("--library") + 1] == str(install.root)
+
+
+def _logits(*likeliest_tokens: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    rows = np.zeros((len(likeliest_tokens), 8), dtype=np.float32)
+    rows[range(len(likeliest_tokens)), list(likeliest_tokens)] = 3.0
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("drafted", "own", "accepted", "token"),
+    [
+        ([4, 5, 6], (4, 5, 6, 7), 3, 7),
+        ([4, 5, 6], (4, 1, 6, 7), 1, 1),
+        ([4, 5, 6], (2, 5, 6, 7), 0, 2),
+        ([], (2,), 0, 2),
+    ],
+)
+def test_greedy_verification_keeps_what_the_target_would_write(
+    drafted: list[int], own: tuple[int, ...], accepted: int, token: int
+) -> None:
+    draft = Draft(tokens=drafted, probabilities=[], distributions=[])
+    assert Greedy().verify(_logits(*own), draft) == (accepted, token)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "expected"),
+    [
+        ([4, 5, 6], 3, [4, 5, 6, 9]),
+        ([4, 5, 6], 1, [4, 9]),
+        ([4, 0, 6], 3, [4, 0]),  # 0 ends the text: what was drafted after it is not written
+        ([4, 0, 6], 1, [4, 9]),
+        ([4, 5, 0], 3, [4, 5, 0, 9]),  # llama.cpp counts the token after an end that ends the draft
+        ([], 0, [9]),
+    ],
+)
+def test_rounds_end_with_the_text_as_in_the_simple_program(
+    drafted: list[int], accepted: int, expected: list[int]
+) -> None:
+    draft = Draft(tokens=drafted, probabilities=[], distributions=[])
+    one = Played(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
+    assert kept(one, lambda token: token == 0) == expected
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("size", [3, 10, 500])
+def test_confidence_is_the_share_among_the_ten_likeliest(scale: float, size: int) -> None:
+    logits = (np.random.default_rng(1).normal(size=size) * scale).astype(np.float32)
+    ten = np.sort(logits.astype(np.float64))[-10:]
+    expected = 1 / np.exp(ten - ten[-1]).sum()
+    assert confidence(logits) == pytest.approx(expected, rel=1e-5)
+
+
+def test_nan_is_found_wherever_it_is() -> None:
+    for place in range(8):
+        logits = _logits(3)
+        logits[0, place] = np.nan
+        with pytest.raises(Failure, match="NaN"):
+            likeliest(logits[0])
+        with pytest.raises(Failure, match="NaN"):
+            Greedy().verify(logits, Draft(tokens=[], probabilities=[], distributions=[]))

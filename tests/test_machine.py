@@ -1,0 +1,306 @@
+"""Which GPUs are here, and what the machine's state was while something ran."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ggufspec import machine
+from ggufspec.machine import Gpu, LoadWatch, Watch, nvml, sensors
+from ggufspec.machine.load import descendants
+
+MIB = 1 << 20
+BURN_S = 0.3
+BURN = f"""
+import sys, time
+while time.process_time() < {BURN_S}: pass
+print("burnt", flush=True)
+sys.stdin.read()
+"""
+DETACHED = "import os\nif os.fork(): os._exit(0)\nos.setsid()\n" + BURN
+SMI = """#!/bin/sh
+[ "$1" = --query-gpu=uuid,memory.total,memory.free,name ] || exit 2
+printf '%s\\n' 'GPU-aaaa, 81559, 80982, NVIDIA H100 80GB HBM3'
+printf '%s\\n' 'GPU-bbbb, [N/A], [N/A], NVIDIA GB10'
+printf '%s\\n' 'GPU-cccc, 24564, 1000, NVIDIA GeForce RTX 4090'
+"""
+H100 = Gpu(name="NVIDIA H100 80GB HBM3", total_bytes=81559 * MIB, free_bytes=80982 * MIB)
+RTX = Gpu(name="NVIDIA GeForce RTX 4090", total_bytes=24564 * MIB, free_bytes=1000 * MIB)
+
+
+@contextmanager
+def _burnt(code: str) -> Iterator[psutil.Popen]:
+    """A process that has used 0.3 s of the processor since we began, and lives on."""
+    pipe = subprocess.PIPE
+    with psutil.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline() == "burnt\n"
+        yield process
+        process.stdin.close()
+        process.stdout.read()  # a detached one is gone, too, when nobody can write any more
+
+
+def _spent(before: LoadWatch) -> tuple[float, float]:
+    """Processor seconds of us and of others since then."""
+    now = LoadWatch.start(before.family)
+    ours = now.ours_s - before.ours_s
+    return ours, now.everyone_s - before.everyone_s - ours
+
+
+def test_a_child_that_lives_on_is_ours() -> None:
+    before = LoadWatch.start()
+    with _burnt(BURN) as child:
+        ours, _ = _spent(before)
+        assert child.is_running()
+        assert BURN_S - 0.02 <= ours < 2 * BURN_S
+
+
+def test_a_grandchild_is_ours() -> None:
+    before = LoadWatch.start()
+    with _burnt(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}])"):
+        assert BURN_S - 0.02 <= _spent(before)[0] < 2 * BURN_S
+
+
+def test_a_child_that_ends_is_counted_once() -> None:
+    with _burnt(BURN):
+        before = LoadWatch.start()
+    ours, _ = _spent(before)
+    assert 0 <= ours < BURN_S / 2
+
+
+def test_a_grandchild_that_loses_its_parent_stays_ours() -> None:
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BURN!r}]); sys.stdin.read(1)"
+    with _burnt(parent) as child:
+        before = LoadWatch.start()
+        assert len(before.family) == 2
+        child.kill()
+        child.wait()
+        ours, _ = _spent(before)
+        assert -0.02 <= ours < BURN_S / 2
+
+
+def test_a_foreign_process_counts_as_others_and_our_own_does_not() -> None:
+    watch = LoadWatch.start()
+    with _burnt(DETACHED):
+        ours, others = _spent(watch)
+        load = watch.load()
+    assert ours < BURN_S / 2
+    assert others >= BURN_S - 0.05
+    assert load is not None
+    assert load.others_cores > 0.5
+    watch = LoadWatch.start()
+    with _burnt(BURN):
+        ours, others = _spent(watch)
+        load, elapsed = watch.load(), time.monotonic() - watch.at_s
+    assert ours >= BURN_S - 0.02
+    assert load is not None
+    assert load.others_cores == pytest.approx(others / elapsed, abs=0.3)
+
+
+def test_a_moment_is_too_short_to_see_a_load() -> None:
+    watch = Watch.start()
+    conditions = watch.conditions()
+    assert (conditions.others_cores, conditions.steal_cores) == (None, None)
+
+
+@pytest.mark.parametrize("proc", ["/proc", "/nonexistent"])
+def test_descendants_are_found_with_and_without_the_kernels_list(proc: str) -> None:
+    with _burnt(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}])") as child:
+        found = {process.pid for process in descendants(proc)}
+        assert found == {child.pid, *(process.pid for process in child.children())}
+        assert len(found) == 2
+
+
+def test_watching_takes_less_than_10_ms() -> None:
+    Watch.start().conditions()
+    spent = []
+    for _ in range(5):
+        started = time.perf_counter()
+        Watch.start().conditions()
+        spent.append(time.perf_counter() - started)
+    assert min(spent) < 0.010
+
+
+def _package(folder: Path, used_uj: int, *, name: str = "package-0", range_uj: int = 262_143_328_850) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, value in (("name", name), ("energy_uj", used_uj), ("max_energy_range_uj", range_uj)):
+        (folder / file).write_text(f"{value}\n")
+    return folder
+
+
+def _watts(root: Path, started_s: float = 10.0, **later: int) -> float | None:
+    before = sensors.energy(root)
+    for name, used_uj in later.items():
+        _package(root / "class/powercap" / name.replace("_", ":").replace("rapl", "intel-rapl"), used_uj)
+    return sensors.mean_w(before, sensors.energy(root), started_s)
+
+
+def test_power_is_the_energy_of_all_packages_over_time(tmp_path: Path) -> None:
+    domains = tmp_path / "class/powercap"
+    _package(domains / "intel-rapl:0", 1_000_000)
+    _package(domains / "intel-rapl:1", 7_000_000, name="package-1")
+    _package(domains / "intel-rapl:0:0", 5, name="core")
+    _package(domains / "intel-rapl:2", 5, name="psys")
+    (domains / "intel-rapl").mkdir()
+    assert _watts(tmp_path, rapl_0=301_000_000, rapl_1=207_000_000, rapl_0_0=99, rapl_9=1) is None
+    assert _watts(tmp_path, rapl_0=601_000_000, rapl_1=407_000_000) == pytest.approx(50.0)
+
+
+def test_an_energy_counter_that_starts_over(tmp_path: Path) -> None:
+    _package(tmp_path / "class/powercap/intel-rapl:0", 262_143_328_850 - 100_000_000)
+    assert _watts(tmp_path, rapl_0=200_000_000) == pytest.approx(30.0)
+
+
+def test_an_energy_counter_that_may_have_lapped_says_nothing(tmp_path: Path) -> None:
+    _package(tmp_path / "class/powercap/intel-rapl:0", 0)
+    assert _watts(tmp_path, 500.0, rapl_0=1_000_000) == pytest.approx(0.002)
+    assert _watts(tmp_path, 600.0, rapl_0=2_000_000) is None
+
+
+def test_one_unreadable_package_makes_the_power_unknown(tmp_path: Path) -> None:
+    domains = tmp_path / "class/powercap"
+    _package(domains / "intel-rapl:0", 1)
+    assert sensors.energy(tmp_path) is not None
+    (_package(domains / "intel-rapl:1", 1) / "energy_uj").unlink()  # root reads what it may not, but not this
+    (domains / "intel-rapl:1/energy_uj").mkdir()
+    assert sensors.energy(tmp_path) is None
+    assert sensors.energy(tmp_path / "elsewhere") is None
+
+
+def test_the_hottest_sensor_of_the_processor_counts(tmp_path: Path) -> None:
+    for number, (chip, readings) in enumerate(
+        {"nvme": (70_000,), "coretemp": (51_000, 63_500, 48_000), "acpitz": (90_000,)}.items()
+    ):
+        folder = tmp_path / f"class/hwmon/hwmon{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{chip}\n")
+        for place, reading in enumerate(readings, start=1):
+            (folder / f"temp{place}_input").write_text(f"{reading}\n")
+            (folder / f"temp{place}_crit").write_text("100000\n")
+    assert sensors.temperature_c(tmp_path) == 63.5
+    assert sensors.temperature_c(tmp_path / "elsewhere") is None
+
+
+def test_conditions_cover_the_time_since_the_start(tmp_path: Path) -> None:
+    package = _package(tmp_path / "class/powercap/intel-rapl:0", 0)
+    watch = Watch.start(tmp_path)
+    with _burnt(BURN):
+        _package(package, 3_000_000)
+        elapsed = time.monotonic() - watch.at_s
+        conditions = watch.conditions()
+    assert conditions.cpu_w == pytest.approx(3.0 / elapsed, rel=0.1)
+    assert conditions.cpu_c is None
+    assert conditions.others_cores is not None
+    assert conditions.swapped_bytes is None or conditions.swapped_bytes >= 0
+    assert conditions.cpu_mhz is None or conditions.cpu_mhz > 100
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake nvidia-smi, the only program on the PATH."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, (H100, RTX)),
+        ("0", (H100,)),
+        ("2,0", (RTX, H100)),
+        ("1", ()),
+        ("GPU-cc", (RTX,)),
+        ("0,7,2", (H100,)),
+        ("-1", ()),
+        ("", ()),
+    ],
+)
+def test_nvidia_smi_is_read_as_cuda_would(
+    smi: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: tuple[Gpu, ...]
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert machine.nvidia_smi() == expected
+
+
+@pytest.mark.parametrize(
+    "body", ["echo 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9", "echo hello"]
+)
+def test_an_nvidia_smi_that_fails_finds_nothing(smi: Path, body: str) -> None:
+    smi.write_text(f"#!/bin/sh\n{body}\n")
+    assert machine.nvidia_smi() == ()
+    smi.unlink()
+    assert machine.nvidia_smi() == ()
+
+
+NVML = """
+class NVMLError(Exception): pass
+NVML_CLOCK_SM = 1
+NVML_TEMPERATURE_GPU = 0
+energy = [1_000_000, 5_000_000]
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(gpu): return ("GPU-a", "GPU-b")[gpu]
+def nvmlDeviceGetTotalEnergyConsumption(gpu): return energy[gpu]
+def nvmlDeviceGetClockInfo(gpu, kind): return (1980, 1755)[gpu]
+def nvmlDeviceGetTemperature(gpu, kind):
+    if hot is None: raise NVMLError("not supported")
+    return (hot, 41)[gpu]
+hot = 66
+"""
+
+
+@pytest.fixture
+def pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fake of the optional package, with two GPUs."""
+    (tmp_path / "pynvml.py").write_text(NVML)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    nvml._opened.cache_clear()
+    yield tmp_path
+    sys.modules.pop("pynvml", None)
+    nvml._opened.cache_clear()
+
+
+def test_gpus_are_read_through_nvml_where_it_is(pynvml: Path) -> None:
+    watch = Watch.start()
+    driver: Any = sys.modules["pynvml"]
+    driver.energy[1] += 30_000
+    time.sleep(0.06)
+    elapsed = time.monotonic() - watch.at_s
+    conditions = watch.conditions()
+    assert (conditions.gpu_mhz, conditions.gpu_c) == (1867.5, 66.0)
+    assert conditions.gpu_w == pytest.approx(30.0 / elapsed, rel=0.2)
+    driver.hot = None
+    assert watch.conditions().gpu_c is None
+
+
+def test_hidden_gpus_are_not_read(pynvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
+    assert (nvml.clock_mhz(), nvml.temperature_c()) == (1755.0, 41.0)
+
+
+def test_the_machine_is_described() -> None:
+    here = machine.snapshot(("CUDA0: NVIDIA H200",))
+    assert here.gpus == ("CUDA0: NVIDIA H200",)
+    assert 1 <= here.cores == machine.usable_cores() <= (os.cpu_count() or 1)
+    assert here.memory_bytes > 1 << 28
+    assert here.cpu
+    room = machine.memory((H100,))
+    assert 0 < room.free_bytes < room.total_bytes == here.memory_bytes
+    assert room.gpus == (H100,)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from ggufspec import review
+from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
+from ggufspec.results import ResultSet
+from tests import values
+
+START = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
+
+
+def _at(run: RunResult, minute: int) -> RunResult:
+    return replace(run, started_at=(START + timedelta(minutes=minute)).isoformat())
+
+
+def _bench(change_per_minute: float = 0.0) -> ResultSet:
+    """One prompt's baseline and its anchors, a minute apart."""
+    runs = []
+    for minute in range(12):
+        wobble = 1 + 0.001 * (minute * 5 % 3)
+        run = _at(
+            values.run(tps=50.0 * (1 + change_per_minute) ** minute * wobble, repeat=minute // 2), minute
+        )
+        runs.append(replace(run, anchor=minute % 2 == 0))
+    return values.bench(*runs)
+
+
+def test_a_steady_machine_does_not_drift() -> None:
+    bench = _bench()
+    moved = review.drift(bench)
+    assert moved is not None
+    assert abs(moved.value) < 0.005
+    assert "drift" not in review.warnings(bench)
+
+
+@pytest.mark.parametrize("change", [-0.01, 0.01])
+def test_a_machine_that_heats_up_is_noticed(change: float) -> None:
+    bench = _bench(change)
+    moved = review.drift(bench)
+    assert moved is not None
+    assert moved.value == pytest.approx((1 + change) ** 11 - 1, abs=0.01)
+    assert "from start to end" in review.warnings(bench)["drift"]
+
+
+def test_without_anchors_nobody_knows() -> None:
+    assert review.drift(values.whole_bench()) is None
+
+
+def test_failures_and_texts_are_counted() -> None:
+    near = Difference(at_char=9, at_token=2, verdict=Verdict.NEAR_TIE)
+    drafting = values.run(Role.DRAFTING, draft=3)
+    bench = values.bench(
+        values.run(),
+        values.run(repeat=1, status=Status.CRASHED),
+        replace(drafting, text_identical=False, difference=Difference(at_char=5, at_token=None)),
+        replace(drafting, repeat=1, text_identical=False, difference=near),
+    )
+    found = review.warnings(bench)
+    assert found["runs-failed"].endswith("(1 of 4 runs)")
+    assert found["text-differs"].endswith("(1 of 4 runs; p1 from character 5)")
+    assert found["near-ties"].endswith("(1 of 4 runs; p1 from token 2)")
+
+
+def test_restless_and_outlying_runs_are_named() -> None:
+    restless = [
+        values.run(prompt=f"p{i}", repeat=r, tps=50 + 15 * ((i + r) % 2)) for i in range(4) for r in range(6)
+    ]
+    assert "(target)" in review.warnings(values.bench(*restless))["unstable"]
+    steady = [
+        values.run(prompt=f"p{i}", repeat=r, tps=50 + 0.1 * ((i + r) % 3) - 20 * (i == r == 2))
+        for i in range(4)
+        for r in range(6)
+    ]
+    found = review.warnings(values.bench(*steady))
+    assert found["outliers"].endswith("(1 of 24 runs)")
+    assert "unstable" not in found

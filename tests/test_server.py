@@ -1,0 +1,290 @@
+"""llama-server over HTTP: servers of every era behave or are dealt with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import engines
+from ggufspec.domain import Role, RunSpec, Sample, Status
+from ggufspec.engines import launch
+from ggufspec.engines.server import ServerEngine
+from ggufspec.llama import install
+from tests import fake_server, values
+from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
+
+DRAFTING = values.spec(Role.DRAFTING, draft=3)
+LONGER = values.spec(Role.DRAFTING, draft=5)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "llama"
+
+
+def _engine(folder: Path, behaviour: Behaviour | None = None, *, capacity: int | None = 9) -> ServerEngine:
+    fake_server.program(folder / "llama-server", behaviour)
+    engine = engines.make("server", install.find(folder), timeout_s=20, capacity=capacity)
+    assert isinstance(engine, ServerEngine)
+    return engine
+
+
+def _samples(engine: ServerEngine, *specs: RunSpec, log: Path) -> Iterator[Sample]:
+    for number, spec in enumerate(specs):
+        yield engine.measure(spec, log / str(number)).sample
+
+
+def _alive(folder: Path) -> list[bool]:
+    return [Path(f"/proc/{start['pid']}").exists() for start in fake_server.starts(folder)]
+
+
+def test_models_are_loaded_once_for_many_prompts(folder: Path, tmp_path: Path) -> None:
+    specs = [values.spec(Role.DRAFTING, prompt=f"p{i}", draft=3) for i in range(4)]
+    with _engine(folder) as engine:
+        samples = [*_samples(engine, *specs, log=tmp_path)]
+    assert {sample.status for sample in samples} == {Status.OK}
+    assert [sample.load_ms is not None for sample in samples] == [True, False, False, False]
+    assert _alive(folder) == [False]
+
+
+def test_a_request_asks_for_what_the_binaries_are_told(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+    (asked,) = fake_server.requests(folder)
+    assert asked["prompt"] == "Text of p1"
+    sampling = {name: asked[name] for name in ("n_predict", "temperature", "top_k", "top_p", "min_p", "seed")}
+    assert sampling == {"n_predict": 32, "temperature": 0, "top_k": 1, "top_p": 1, "min_p": 0, "seed": 1}
+    assert (asked["cache_prompt"], asked["ignore_eos"], asked["stream"]) == (False, False, True)
+
+
+def test_the_key_stays_between_us_and_the_server(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        measured = engine.measure(DRAFTING, tmp_path / "log")
+    (start,) = fake_server.starts(folder)
+    assert len(start["key"]) > 32
+    assert start["key_mode"] == stat.S_IRUSR | stat.S_IWUSR
+    written = [(tmp_path / f"log.{ending}").read_text() for ending in ("out", "err")]
+    for text in (*start["argv"], *measured.argv, str(measured), *written):
+        assert start["key"] not in text
+    assert measured.argv[measured.argv.index("--port") + 1] == "PORT"
+
+
+def test_today_every_draft_size_needs_a_load_of_its_own(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        samples = [*_samples(engine, values.spec(), DRAFTING, LONGER, DRAFTING, log=tmp_path)]
+        assert engine.load_key(DRAFTING) != engine.load_key(LONGER)
+    assert [sample.n_draft for sample in samples] == [None, 3, 5, 3]
+    assert [max(one.drafted for one in sample.rounds or ()) for sample in samples[1:]] == [3, 5, 3]
+    assert len(fake_server.starts(folder)) == 3
+    assert not any("speculative.n_max" in asked for asked in fake_server.requests(folder)[-1:])
+
+
+@pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])
+def test_one_load_serves_every_draft_size_where_requests_may_say_it(
+    folder: Path, tmp_path: Path, era: Behaviour
+) -> None:
+    alone = values.spec()
+    with _engine(folder, era) as engine:
+        before = [engine.load_key(spec) for spec in (alone, DRAFTING, LONGER)]
+        samples = [*_samples(engine, alone, DRAFTING, LONGER, alone, DRAFTING, log=tmp_path)]
+        after = [engine.load_key(spec) for spec in (alone, DRAFTING, LONGER)]
+        assert _alive(folder) == [False, True]
+    assert (len(set(before)), len(set(after))) == (3, 1)
+    assert {sample.status for sample in samples} == {Status.OK}
+    assert [sample.n_drafted is None for sample in samples] == [True, False, False, True, False]
+    assert [max(one.drafted for one in samples[i].rounds or ()) for i in (1, 2, 4)] == [3, 5, 3]
+    assert {sample.prompt_tokens for sample in samples} == {3}  # cold, whatever the cache is allowed
+    kept = json.loads((tmp_path / "1.out").read_text().splitlines()[0])["run"]["capabilities"]
+    assert kept == {
+        "slot_drafts": True,
+        "drafts": True,
+        "per_request": True,
+        "caches_to_draft": era.caches_to_draft,
+        "remembers": True,
+    }
+
+
+@pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])
+def test_a_repeated_prompt_is_drafted_anew(folder: Path, tmp_path: Path, era: Behaviour) -> None:
+    with _engine(folder, era) as engine:
+        first, again, longer = _samples(engine, DRAFTING, DRAFTING, LONGER, log=tmp_path)
+    assert first.rounds == again.rounds
+    assert longer.n_drafted
+    assert (longer.n_accepted or 0) < longer.n_drafted
+    assert (tmp_path / "1.err").read_text().count("total time") == 1  # what was asked in between is not there
+
+
+@pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025])
+def test_an_end_inside_of_a_round_costs_text_and_no_count(
+    folder: Path, tmp_path: Path, era: Behaviour
+) -> None:
+    lengths = range(9, 17)
+    with _engine(folder, era) as engine:
+        specs = [replace(spec, n_predict=n) for n in lengths for spec in (values.spec(), LONGER)]
+        samples = [*_samples(engine, *specs, log=tmp_path)]
+    unsent = set()
+    for n, alone, drafting in zip(lengths, samples[::2], samples[1::2], strict=True):
+        assert alone.gen_tokens == drafting.gen_tokens == len(alone.tokens or ()) == n
+        assert drafting.tokens
+        assert drafting.rounds
+        assert drafting.text
+        assert (alone.tokens or ())[: len(drafting.tokens)] == drafting.tokens
+        assert (alone.text or "").startswith(drafting.text)
+        assert len(drafting.rounds) == drafting.n_rounds == n - 1 - (drafting.n_accepted or 0)
+        assert not era.alternates or {one.drafted for one in drafting.rounds[1::2]} == {0}
+        unsent.add(n - len(drafting.tokens))
+    assert len(unsent) > 1
+    assert max(unsent) <= 5
+
+
+def test_a_shared_load_that_had_to_go_is_not_mistaken_for_the_target_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    alone, drafter = values.spec(), values.spec(Role.DRAFTER)
+    order = (DRAFTING, alone, drafter, alone, LONGER, alone, DRAFTING)
+    with _engine(folder, Behaviour(per_request=True), capacity=1) as engine:
+        samples = [*_samples(engine, *order, log=tmp_path)]
+    assert {sample.status for sample in samples} == {Status.OK}
+    assert [sample.n_draft for sample in samples if sample.n_drafted] == [3, 5, 3]
+    loaded = ["--model-draft" in start["argv"] for start in fake_server.starts(folder)]
+    assert loaded == [True, False, False, True]  # both, the drafter alone, the target alone, both
+
+
+def test_a_draft_size_that_is_capped_is_not_taken_for_free_choice(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(per_request=True, largest=3)) as engine:
+        samples = [*_samples(engine, DRAFTING, LONGER, log=tmp_path)]
+    assert len(fake_server.starts(folder)) == 2
+    assert [sample.n_draft for sample in samples] == [3, 5]
+
+
+def test_a_silently_idle_drafter_is_found_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(drafts=False)) as engine:
+        measured = engine.measure(DRAFTING, tmp_path / "log")
+    assert measured.sample.status is Status.DRAFTING_INACTIVE
+    assert "Text of p1" not in {asked["prompt"] for asked in fake_server.requests(folder)}
+
+
+def test_a_server_that_tells_nothing_of_its_slots_is_judged_by_its_counts(
+    folder: Path, tmp_path: Path
+) -> None:
+    with _engine(folder, Behaviour(slots=False, counts_places=False)) as engine:
+        sample = engine.measure(DRAFTING, tmp_path / "log").sample
+    assert (sample.status, sample.accepted_at) == (Status.OK, (11, 6, 3))
+    with _engine(folder, Behaviour(slots=False, drafts=False)) as engine:
+        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.DRAFTING_INACTIVE
+
+
+def test_a_server_that_miscounts_is_told(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(miscounts=True)) as engine:
+        measured = engine.measure(DRAFTING, tmp_path / "log")
+    assert measured.sample.status is Status.OK
+    assert "/metrics counts" in (measured.error or "")
+
+
+def test_the_server_used_longest_ago_makes_room(folder: Path, tmp_path: Path) -> None:
+    alone = values.spec()
+    with _engine(folder, capacity=2) as engine:
+        assert {
+            sample.status for sample in _samples(engine, alone, DRAFTING, alone, LONGER, log=tmp_path)
+        } == {Status.OK}
+        assert _alive(folder) == [True, False, True]
+    assert _alive(folder) == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason", "starts"),
+    [
+        ("@die", Status.CRASHED, "died of SIGSEGV", 2),
+        ("@kill", Status.OUT_OF_MEMORY, "killed from outside", 2),
+        ("@long", Status.PROMPT_TOO_LONG, "exceeds the available context", 1),
+        ("@busy", Status.FAILED, "HTTP 500: something odd", 1),
+        ("@error", Status.OUT_OF_MEMORY, "failed to allocate", 1),
+        ("@cut", Status.SUMMARY_LOST, "no end", 1),
+        ("@garbage", Status.SUMMARY_LOST, "no end", 1),
+        ("@null", Status.SUMMARY_LOST, "no usable timings", 1),
+    ],
+)
+def test_a_failing_request_is_typed_and_the_next_one_works(
+    folder: Path, tmp_path: Path, fault: str, status: Status, reason: str, starts: int
+) -> None:
+    with _engine(folder) as engine:
+        measured = engine.measure(values.spec(prompt=fault), tmp_path / "bad")
+        assert measured.sample.status is status
+        assert reason in (measured.error or "")
+        assert (measured.sample.text, measured.sample.decode_tps) == (None, None)
+        assert engine.measure(values.spec(), tmp_path / "good").sample.status is Status.OK
+    assert len(fake_server.starts(folder)) == starts
+
+
+def test_a_hanging_request_is_cut_off_and_its_server_killed(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "first")
+        engine.timeout_s = 0.3
+        measured = engine.measure(values.spec(prompt="@hang"), tmp_path / "hangs")
+        assert measured.sample.status is Status.TIMED_OUT
+        assert _alive(folder) == [False]
+        engine.timeout_s = 20
+        assert engine.measure(values.spec(), tmp_path / "again").sample.status is Status.OK
+
+
+def test_a_server_that_died_between_two_runs_is_started_again(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+        pid = fake_server.starts(folder)[0]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert engine.measure(values.spec(), tmp_path / "log").sample.status is Status.OK
+
+
+def test_loading_is_waited_for(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(loading_s=0.3)) as engine:
+        sample = engine.measure(values.spec(), tmp_path / "log").sample
+    assert sample.status is Status.OK
+    assert sample.load_ms is not None
+    assert sample.load_ms >= 300
+
+
+def test_whoever_answers_without_our_key_is_not_our_server(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(open_to_all=True)) as engine:
+        measured = engine.measure(values.spec(), tmp_path / "log")
+    assert measured.sample.status is Status.FAILED
+    assert "no free port" in (measured.error or "")
+    assert _alive(folder) == [False] * 3
+
+
+def test_a_reserved_port_is_given_to_nobody_else() -> None:
+    with launch._reserved_port() as first, launch._reserved_port() as second:
+        assert first != second
+
+
+def test_each_run_keeps_its_own_part_of_the_servers_log(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        assert engine.measure(values.spec(), tmp_path / "first").sample.total_layers == 7
+        assert engine.measure(values.spec(), tmp_path / "second").sample.total_layers == 7
+    first, second = ((tmp_path / f"{name}.err").read_text() for name in ("first", "second"))
+    assert first.count("loading model") == first.count("total time") == 1
+    assert (second.count("loading model"), second.count("total time")) == (0, 1)
+
+
+def test_line_breaks_of_other_scripts_do_not_break_an_answer(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        sample = engine.measure(values.spec(prompt="@wide"), tmp_path / "log").sample
+    assert sample.text == "\u2028" * 32
+
+
+def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path, tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with _engine(folder) as engine:
+            engine.measure(values.spec(), tmp_path / "log")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert _alive(folder) == [False]

@@ -1,0 +1,105 @@
+"""How llama-server is started in every era, from the help that its options print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec.domain import Offload, Program, Role
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama import serving
+from tests import values
+from tests.test_command import recorded_install
+
+PLACE = (
+    "--host 127.0.0.1 --port 4711 --api-key-file K --parallel 1 --ctx-size 512 --threads 2 --threads-batch 2"
+)
+DRAFTER = "--model-draft drafter.gguf -ngld 999 --threads-draft 2 --threads-batch-draft 2"
+TODAY = "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --flash-attn auto --fit off --verbosity 4"
+
+EXPECTED = {
+    "0.3.16": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 --draft-max 3 "
+    "--draft-min 0 --draft-p-min 0 --slots --metrics --no-webui",
+    "0.3.20": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 --draft-max 3 "
+    "--draft-min 0 --draft-p-min 0 --flash-attn auto --fit off --cache-ram 0 --slots --metrics --no-webui",
+    "0.3.23": f"llama-server --model T {PLACE} -ngl 45 {DRAFTER} --ctx-size-draft 512 "
+    "--spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --flash-attn auto --fit off "
+    "--cache-ram 0 --slots --metrics --no-webui",
+    "0.3.24": f"llama-server --model T {PLACE} -ngl 45 --spec-type draft-simple {DRAFTER} {TODAY} "
+    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
+    "0.3.36": f"llama-server --model T {PLACE} -ngl 45 --spec-type draft-simple {DRAFTER} {TODAY} "
+    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
+}
+ALONE = {
+    "0.2.63": f"server --model T {PLACE} -ngl 45 --metrics",
+    "0.2.90": f"llama-server --model T {PLACE} -ngl 45 --metrics",
+    "0.3.2": f"llama-server --model T {PLACE} -ngl 45 --slots --metrics",
+    "0.3.36": f"llama-server --model T {PLACE} -ngl 45 --flash-attn auto --fit off --verbosity 4 "
+    "--cache-ram 0 --slots --metrics --no-log-prefix --no-log-timestamps --no-ui",
+}
+SPEC = replace(
+    values.spec(Role.DRAFTING, draft=3, path=Path("T")), offload=Offload(target_layers=45, draft_layers="all")
+)
+PLAIN = replace(SPEC, role=Role.TARGET, drafting=None)
+
+
+@pytest.mark.parametrize("build", EXPECTED)
+def test_a_server_that_drafts(build: str) -> None:
+    install = recorded_install(build, "cuda")
+    words = serving.server_argv(SPEC, install, port=4711, key_file=Path("K"), slots_dir=None)
+    assert " ".join(words) == EXPECTED[build]
+
+
+@pytest.mark.parametrize("build", ALONE)
+def test_a_server_of_one_model(build: str) -> None:
+    install = recorded_install(build, "cuda")
+    words = serving.server_argv(PLAIN, install, port=4711, key_file=Path("K"), slots_dir=None)
+    assert " ".join(words) == ALONE[build]
+
+
+@pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2"])
+def test_a_server_from_before_drafting_is_refused_with_a_way_out(build: str) -> None:
+    with pytest.raises(GgufspecError, match="cannot draft") as caught:
+        serving.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+    assert caught.value.hint == "use `--engine binary`"
+
+
+@pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.16", "0.3.36"])
+def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
+    words = serving.server_argv(
+        PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=Path("S")
+    )
+    assert words[words.index("--slot-save-path") + 1] == "S"
+
+
+@pytest.mark.parametrize(
+    ("build", "flags"),
+    [
+        ("0.3.16", ("--cache-type-k-draft", "--flash-attn")),
+        ("0.3.36", ("--spec-draft-type-v", "--flash-attn on")),
+    ],
+)
+def test_cache_types_and_batches_are_those_of_the_other_programs(build: str, flags: tuple[str, ...]) -> None:
+    spec = replace(SPEC, kv_type="q8_0", ubatch=4096)
+    text = " ".join(
+        serving.server_argv(spec, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+    )
+    assert all(f" {flag} " in text for flag in (*flags, "--batch-size 4096 --ubatch-size 4096"))
+
+
+@pytest.mark.parametrize("build", [*EXPECTED, *ALONE])
+def test_how_a_text_is_sampled_travels_with_the_request(build: str) -> None:
+    words = serving.server_argv(PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+    assert not {"--temp", "--top-k", "--top-p", "--min-p", "--seed", "--predict", "--prompt"} & set(words)
+
+
+def test_an_install_without_a_server_says_so() -> None:
+    install = recorded_install("0.3.36")
+    programs = dict(install.programs)
+    del programs[Program.SERVER]
+    with pytest.raises(NoInstallError, match="llama-server"):
+        serving.server_argv(
+            PLAIN, replace(install, programs=programs), port=1, key_file=Path("K"), slots_dir=None
+        )

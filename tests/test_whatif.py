@@ -1,0 +1,248 @@
+"""What would drafting gain: by hand, there and back, and as users meet it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufspec import costs, forecast, gguf, whatif
+from ggufspec.cli.whatif import command
+from ggufspec.domain import Program
+from ggufspec.frames.forecasts import OUTLOOK_COLUMNS
+from ggufspec.whatif import Positions, Steady
+from tests import models
+
+NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")
+PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)
+
+
+def _run(*words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+def test_by_hand() -> None:
+    curve = costs.flat(2.0, 20.0, ratios=(1.0, 1.0, 1.0, 1.6), overhead_s=0.05)
+    found = whatif.outlook(curve, Steady(0.5), n_max=3, program=Program.TREE)
+    seconds = 0.8 + 4 * 0.05 + 0.05
+    assert found.mean_accepted_length == pytest.approx(1.875)
+    assert found.accept_rate == pytest.approx(0.875 / 3)
+    assert found.tokens_per_s == pytest.approx(1.875 / seconds)
+    assert found.speedup == pytest.approx(1.875 / seconds / 2)
+    assert found.verify_ratio == pytest.approx(1.6)
+    assert found.break_even_accept_rate == pytest.approx((seconds * 2 - 1) / 3)
+    even = whatif.outlook(curve, Steady(found.break_even_alpha or 0), n_max=3, program=Program.TREE)
+    assert even.speedup == pytest.approx(1.0)
+
+
+def test_the_notebook_implies_what_verification_costs() -> None:
+    """2.58 tokens/s at 70.8 % accepted, γ = 3: rounds of 3.124 tokens, the tree's drafter runs four times."""
+    curve = costs.flat(2.01, 87.02, ratios=(1.0,) * 4)
+    accepted = Steady.from_rate(0.708, 3)
+    ratio = whatif.implied_verify_ratio(curve, 2.58, accepted, n_max=3, program=Program.TREE)
+    assert ratio == pytest.approx((3.124 / 2.58 - 4 / 87.02) * 2.01)
+    assert ratio == pytest.approx(2.34, abs=0.005)
+    back = costs.flat(2.01, 87.02, ratios=(1.0, *(ratio,) * 3))
+    assert whatif.outlook(back, accepted, n_max=3, program=Program.TREE).tokens_per_s == pytest.approx(2.58)
+
+
+def test_the_closed_form_is_what_the_paper_leaves_out() -> None:
+    """Batches as dear as one token, and a drafter that reads nothing else: theorem 3.8."""
+    curve = costs.CostCurve(verify=(one := costs.flat(2.0, 25.0, ratios=(1.0,) * 9)).verify, draft=one.draft)
+    for n_max in range(1, 9):
+        found = whatif.outlook(curve, Steady(0.7), n_max=n_max)
+        assert found.speedup == pytest.approx(forecast.closed_form(0.7, n_max, 2 / 25))
+
+
+def test_positions_are_what_servers_print() -> None:
+    shares = Positions((0.9, 0.8, 0.7))
+    assert [shares.accepted(size) for size in (1, 2, 3)] == pytest.approx([0.9, 1.7, 2.4])
+    with pytest.raises(ValueError, match="3 positions, not for 4"):
+        shares.accepted(4)
+
+
+@pytest.mark.parametrize("shares", [(), (0.8, 0.9), (1.1,), (0.5, -0.1)])
+def test_impossible_positions_are_refused(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="never rising"):
+        Positions(shares)
+
+
+@given(alpha=st.floats(0, 1), n_max=st.integers(1, 32))
+def test_a_rate_and_its_alpha_are_one(alpha: float, n_max: int) -> None:
+    rate = Steady(alpha).accepted(n_max) / n_max
+    assert Steady.from_rate(rate, n_max).accepted(n_max) / n_max == pytest.approx(rate, abs=1e-9)
+
+
+@given(
+    target=st.floats(0.1, 1000),
+    times=st.floats(1.1, 100),
+    alpha=st.floats(0, 1),
+    ratio=st.floats(1, 9),
+    n_max=st.integers(1, 16),
+    program=st.sampled_from(PROGRAMS),
+)
+def test_inversion_is_a_round_trip(
+    target: float, times: float, alpha: float, ratio: float, n_max: int, program: Program
+) -> None:
+    curve = costs.flat(target, target * times, ratios=(1.0, *(ratio,) * n_max))
+    found = whatif.outlook(curve, Steady(alpha), n_max=n_max, program=program)
+    implied = whatif.implied_verify_ratio(
+        curve, found.tokens_per_s, Steady(alpha), n_max=n_max, program=program
+    )
+    assert implied == pytest.approx(ratio, rel=1e-6)
+
+
+@given(
+    alpha=st.floats(0, 0.99),
+    more=st.floats(0.001, 0.01),
+    n_max=st.integers(1, 16),
+    ratio=st.floats(1, 4),
+)
+def test_more_acceptance_is_never_slower(alpha: float, more: float, n_max: int, ratio: float) -> None:
+    curve = costs.flat(10, 100, ratios=(1.0, *(ratio,) * n_max))
+    here, there = (whatif.outlook(curve, Steady(each), n_max=n_max) for each in (alpha, alpha + more))
+    assert there.speedup > here.speedup
+    assert there.break_even_accept_rate == here.break_even_accept_rate
+    if here.break_even_alpha is not None and abs(here.speedup - 1) > 1e-9:
+        assert (here.speedup > 1) == (alpha > here.break_even_alpha)
+
+
+def test_an_observed_speed_that_drafting_alone_forbids_is_refused() -> None:
+    curve = costs.flat(2.0, 4.0, ratios=(1.0,) * 4)
+    with pytest.raises(ValueError, match="longer than these rounds"):
+        whatif.implied_verify_ratio(curve, 50.0, Steady(0.5), n_max=3)
+
+
+@pytest.mark.parametrize("n_experts", [0, 8])
+def test_a_header_tells_what_is_read_and_computed(tmp_path: Path, n_experts: int) -> None:
+    path = models.write_model(
+        tmp_path / "model.gguf", *models.llama(n_layers=3, n_embd=256, n_ff=512, n_experts=n_experts)
+    )
+    card = gguf.read_card(path)
+    found = whatif.shape(card, depth=1000)
+    looked_up = 64 * 256 * 2  # the input embedding: 64 tokens in F16
+    assert found.weight_bytes == sum(tensor.size_bytes for tensor in card.tensors) - looked_up
+    assert found.kv_bytes == pytest.approx(3 * 2 * 256 * 2)  # keys and values of three layers in F16
+    assert found.kv_flops == 3 * 4 * 256
+    if n_experts:
+        assert found.used_share == 0.25
+        assert found.active_bytes < found.weight_bytes
+        assert found.read_bytes(1, 0) == pytest.approx(found.active_bytes)
+    else:
+        assert found.active_bytes == found.weight_bytes
+        assert found.flops == pytest.approx(found.weight_bytes, rel=0.05)  # two per weight of two bytes
+
+
+def test_users_see_the_notebook_explained() -> None:
+    result = _run(
+        *NOTEBOOK, *["--accept", "0.708", "--observed", "2.58", "--draft", "3", "--program", "speculative"]
+    )
+    assert result.exit_code == 0
+    assert "1.28× of the target alone. Verifying 4 tokens took 2.34 times as long" in result.stderr
+    assert "| 3   | 70.8%      | 3.12 " in result.stdout
+    assert "2.580" in result.stdout
+
+
+def test_users_see_a_table_for_one_acceptance() -> None:
+    result = _run(*NOTEBOOK, "--accept", "70.8%@3", "--draft", "1-4", "--verify-cost", "1,1.2,1.4,1.6,1.8")
+    assert result.exit_code == 0
+    assert len([line for line in result.stdout.splitlines() if line.startswith("| ")]) == 5
+    assert "Best: γ = 4, 1.89×." in result.stdout
+    assert result.stderr == ""
+
+
+def test_users_see_a_surface_for_a_range() -> None:
+    result = _run(*NOTEBOOK, "--accept", "0.1-0.9+0.4", "--verify-ratio", "2.5", "--draft", "1-8")
+    head, best = result.stdout.splitlines()[0], result.stdout.splitlines()[-1]
+    assert [cell.strip() for cell in head.strip("|").split("|")] == [
+        *("speed-up at γ", "α = 0.10", "α = 0.50", "α = 0.90", "break-even")
+    ]
+    assert best.startswith("Best: α = 0.10: do not draft; α = 0.50: do not draft; α = 0.90: γ = 8, ")
+    assert "never" in result.stdout  # one token more for two and a half times the time
+
+
+def test_users_hear_when_not_to_draft() -> None:
+    slow = _run("--target-tps", "10", "--drafter-tps", "9", "--accept", "0.9", "--draft", "1-4")
+    assert "Do not draft: at these costs no acceptance is enough." in slow.stdout
+    low = _run("--target-tps", "10", "--drafter-tps", "50", "--accept", "0.1", "--draft", "1-4")
+    assert "Do not draft: γ = 1 comes nearest with 0.79×. At γ = 4 it would pay above" in low.stdout
+
+
+def test_where_knowledge_ends_the_table_ends() -> None:
+    result = _run(*NOTEBOOK, "--accept", "0.9,0.8", "--verify-ratio", "1.5")
+    assert "| 2 " in result.stdout
+    assert "| 3 " not in result.stdout
+    assert "nothing is known about drafts of more than 2 tokens" in result.stderr
+    costs_end = _run(*NOTEBOOK, "--accept", "0.9", "--verify-cost", "1,1.2,1.4,1.6")
+    assert "nothing is known about drafts of more than 3 tokens" in costs_end.stderr
+
+
+def test_other_formats_have_every_figure() -> None:
+    result = _run(*NOTEBOOK, "--accept", "0.5-0.6", "--draft", "1-3", "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert tuple(rows[0]) == OUTLOOK_COLUMNS
+    assert [(row["n_max"], row["alpha"]) for row in rows] == [
+        (str(size), alpha) for alpha in ("0.5", "0.6") for size in (1, 2, 3)
+    ]
+    assert "at best" in result.stderr
+
+
+def test_costs_are_computed_from_headers_and_a_machine(tmp_path: Path) -> None:
+    big = models.write_model(tmp_path / "big.gguf", *models.llama(n_layers=20, n_embd=2048, n_ff=5632))
+    small = models.write_model(tmp_path / "small.gguf", *models.llama(n_layers=2, n_embd=512, n_ff=1024))
+    pair = ("-m", str(big), "-md", str(small))
+    named = _run(*pair, "--machine", "rtx-3090", "--accept", "0.8", "--draft", "1-8")
+    assert named.exit_code == 0
+    assert "computed for NVIDIA GeForce RTX 3090: 936 GB/s, 71 TFLOPS" in named.stderr
+    given = _run(*pair, *["--bandwidth", "936G", "--flops", "71T", "--accept", "0.8", "--draft", "1-8"])
+    assert given.stdout == named.stdout
+    starved = _run(*pair, *["--bandwidth", "936G", "--flops", "1T", "--accept", "0.8", "--draft", "1-8"])
+    assert "Do not draft" in starved.stdout
+
+
+def test_machines_are_listed() -> None:
+    listed = _run("--machine", "list")
+    assert len(listed.stdout.splitlines()) == len(costs.DEVICES) >= 12
+    assert "h100         NVIDIA H100 SXM: 3350 GB/s" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "give an acceptance"),
+        ("--accept 1.5", "from 0 to 1"),
+        ("--accept 0.5,0.9", "never rising"),
+        ("--accept much", "'much' is no acceptance"),
+        ("--accept 0.7@0", "1 token or more"),
+        ("--accept 0.9-0.5", "no range of acceptances"),
+        ("--accept 0.9,0.8 --draft 5", "nothing is known about drafts of these sizes"),
+        ("--accept 0.7 --observed 3", "takes one --draft"),
+        ("--accept 0.7 --observed 300 --draft 3", "longer than these rounds"),
+        ("--accept 0.7 --machine h100", "not both"),
+        ("--accept 0.7 --verify-cost 1,x", "no positive numbers"),
+    ],
+)
+def test_wrong_words_are_named(words: str, message: str) -> None:
+    result = _run(*NOTEBOOK, *words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--target-tps 3", "give both"),
+        ("--machine abacus", "no machine 'abacus' is known; there are h200"),
+        ("--bandwidth 900G", "give rates, or --machine"),
+        ("--bandwidth fast", "no quantity"),
+    ],
+)
+def test_missing_costs_are_named(words: str, message: str) -> None:
+    result = _run("--accept", "0.7", *words.split())
+    assert result.exit_code == 2
+    assert message in result.stderr
