@@ -5,6 +5,7 @@ For notebooks; nothing heavy is imported before it is used:
     results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
     ggufspec.summary(results)                     # pandas: one row per arm
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
+    ggufspec.compare(before, after)               # two benches; frames.comparison makes a table of it
     ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
 """
 
@@ -15,19 +16,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ggufspec.api import bench
+    from ggufspec.comparing import compare
     from ggufspec.domain import Sample
     from ggufspec.frames import runs, summary
     from ggufspec.llama.logs import parse
     from ggufspec.request import Request
     from ggufspec.results import ResultSet, load
 
-__all__ = ["Request", "ResultSet", "Sample", "bench", "load", "parse", "runs", "summary"]
+__all__ = ["Request", "ResultSet", "Sample", "bench", "compare", "load", "parse", "runs", "summary"]
 
 _HOMES = {
     "Request": "request",
     "ResultSet": "results",
     "Sample": "domain",
     "bench": "api",
+    "compare": "comparing",
     "load": "results",
     "parse": "llama.logs",
     "runs": "frames",

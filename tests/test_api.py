@@ -25,7 +25,8 @@ def test_bench_load_summary_and_runs() -> None:
     assert isinstance(table, pd.DataFrame)
     assert list(table["role"]) == ["target", "drafter", "drafting", "drafting"]
     assert table["accept_rate"].dropna().tolist() == [0.75, 0.75]
-    assert len([run for run in results.runs if not run.anchor]) == 4 * (1 + 2)
+    first = [run for run in results.runs if not (run.anchor or run.rerun)]  # others may be busy meanwhile
+    assert len(first) == 4 * (1 + 2)
     assert len(ggufspec.runs(results)) == len(results.runs)
 
 

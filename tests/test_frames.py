@@ -87,3 +87,22 @@ def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
     assert (tie["differs_at_token"], tie["target_token"], tie["margin_nats"]) == (2, 5, 0.1)
     assert (differs["outcome"], differs["doubts"]) == ("text differs", "text-differs")
     assert (differs["differs_at_char"], differs["differs_at_token"]) == (5, None)
+
+
+def test_categories_have_the_figures_of_their_prompts_alone() -> None:
+    kinds = {"p1": "code", "p2": "prose"}
+    runs = [
+        replace(
+            run, spec=replace(run.spec, prompt=replace(run.spec.prompt, category=kinds[run.spec.prompt.id]))
+        )
+        for run in values.whole_bench().current
+    ]
+    table = frames.categories(values.bench(*runs))
+    assert tuple(table.columns) == frames.CATEGORY_COLUMNS
+    rows = {(row["role"], row["category"]): row for row in report.records(table)}
+    assert len(rows) == 6
+    assert rows["target", "code"]["gen_tps"] == pytest.approx(40 * math.sqrt(1.01))
+    assert rows["target", "prose"]["gen_tps"] == pytest.approx(60 * math.sqrt(1.01))
+    assert rows["drafting", "code"]["speedup"] == pytest.approx(1.5)
+    assert rows["drafting", "code"]["n_drafted"] == 200
+    assert rows["target", "code"]["n_drafted"] is None

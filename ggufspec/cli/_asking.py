@@ -32,7 +32,11 @@ _AXES: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
         "End a draft below this probability.",
     ),
     (("-t", "--threads"), {"name": "threads", "least": 1, "most": 1024}, "Threads; else all physical cores."),
-    (("-ctk", "--kv-type"), {"name": "types", "kind": None, "words": KV_TYPES}, "Type of both caches."),
+    (
+        ("-ctk", "--kv-type", "--type"),
+        {"name": "types", "kind": None, "words": KV_TYPES},
+        "Type of both caches.",
+    ),
     (
         ("-ub", "--ubatch"),
         {"name": "tokens", "least": 1, "most": 65536},

@@ -8,7 +8,8 @@ import click
 
 from ggufspec.cli._options import emit, output_options
 
-ROWS = ("arm", "prompt", "run", "position", "round")
+_TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} | {"category": "categories"}
+ROWS = ("arm", *_TABLES)
 
 
 @click.command()
@@ -18,7 +19,7 @@ ROWS = ("arm", "prompt", "run", "position", "round")
     type=click.Choice(ROWS),
     default="arm",
     show_default=True,
-    help="What has a row: an arm of the bench, a prompt of it, a run, a draft position, a round.",
+    help="What has a row: an arm, a category or prompt of it, a run, a draft position, a round.",
 )
 @click.option("--runs", "per", flag_value="run", help="The same as --per run.")
 @click.option("--list", "list_runs", is_flag=True, help="List the stored benches, oldest first.")
@@ -40,7 +41,7 @@ def command(*, run: str, per: str, list_runs: bool, output: str, out: Path | Non
         return
     stored = results.load(run)
     if per != "arm":
-        emit(report.render(getattr(frames, f"{per}s")(stored), output, title=f"{per}s"), out)
+        emit(report.render(getattr(frames, _TABLES[per])(stored), output, title=_TABLES[per]), out)
     elif output == "md":
         emit(overview(stored), out)
     else:

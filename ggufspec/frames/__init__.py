@@ -8,10 +8,12 @@ from __future__ import annotations
 from ggufspec.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
 from ggufspec.frames.comparisons import COMPARISON_COLUMNS, comparison
 from ggufspec.frames.detail import (
+    CATEGORY_COLUMNS,
     CELL_COLUMNS,
     POSITION_COLUMNS,
     PROMPT_COLUMNS,
     ROUND_COLUMNS,
+    categories,
     cells,
     positions,
     prompts,
@@ -21,6 +23,7 @@ from ggufspec.frames.logs import LOG_COLUMNS, logs
 from ggufspec.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
 
 __all__ = [
+    "CATEGORY_COLUMNS",
     "CELL_COLUMNS",
     "COMPARISON_COLUMNS",
     "LOG_COLUMNS",
@@ -30,6 +33,7 @@ __all__ = [
     "ROUND_COLUMNS",
     "RUN_COLUMNS",
     "SUMMARY_COLUMNS",
+    "categories",
     "cells",
     "comparison",
     "logs",

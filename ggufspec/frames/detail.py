@@ -16,6 +16,10 @@ from ggufspec.results import ResultSet
 
 _ACCEPTANCE = ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage")
 PROMPT_COLUMNS = (*SETTING_COLUMNS, "prompt", "category", "repeats", "gen_tps", "speedup", *_ACCEPTANCE)
+CATEGORY_COLUMNS = (
+    *(*SETTING_COLUMNS, "category", "prompts", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
+    *("speedup", "speedup_lo", "speedup_hi", "verdict", *_ACCEPTANCE),
+)
 POSITION_COLUMNS = (
     *SETTING_COLUMNS,
     "category",
@@ -54,6 +58,35 @@ def prompts(results: ResultSet) -> pd.DataFrame:
             for prompt, outputs in said.items()
         ]
     return frame(rows, PROMPT_COLUMNS)
+
+
+def categories(results: ResultSet) -> pd.DataFrame:
+    """Return one row per arm and category of prompts: the figures of ``summary`` for these prompts alone."""
+    rows: list[dict[str, Any]] = []
+    for arm in arms.group(results):
+        named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
+        for category in dict.fromkeys(named.values()):
+            own = {cell: rate for cell, rate in arm.rates.items() if named[cell[0]] == category}
+            gain = stats.significance(own, arm.baseline.rates) if arm.baseline else None
+            said = zip(arm.good.specs, arm.outputs, strict=True)
+            outputs = [output for spec, output in said if spec.prompt.category == category]
+            rate = stats.mean_rate(own)
+            rows.append(
+                {
+                    **settings(arm.spec),
+                    **attributes(acceptance.of(outputs) if arm.draft_size else None, _ACCEPTANCE),
+                    "category": category,
+                    "prompts": sum(value == category for value in named.values()),
+                    "gen_tps": rate and rate.value,
+                    "gen_tps_lo": rate and rate.lo,
+                    "gen_tps_hi": rate and rate.hi,
+                    "speedup": gain and gain.ratio.value,
+                    "speedup_lo": gain and gain.ratio.lo,
+                    "speedup_hi": gain and gain.ratio.hi,
+                    "verdict": gain and gain.verdict.value,
+                }
+            )
+    return frame(rows, CATEGORY_COLUMNS)
 
 
 def positions(results: ResultSet) -> pd.DataFrame:
