@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from ggufspec import prompts
 from ggufspec.cli._axes import Axis, flat
 from ggufspec.cli._options import Duration, Fraction
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-SUITES = ("demo", "domains", "general", "seven")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 Command = Callable[..., Any]
@@ -68,7 +68,11 @@ _SHARED = (
     click.option(
         "-s", "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of sampler and order."
     ),
-    click.option("--suite", type=click.Choice(SUITES), help="Built-in prompts; those that fit without it."),
+    click.option(
+        "--suite",
+        type=click.Choice(sorted(prompts.BUILT_IN)),
+        help="Built-in prompts; those that fit without it.",
+    ),
     click.option("-p", "--prompt", multiple=True, help="A text to continue; may be repeated."),
     click.option(
         "-f", "--prompt-file", multiple=True, type=_FILE, help="A suite (TOML, JSONL) or a text to continue."

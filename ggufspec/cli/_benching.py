@@ -83,13 +83,16 @@ def _shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("measuring", total=session.suite.n_runs)
+        seen, done = len(begun.runs), len(begun.current)
+        task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
         for store in measuring.record(
             session.suite, session.engine, session.install, begun, render=session.render
         ):
-            last = store.runs[-1].spec if store.runs else None
-            about = f"{last.role.value} · {last.prompt.id}" if last else "warming up"
-            progress.update(task, completed=len(store.current), description=about)
+            if len(store.runs) > seen:  # counted as they come: to sort all of them out takes ever longer
+                seen, last = len(store.runs), store.runs[-1]
+                done += not (last.warmup or last.anchor or last.rerun)
+                about = f"{last.spec.role.value} · {last.spec.prompt.id}"
+                progress.update(task, completed=done, description=about)
             yield store
 
 

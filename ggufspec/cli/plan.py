@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggufspec.cli._asking import KV_TYPES
 from ggufspec.cli._options import Layers, emit, output_options
 from ggufspec.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from ggufspec.domain import Layers as LayersValue
     from ggufspec.memory import MemoryPlan, Settings
-
-_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 
 class Size(click.ParamType[int]):
@@ -44,7 +43,7 @@ class Size(click.ParamType[int]):
     "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers there."
 )
 @click.option(
-    "--kv-type", type=click.Choice(_KV_TYPES), default="f16", show_default=True, help="Type of both caches."
+    "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both caches."
 )
 @click.option(
     "-ub", "--ubatch", type=click.IntRange(1), default=512, show_default=True, help="Tokens at once."

@@ -18,6 +18,7 @@ import httpx2
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.ending import Failure, explain, refused
+from ggufspec.engines.tail import Tail
 from ggufspec.llama import serving
 from ggufspec.llama.install import Install, environment
 
@@ -44,7 +45,7 @@ class Server:
     load_ms: float
     _poll: Callable[[], int | None]
     _resources: ExitStack
-    _reported: int = 0  # bytes of the log that were handed out
+    _tail: Tail
 
     @property
     def is_alive(self) -> bool:
@@ -92,12 +93,9 @@ class Server:
         """Return what was logged since the last call, once ``until`` is in it or time is over."""
         deadline = time.monotonic() + _LOGGING_S
         while True:
-            with self.log.open("rb") as file:
-                file.seek(self._reported)
-                news = file.read()
-            if until in news or not self.is_alive or time.monotonic() > deadline:
-                self._reported += len(news)
-                return news
+            ended = not self.is_alive or time.monotonic() > deadline
+            if ended or until in self._tail.peek():
+                return self._tail.read()
             time.sleep(_POLL_S / 4)
 
     def close(self) -> None:
@@ -154,7 +152,14 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
                 limits=httpx2.Limits(max_keepalive_connections=0),  # servers close them at odd moments
             )
         )
-        server = Server(client=client, log=log, load_ms=0.0, _poll=child.poll, _resources=ExitStack())
+        server = Server(
+            client=client,
+            log=log,
+            load_ms=0.0,
+            _poll=child.poll,
+            _resources=ExitStack(),
+            _tail=Tail(log=log),
+        )
         try:
             _await_health(server, None if timeout_s is None else started + timeout_s)
         except Failure as failure:

@@ -17,6 +17,7 @@ from ggufspec import proc
 from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
+from ggufspec.engines.tail import Tail
 from ggufspec.llama.install import environment
 
 _DYING_S = 2.0  # from a closed channel to the end of the process
@@ -31,7 +32,7 @@ class Link:
     _channel: Connection
     _poll: Callable[[], int | None]
     _resources: ExitStack
-    _reported: int = 0  # bytes of the log that were handed out
+    _tail: Tail
 
     @property
     def is_alive(self) -> bool:
@@ -57,15 +58,11 @@ class Link:
 
     def read_log(self) -> bytes:
         """Return what was logged since the last call."""
-        new = self.peek_log()
-        self._reported += len(new)
-        return new
+        return self._tail.read()
 
     def peek_log(self) -> bytes:
         """Return the same, and return it again next time."""
-        with self.log.open("rb") as file:
-            file.seek(self._reported)
-            return file.read()
+        return self._tail.peek()
 
     def close(self) -> None:
         """End the process; its log goes with it."""
@@ -78,7 +75,7 @@ class Link:
         returncode = self._poll()
         if returncode is None:
             return Failure(Status.CRASHED, "the worker has closed its channel")
-        return Failure(*explain(returncode, self.peek_log()))
+        return Failure(*explain(returncode, self._tail.peek()))
 
 
 def start(command: Sequence[str]) -> Link:
@@ -98,7 +95,14 @@ def start(command: Sequence[str]) -> Link:
                     command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
                 )
             )
-        link = Link(log=log, pid=child.pid, _channel=channel, _poll=child.poll, _resources=ExitStack())
+        link = Link(
+            log=log,
+            pid=child.pid,
+            _channel=channel,
+            _poll=child.poll,
+            _resources=ExitStack(),
+            _tail=Tail(log=log),
+        )
         link._resources = resources.pop_all()  # noqa: SLF001  # the link owns from here on
         return link
 
