@@ -1,0 +1,103 @@
+"""Shapes of llama-architecture models: the sizes of known ones, and the tensors that a shape has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The dimensions of one model; ``tied`` means that the embedding serves as output matrix too."""
+
+    layers: int
+    embd: int
+    ff: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    context: int
+    rope_base: float = 10_000.0
+    tied: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        return self.embd // self.heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """One tensor: its columns are what ggml calls the row length; a norm is one row."""
+
+    name: str
+    columns: int
+    rows: int
+    role: str  # the name without ``blk.N.`` and ``.weight``
+    layer: int | None = None
+
+    @property
+    def is_norm(self) -> bool:
+        return self.role.endswith("_norm")
+
+
+PRESETS = {
+    "llama-3-70b": Shape(
+        layers=80,
+        embd=8192,
+        ff=28672,
+        heads=64,
+        kv_heads=8,
+        vocab=128256,
+        context=8192,
+        rope_base=500_000.0,
+    ),
+    "llama-3-8b": Shape(
+        layers=32,
+        embd=4096,
+        ff=14336,
+        heads=32,
+        kv_heads=8,
+        vocab=128256,
+        context=8192,
+        rope_base=500_000.0,
+    ),
+    "llama-1b": Shape(  # Llama 3.2 1B, without its table of rope frequencies (128 bytes)
+        layers=16,
+        embd=2048,
+        ff=8192,
+        heads=32,
+        kv_heads=8,
+        vocab=128256,
+        context=131072,
+        rope_base=500_000.0,
+        tied=True,
+    ),
+    "llama-2-7b": Shape(layers=32, embd=4096, ff=11008, heads=32, kv_heads=32, vocab=32000, context=4096),
+    "llama-2-13b": Shape(layers=40, embd=5120, ff=13824, heads=40, kv_heads=40, vocab=32000, context=4096),
+    "tinyllama-1.1b": Shape(layers=22, embd=2048, ff=5632, heads=32, kv_heads=4, vocab=32000, context=2048),
+}
+
+
+def tensors(shape: Shape) -> list[Tensor]:
+    """Return the tensors of a model in the order in which llama.cpp's converter writes them."""
+    kv = shape.head_dim * shape.kv_heads
+    sizes = {  # role: columns, rows
+        "attn_norm": (shape.embd, 1),
+        "ffn_down": (shape.ff, shape.embd),
+        "ffn_gate": (shape.embd, shape.ff),
+        "ffn_up": (shape.embd, shape.ff),
+        "ffn_norm": (shape.embd, 1),
+        "attn_k": (shape.embd, kv),
+        "attn_output": (shape.embd, shape.embd),
+        "attn_q": (shape.embd, shape.embd),
+        "attn_v": (shape.embd, kv),
+    }
+    layers = [
+        Tensor(name=f"blk.{layer}.{role}.weight", columns=columns, rows=rows, role=role, layer=layer)
+        for layer in range(shape.layers)
+        for role, (columns, rows) in sizes.items()
+    ]
+    ends = {"token_embd": shape.vocab, "output_norm": 1, "output": shape.vocab}
+    first, norm, last = (
+        Tensor(name=f"{role}.weight", columns=shape.embd, rows=rows, role=role) for role, rows in ends.items()
+    )
+    return [first, *layers, norm, *([] if shape.tied else [last])]
