@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ggufspec import acceptance, doubts, stats
 from ggufspec.acceptance import Acceptance
-from ggufspec.domain import Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import Method, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.doubts import Doubt
 from ggufspec.results import ResultSet, Runs
 
@@ -57,6 +57,11 @@ class Arm:
     def draft_size(self) -> int | None:
         """γ, where something drafts."""
         return self.spec.drafting.n_max if self.spec.drafting else None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What this arm runs: the files of its models, and the method where no model drafts."""
+        return models(self.spec)
 
     @property
     def prompts(self) -> int:
@@ -117,6 +122,14 @@ class Arm:
         if self.good:
             return PARTIAL
         return Counter(doubts.outcome(run).value for run in self.runs).most_common(1)[0][0]
+
+
+def models(spec: RunSpec) -> tuple[str, ...]:
+    """Return what a run takes: the files of its models, and the method where no model drafts."""
+    drafting = spec.drafting
+    if drafting is not None and not drafting.method.needs_drafter:
+        return (spec.model.filename, drafting.method.value)
+    return (spec.model.filename, spec.drafter.filename) if spec.drafter else (spec.model.filename,)
 
 
 def counted(runs: Runs) -> NDArray[np.float64]:
@@ -189,12 +202,13 @@ def _of(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=_NO_PROMPT)
 
 
-def _rank(spec: RunSpec) -> tuple[int, str, float, float]:
-    """Sort the target alone first, then each drafter alone, then drafting by draft size."""
+def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
+    """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
     drafting = spec.drafting
     return (
         tuple(Role).index(spec.role),
+        tuple(Method).index(drafting.method) if drafting else 0,
         drafter,
         drafting.n_max if drafting else 0,
         drafting.p_min if drafting else 0.0,

@@ -106,10 +106,9 @@ def _by_identity(results: ResultSet) -> dict[Identity, Arm]:
 
 def _identity(spec: RunSpec) -> Identity:
     drafting = spec.drafting
-    model = f"{spec.model.filename} + {spec.drafter.filename}" if spec.drafter else spec.model.filename
     return (
         spec.role.value,
-        model,
+        " + ".join(arms.models(spec)),
         f"γ={drafting.n_max}" if drafting else "",
         f"p-min={drafting.p_min:g}" if drafting and drafting.p_min else "",
         spec.n_predict,

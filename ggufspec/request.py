@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
-from ggufspec.domain import Layers, ModelFile, Pair, Program, Sampling
+from ggufspec.domain import Layers, Method, ModelFile, Pair, Program, Sampling
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import install as installs
 from ggufspec.llama import serving
+from ggufspec.llama.command_drafting import check_method
 from ggufspec.measuring import Render
 from ggufspec.sweep import Suite, Sweep
+from ggufspec.trace import draft_sizes
 
 _EMBEDDED = "demo"
 T = TypeVar("T")
@@ -23,11 +25,13 @@ T = TypeVar("T")
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
-    Tuples are axes: every combination is measured. Sampling is greedy unless ``temp`` is positive; ``top_k``
-    then defaults to llama.cpp's 40. ``ctx`` and ``threads`` default to what fits and to the usable physical
-    cores; ``timeout`` (of one run) and ``max_time`` (of the bench) are in seconds; ``precision`` is half of
-    the speed-up's interval over the speed-up. ``chat`` says whether the target's chat template makes the
-    prompts; without it the suite decides.
+    Tuples are axes: every combination is measured. ``method`` is what drafts; without ``draft``, each has its
+    own size. Decoding is greedy unless ``temp`` is positive, or left out and ``top_k``, ``top_p`` or
+    ``min_p`` ask for sampling, then at temperature 1; ``top_k`` defaults to llama.cpp's 40 there.
+    ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
+    and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
+    speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
+    decides.
     """
 
     pair: str | None = None
@@ -35,14 +39,15 @@ class Request:
     draft_model: Path | tuple[Path, ...] | None = None
     ngl: Layers | tuple[Layers, ...] = "auto"
     ngld: Layers | tuple[Layers, ...] = "auto"
-    draft: int | tuple[int, ...] = (3,)
+    method: str | tuple[str, ...] = Method.DRAFT_MODEL.value
+    draft: int | tuple[int, ...] = ()
     p_min: float | tuple[float, ...] = 0.0
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
     threads: int | tuple[int, ...] | None = None
     n_predict: int = 250
     ctx: int | None = None
-    temp: float = 0.0
+    temp: float | None = None
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
@@ -81,10 +86,12 @@ def prepare(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
-    name, targets, drafters, why = _models(request)
+    methods = tuple(map(_method, _axis(request.method)))
+    name, targets, drafters, why = _models(request, methods)
     cards = {model: gguf.validate_file(model.path) for model in (*targets, *drafters) if model.path}
     install = installs.find(request.llama)
-    _check_programs(install, request.engine, drafting=bool(drafters))
+    _check_programs(install, request.engine, methods, drafting=bool(drafters))
+    sizes, never = _sizes(request, methods)
     for target, drafter in product(targets, drafters):
         _check_drafter(cards[target], cards[drafter], install, request.engine)
     asked = texts.read(request, cards[targets[0]], embedded=name == _EMBEDDED)
@@ -93,21 +100,18 @@ def prepare(request: Request) -> Session:
         targets=targets,
         drafters=drafters,
         n_predict=request.n_predict,
-        context=texts.context(request, asked.prompts, targets[0], tuple(cards.values()), install),
+        context=texts.context(
+            replace(request, draft=sizes), asked.prompts, targets[0], tuple(cards.values()), install
+        ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),
+        methods=methods,
         draft_sizes=_axis(request.draft),
         p_mins=_axis(request.p_min),
         threads=_axis(request.threads or machine.usable_cores()),
         kv_types=_axis(request.kv_type),
         ubatches=_axis(request.ubatch),
-        sampling=Sampling(
-            temperature=request.temp,
-            top_k=request.top_k if request.top_k is not None else (40 if request.temp > 0 else 1),
-            top_p=request.top_p,
-            min_p=request.min_p,
-            seed=request.seed,
-        ),
+        sampling=_sampling(request),
     )
     tight = tuple(dict.fromkeys(fitting.check(sweep, cards, install, force=request.force)))
     return Session(
@@ -134,6 +138,7 @@ def prepare(request: Request) -> Session:
             f"pair: {name} ({why})",
             f"llama.cpp: {install.version or 'unknown version'} in {install.root}",
             *asked.notes,
+            *never,
             *tight,
         ),
     )
@@ -143,8 +148,66 @@ def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
     return values if isinstance(values, tuple) else (values,)
 
 
-def _models(request: Request) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
-    """Choose the models: named files, a named pair, the last fetched one, the embedded one."""
+def _sampling(request: Request) -> Sampling:
+    asked_for = request.top_k not in {None, 1} or request.top_p < 1 or request.min_p > 0
+    temperature = request.temp if request.temp is not None else float(asked_for)
+    return Sampling(
+        temperature=temperature,
+        top_k=request.top_k if request.top_k is not None else (40 if temperature > 0 else 1),
+        top_p=request.top_p,
+        min_p=request.min_p,
+        seed=request.seed,
+    )
+
+
+def _method(name: str) -> Method:
+    if name not in list(Method):
+        raise GgufspecError(f"no drafting method is called {name!r}", f"there are {', '.join(Method)}")
+    return Method(name)
+
+
+def _sizes(request: Request, methods: tuple[Method, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the draft sizes of all arms, and notes on those at which a method drafts nothing.
+
+    Raises:
+        GgufspecError: a method drafts at none of them.
+    """
+    asked = _axis(request.draft)
+    every: list[int] = []
+    notes: list[str] = []
+    for method in methods:
+        sizes = draft_sizes(method, asked)
+        left_out = ", ".join(str(size) for size in asked if size not in sizes)
+        if not sizes:
+            own = draft_sizes(method)[0]
+            raise GgufspecError(
+                f"{method.value} drafts nothing at γ {left_out}",
+                f"llama.cpp's own γ for it is {own}: add --draft {own}, or leave --draft out",
+            )
+        if left_out:
+            notes.append(f"draft sizes: {method.value} drafts nothing at γ {left_out}, which is left out")
+        every += sizes
+    return tuple(every), tuple(notes)
+
+
+def _models(
+    request: Request, methods: tuple[Method, ...]
+) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
+    """Choose the models: named files, a named pair, the last fetched one, the embedded one.
+
+    Drafters are left out where no method loads one.
+    """
+    name, targets, drafters, why = _named(request)
+    if any(method.needs_drafter for method in methods):
+        return name, targets, drafters, why
+    if request.draft_model is not None:
+        raise GgufspecError(
+            "a drafter was given, and no method that drafts with one", "add draft-model to --method"
+        )
+    return name, targets, (), why
+
+
+def _named(request: Request) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
     if request.target is not None:
         targets, drafters = (_files(request.target), _files(request.draft_model))
         stems = [Path(model.filename).stem for model in (*targets, *drafters)]
@@ -171,9 +234,17 @@ def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:
     return tuple(ModelFile(filename=path.name, path=path.absolute()) for path in dict.fromkeys(given))
 
 
-def _check_programs(install: installs.Install, engine: str, *, drafting: bool) -> None:
+def _check_programs(
+    install: installs.Install, engine: str, methods: tuple[Method, ...], *, drafting: bool
+) -> None:
     """Miss a program now, not after the target has been measured."""
+    lookups = [method for method in methods if not method.needs_drafter]
     if engine == "inprocess":
+        if lookups:
+            raise GgufspecError(
+                f"the engine {engine} drafts with a second model only, not by {lookups[0].value}",
+                "use --engine server or binary-simple",
+            )
         if install.library is None:
             raise NoInstallError(
                 f"the llama.cpp in {install.root} has no library beside it that can be loaded",
@@ -188,6 +259,8 @@ def _check_programs(install: installs.Install, engine: str, *, drafting: bool) -
             raise GgufspecError(
                 f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
             )
+    for method in lookups:
+        check_method(install.executable(drafts_with), drafts_with, method)
 
 
 def _check_drafter(

@@ -81,7 +81,11 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Doubt
 
 
 def _name(arm: Arm) -> str:
-    return arm.role.value if arm.draft_size is None else f"{arm.role.value} γ={arm.draft_size}"
+    drafting = arm.spec.drafting
+    if drafting is None:
+        return arm.role.value
+    how = "" if drafting.method.needs_drafter else f" {drafting.method.value}"
+    return f"{arm.role.value}{how} γ={drafting.n_max}"
 
 
 def _where(runs: Runs) -> str:

@@ -7,7 +7,19 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from ggufspec.domain import Drafting, Layers, ModelFile, Offload, Pair, Prompt, Role, RunSpec, Sampling
+from ggufspec.domain import (
+    Drafting,
+    Layers,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Prompt,
+    Role,
+    RunSpec,
+    Sampling,
+)
+from ggufspec.trace import draft_sizes
 
 _ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
 _NO_PROMPT = Prompt(id="", text="")
@@ -39,7 +51,9 @@ class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
     ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` change the baseline and make a
-    block each; drafters, their layers, draft sizes and ``p_mins`` are arms of every block.
+    block each; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method
+    without a drafter knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No
+    draft sizes are each method's own.
     """
 
     name: str  # of the pair, or of the targets together
@@ -49,7 +63,8 @@ class Sweep:
     context: int
     target_layers: tuple[Layers, ...] = ("auto",)
     draft_layers: tuple[Layers, ...] = ("auto",)
-    draft_sizes: tuple[int, ...] = (3,)
+    methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
+    draft_sizes: tuple[int, ...] = ()
     p_mins: tuple[float, ...] = (0.0,)
     threads: tuple[int, ...] = (1,)
     kv_types: tuple[str | None, ...] = (None,)
@@ -78,10 +93,12 @@ class Sweep:
             ubatch=ubatch,
         )
         yield alone
-        for drafter, draft_layers in product(self.drafters, self.draft_layers):
+        drafters = self.drafters if Method.DRAFT_MODEL in self.methods else ()
+        for drafter, draft_layers in product(drafters, self.draft_layers):
             pair = Pair(name=self.name, target=target, draft=drafter)
             yield replace(alone, pair=pair, role=Role.DRAFTER, offload=Offload(draft_layers=draft_layers))
-            for n_max, p_min in product(self.draft_sizes, self.p_mins):
+            sizes = draft_sizes(Method.DRAFT_MODEL, self.draft_sizes)
+            for n_max, p_min in product(sizes, self.p_mins):
                 yield replace(
                     alone,
                     pair=pair,
@@ -89,6 +106,9 @@ class Sweep:
                     offload=Offload(target_layers=layers, draft_layers=draft_layers),
                     drafting=Drafting(n_max=n_max, p_min=p_min),
                 )
+        for method in (method for method in self.methods if not method.needs_drafter):
+            for n_max in draft_sizes(method, self.draft_sizes):
+                yield replace(alone, role=Role.DRAFTING, drafting=Drafting(n_max=n_max, method=method))
 
 
 @dataclass(frozen=True, kw_only=True)

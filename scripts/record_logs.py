@@ -26,7 +26,18 @@ from pathlib import Path
 from gguf import GGUFReader
 
 from ggufspec import proc
-from ggufspec.domain import Drafting, ModelFile, Offload, Pair, Program, Prompt, Role, RunSpec, Status
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+    Status,
+)
 from ggufspec.errors import NoInstallError
 from ggufspec.llama import command, install, logs, serving
 
@@ -50,6 +61,26 @@ PLAIN = RunSpec(
     offload=Offload(target_layers=0, draft_layers=0),
 )
 SPEC = replace(PLAIN, role=Role.DRAFTING, drafting=Drafting(n_max=4))
+REPEATING = "Packing list for Anna, who goes to the sea:\n- "  # the embedded target comes back to its phrases
+LOOKUPS = {
+    Method.NGRAM_SIMPLE: 16,
+    Method.NGRAM_MAP_K: 16,
+    Method.NGRAM_MAP_K4V: 16,
+    Method.NGRAM_MOD: 16,
+    Method.NGRAM_CACHE: 8,
+}
+
+
+def lookup(method: Method) -> RunSpec:
+    """Return a run that drafts from its own text, which is long enough to repeat itself."""
+    return replace(
+        SPEC,
+        pair=replace(SPEC.pair, draft=None),
+        prompt=Prompt(id="packing", text=REPEATING),
+        n_predict=400,
+        context=512,
+        drafting=Drafting(n_max=LOOKUPS[method], method=method),
+    )
 
 
 def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
@@ -84,6 +115,11 @@ def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
             yield f"{name}-coloured", [*styled, "--log-prefix", "--log-colors", *value]
         if "--log-jsonl" in options:
             yield f"{name}-jsonl", [*argv, "--log-jsonl"]
+        if program is Program.SIMPLE and "--spec-ngram-mod-n-max" in options:
+            for method in LOOKUPS:
+                yield f"{name}-{method.value}", build(lookup(method), llama, program)
+            quiet = replace(lookup(Method.NGRAM_MOD), n_predict=32)  # its text has not repeated itself yet
+            yield f"{name}-nothing-to-repeat", build(quiet, llama, program)
         if "--spec-type" in argv:
             at = argv.index("--spec-type")
             yield f"{name}-no-type", [*argv[:at], *argv[at + 2 :]]
@@ -121,7 +157,13 @@ def record_whole(argv: list[str], log: Path, folder: Path, home: Path) -> proc.C
 
 
 def record_server(
-    llama: install.Install, log: Path, folder: Path, home: Path, *, traced: bool
+    llama: install.Install,
+    log: Path,
+    folder: Path,
+    home: Path,
+    *,
+    traced: bool,
+    method: Method = Method.DRAFT_MODEL,
 ) -> list[str] | None:
     """Serve two requests, with drafting where the server can draft, and stop the server as Ctrl-C would.
 
@@ -134,7 +176,13 @@ def record_server(
         port = probe.getsockname()[1]
     key_file = folder / "key"
     key_file.write_text(KEY)
-    spec = SPEC if serving.can_draft(llama.programs[Program.SERVER].options) else PLAIN
+    options = llama.programs[Program.SERVER].options
+    spec = SPEC if serving.can_draft(options) else PLAIN
+    prompts = (PROMPT, "Q: Who is Anna?\nA:")
+    if not method.needs_drafter:
+        if "--spec-ngram-mod-n-max" not in options:
+            return None
+        spec, prompts = lookup(method), (REPEATING, REPEATING)
     argv = list(serving.server_argv(spec, llama, port=port, key_file=Path("key"), slots_dir=None))
     if traced and "--verbosity" not in argv:
         return None
@@ -149,8 +197,8 @@ def record_server(
     ):
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/health")
-        for prompt in (PROMPT, "Q: Who is Anna?\nA:"):
-            body = {"prompt": prompt, "n_predict": 32, "temperature": 0, "cache_prompt": True}
+        for prompt in prompts:
+            body = {"prompt": prompt, "n_predict": spec.n_predict, "temperature": 0, "cache_prompt": True}
             request = urllib.request.Request(f"{url}/completion", json.dumps(body).encode())
             request.add_header("Content-Type", "application/json")
             request.add_header("Authorization", f"Bearer {KEY}")
@@ -220,6 +268,10 @@ def main() -> None:
             print(f"{name}: exit {completed.returncode}: {shortened(argv)}", file=sys.stderr)
         for name, traced in (("server", False), ("server-traced", True)):
             served = record_server(llama, out / f"{name}.log", folder, home, traced=traced)
+            print(f"{name}: {served}", file=sys.stderr)
+        for method in LOOKUPS:
+            name = f"server-{method.value}"
+            served = record_server(llama, out / f"{name}.log", folder, home, traced=True, method=method)
             print(f"{name}: {served}", file=sys.stderr)
         if Program.TREE in llama.programs and "--spec-draft-n-max" in llama.programs[Program.TREE].options:
             print(

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import acceptance, arms, frames, results, stats
+from ggufspec import acceptance, arms, comparing, frames, results, stats
 from ggufspec.arms import Layers
-from ggufspec.domain import Role, RunResult, Status
+from ggufspec.domain import Drafting, Method, Role, RunResult, Status
+from ggufspec.report.overview import overview
 from ggufspec.results import ResultSet
 from tests import values
 
@@ -109,3 +110,33 @@ def test_a_stored_bench_is_summarised_from_its_columns() -> None:
     frames.summary(stored)
     frames.runs(stored)
     assert not stored.runs._ledger.made  # a RunResult each would take ten times as long as loading
+
+
+def test_methods_at_one_draft_size_are_arms_of_their_own_and_named_apart() -> None:
+    def drafted(run: RunResult, method: Method) -> RunResult:
+        spec = replace(run.spec, drafting=Drafting(n_max=16, method=method))
+        return replace(run, spec=spec if method.needs_drafter else replace(spec, pair=run_alone.spec.pair))
+
+    run_alone = values.run(Role.TARGET)
+    methods = (Method.NGRAM_MOD, Method.DRAFT_MODEL, Method.NGRAM_SIMPLE)
+    runs = [
+        drafted(values.run(Role.DRAFTING, draft=16, repeat=repeat, tps=tps), method)
+        for method in methods
+        for repeat, tps in enumerate((40.0, 80.0))
+    ]
+    bench = values.bench(run_alone, *runs)
+    groups = arms.group(bench)
+    assert [arm.models for arm in groups] == [
+        ("target.gguf",),
+        ("target.gguf", "drafter.gguf"),
+        ("target.gguf", "ngram-simple"),
+        ("target.gguf", "ngram-mod"),
+    ]
+    assert all(arm.baseline is groups[0] and len(arm.runs) == 2 for arm in groups[1:])
+    told = frames.summary(bench)
+    assert told["method"].tolist()[1:] == ["draft-model", "ngram-simple", "ngram-mod"]
+    assert told["draft_p_min"].isna().tolist() == [True, False, True, True]
+    shown = overview(bench)
+    assert "| target.gguf + ngram-mod " in shown
+    assert "drafting γ=16, drafting ngram-simple γ=16, drafting ngram-mod γ=16" in shown
+    assert len(comparing.compare(bench, bench).rows) == 4

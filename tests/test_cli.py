@@ -175,7 +175,7 @@ def test_debug_shows_the_traceback(llama: Path) -> None:
 def test_an_interrupted_bench_loses_nothing_and_leaves_nothing(
     tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
-    marker = str(8000 + ending)
+    marker = str(812_340_000 + ending)  # in nobody else's command line
     slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": f"exec sleep {marker}\n"})
     bench = shell.start(*QUICK, "--warmup", "0", llama=slow)
     shell.wait_until(lambda: shell.alive(marker))

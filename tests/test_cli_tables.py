@@ -157,3 +157,21 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
         _options.emit(b"PAR1", None)
     assert refused.value.hint == "name a file with --out"
     _options.emit("a text\n", None)
+
+
+def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:
+    words = ("--engine", "binary-simple", "--method", "draft-model,ngram-simple,ngram-cache")
+    rows = _rows("sweep", *SHORT, *words, "--draft", "8,16", "--plan", "-o", "json")
+    assert [(row["role"], row["method"], row["draft_n_max"], row["draft_p_min"]) for row in rows[2:]] == [
+        ("drafting", "draft-model", 8, 0),
+        ("drafting", "draft-model", 16, 0),
+        ("drafting", "ngram-simple", 16, None),
+        ("drafting", "ngram-cache", 8, None),
+    ]
+    done = shell.here("bench", *SHORT, *words[:2], "--method", "ngram-mod", "--method", "ngram-cache")
+    assert done.returncode == 0, done.stderr
+    assert [line.split("|")[2].strip() for line in done.stdout.splitlines()[2:5]] == [
+        "target.gguf",
+        "target.gguf + ngram-mod",
+        "target.gguf + ngram-cache",
+    ]

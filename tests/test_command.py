@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Offload, Program, Role, Sampling
+from ggufspec.domain import Drafting, Method, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import command
+from ggufspec.llama import command, serving
 from ggufspec.llama.install import NAMES, Executable, Install
 from ggufspec.llama.options import parse_help
 from tests import values
@@ -228,3 +229,71 @@ def test_a_batch_is_never_smaller_than_what_is_evaluated_at_once(build: str, uba
     spec = replace(values.spec(path=Path("T")), ubatch=ubatch)
     words = command.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert _words_with(words, "batch-size") == f"--batch-size {batch} --ubatch-size {ubatch}"
+
+
+def _lookup(method: Method, n_max: int) -> RunSpec:
+    spec = values.spec(Role.DRAFTING, draft=n_max, path=Path("T"))
+    drafting = Drafting(n_max=n_max, method=method)
+    return replace(spec, pair=replace(spec.pair, draft=None), drafting=drafting)
+
+
+LIMITS = "--spec-draft-n-max {0} --spec-draft-n-min 0"
+LOOKUPS = {
+    (Method.NGRAM_SIMPLE, 16): f"--spec-type ngram-simple {LIMITS} --spec-ngram-simple-size-n 12 "
+    "--spec-ngram-simple-size-m {0} --spec-ngram-simple-min-hits 1",
+    (Method.NGRAM_MAP_K, 4): f"--spec-type ngram-map-k {LIMITS} --spec-ngram-map-k-size-n 12 "
+    "--spec-ngram-map-k-size-m {0} --spec-ngram-map-k-min-hits 1",
+    (Method.NGRAM_MAP_K4V, 8): f"--spec-type ngram-map-k4v {LIMITS} --spec-ngram-map-k4v-size-n 12 "
+    "--spec-ngram-map-k4v-size-m {0} --spec-ngram-map-k4v-min-hits 1",
+    (Method.NGRAM_MOD, 16): f"--spec-type ngram-mod {LIMITS} --spec-ngram-mod-n-match 24 "
+    "--spec-ngram-mod-n-max {0} --spec-ngram-mod-n-min 16",
+    (Method.NGRAM_MOD, 64): f"--spec-type ngram-mod {LIMITS} --spec-ngram-mod-n-match 24 "
+    "--spec-ngram-mod-n-max {0} --spec-ngram-mod-n-min 48",
+    (Method.NGRAM_CACHE, 8): f"--spec-type ngram-cache {LIMITS}",
+}
+
+
+@pytest.mark.parametrize("build", ["0.3.24", "0.3.36"])
+@pytest.mark.parametrize(("method", "n_max"), LOOKUPS, ids=str)
+def test_a_method_without_a_drafter_says_all_that_decides(build: str, method: Method, n_max: int) -> None:
+    words = " ".join(
+        command.argv(_lookup(method, n_max), recorded_install(build, "cuda"), program=Program.SIMPLE)
+    )
+    said = LOOKUPS[method, n_max].format(n_max)
+    begin = f"llama-speculative-simple --model T {COMMON} -ngl auto"
+    assert words == f"{begin} {said} {FIXED} {BARE}".replace("--fit off", "--fit on")
+
+
+def test_flags_that_methods_once_shared_are_said_once() -> None:
+    install = recorded_install("0.3.20")
+    serve = partial(serving.server_argv, install=install, port=1, key_file=Path("K"), slots_dir=None)
+    simple = " ".join(serve(_lookup(Method.NGRAM_SIMPLE, 16)))
+    shared = (
+        "--draft-max 16 --draft-min 0 --spec-ngram-size-n 12 --spec-ngram-size-m 16 --spec-ngram-min-hits 1"
+    )
+    assert f" --spec-type ngram-simple {shared} " in simple
+    mod = " ".join(serve(_lookup(Method.NGRAM_MOD, 64)))
+    assert " --spec-type ngram-mod --draft-max 64 --draft-min 48 --spec-ngram-size-n 24 " in mod
+
+
+@pytest.mark.parametrize("build", ["0.2.63", "0.3.16", "0.3.20"])
+def test_a_program_that_does_not_list_a_method_is_refused_with_a_way_out(build: str) -> None:
+    program = Program.PLAIN if build == "0.2.63" else Program.SIMPLE
+    with pytest.raises(GgufspecError, match="cannot draft by ngram-mod") as caught:
+        command.argv(_lookup(Method.NGRAM_MOD, 16), recorded_install(build), program=program)
+    assert "`ggufspec build`" in str(caught.value.hint)
+
+
+def test_the_tree_program_lists_the_methods_and_knows_none() -> None:
+    with pytest.raises(GgufspecError, match="drafts with a second model only") as caught:
+        command.argv(_lookup(Method.NGRAM_SIMPLE, 16), recorded_install("0.3.36"), program=Program.TREE)
+    assert "--engine server" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("method", "n_max", "own"), [(Method.NGRAM_SIMPLE, 11, 48), (Method.NGRAM_CACHE, 9, 8)], ids=str
+)
+def test_a_draft_size_at_which_nothing_is_drafted_is_refused(method: Method, n_max: int, own: int) -> None:
+    with pytest.raises(GgufspecError, match="drafts nothing with at most") as caught:
+        command.argv(_lookup(method, n_max), recorded_install("0.3.36"), program=Program.SIMPLE)
+    assert f"--draft {own}" in str(caught.value.hint)

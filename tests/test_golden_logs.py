@@ -116,7 +116,9 @@ def test_rounds_add_up_with_what_a_plain_search_finds(log: Path) -> None:
     if values["program"] == "server":
         _, calls, _ = re.findall(r"#calls\(b,g,a\) = +(\d+) +(\d+) +(\d+)", text)[-1]
         answers = [int(count) for count in re.findall(r"(?<!prompt) eval time = .* / +(\d+) tokens", text)]
-        assert values["n_rounds"] == int(calls) == sum(answers) - len(answers) - values["n_accepted"]
+        assert values["n_rounds"] == sum(answers) - len(answers) - values["n_accepted"]
+        skipped = values["n_rounds"] - int(calls)
+        assert 0 <= skipped <= (len(answers) if "ngram" in log.stem else 0)  # no draft for a last token there
     else:
         tree = values["program"] == "speculative"
         tokens, _ = evaluated(text[text.rindex("target:") :])
@@ -131,7 +133,9 @@ def test_rounds_add_up_with_what_a_plain_search_finds(log: Path) -> None:
 def test_positions_make_the_printed_rates_and_the_total(log: Path) -> None:
     text, values = bare(log), expected(log)
     drafts, rates = re.findall(r"#calls.* +(\d+), #gen drafts.*#acc rate/pos = \(([^)]*)\)", text)[-1]
-    assert [f"{count / int(drafts):.3f}" for count in values["accepted_at"]] == rates.split(", ")
+    printed = rates.split(", ")  # as far as anything was accepted
+    shares = [f"{count / int(drafts):.3f}" for count in values["accepted_at"]]
+    assert shares == printed + ["0.000"] * (len(shares) - len(printed))
     assert sum(values["accepted_at"]) == values["n_accepted"]
 
 

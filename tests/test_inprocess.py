@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ggufspec.domain import Drafting, Offload, Program, Role, Round, Sampling, Status
+from ggufspec.domain import Drafting, Method, Offload, Program, Role, Round, Sampling, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import Played, kept
 from ggufspec.engines.library.drafting import Draft, Greedy, confidence, likeliest
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
+from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
 from tests import values
 
@@ -292,3 +293,13 @@ def test_nan_is_found_wherever_it_is() -> None:
             likeliest(logits[0])
         with pytest.raises(Failure, match="NaN"):
             Greedy().verify(logits, Draft(tokens=[], probabilities=[], distributions=[]))
+
+
+def test_what_drafts_without_a_model_is_refused(install: Install, tmp_path: Path) -> None:
+    spec = values.spec(Role.DRAFTING, draft=16)
+    spec = replace(spec, drafting=Drafting(n_max=16, method=Method.NGRAM_SIMPLE))
+    engine = InprocessEngine(install=install)
+    for ask in (engine.argv, lambda spec: engine.measure(spec, tmp_path / "run")):
+        with pytest.raises(GgufspecError, match="not by ngram-simple") as caught:
+            ask(spec)
+        assert "--engine server" in str(caught.value.hint)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ggufspec import machine, paths, request
-from ggufspec.domain import Drafting, Offload, Sampling
+from ggufspec.domain import Drafting, Method, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
 from ggufspec.request import Request
 from tests import fakes
@@ -51,6 +52,28 @@ def test_named_files_are_a_pair_of_their_own() -> None:
     assert drafting.offload == Offload(target_layers=45, draft_layers="all")
     assert drafting.sampling.top_k == 40
     assert {prompt.id for prompt in session.suite.prompts} >= {"history", "code"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "temperature", "top_k"),
+    [
+        ({}, 0.0, 1),
+        ({"top_k": 50}, 1.0, 50),
+        ({"top_k": 1}, 0.0, 1),
+        ({"top_p": 0.9}, 1.0, 40),
+        ({"min_p": 0.1}, 1.0, 40),
+        ({"top_k": 50, "temp": 0.0}, 0.0, 50),
+        ({"top_k": 50, "temp": 0.6}, 0.6, 50),
+        ({"temp": 0.6}, 0.6, 40),
+    ],
+    ids=str,
+)
+def test_a_sampler_without_a_temperature_samples_at_one(
+    asked: dict[str, Any], temperature: float, top_k: int
+) -> None:
+    session = request.prepare(Request(pair="demo", **asked))
+    sampling = session.suite.blocks[0].arms[0].sampling
+    assert (sampling.temperature, sampling.top_k) == (temperature, top_k)
 
 
 def test_a_target_needs_no_drafter() -> None:
@@ -126,3 +149,42 @@ def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
     session = request.prepare(Request(pair="demo", prompt_file=(suite,), n_predict=100))
     assert session.suite.blocks[0].arms[0].context >= 3 * 100
     assert session.suite.n_runs == 3 * 3 * 3
+
+
+def test_a_target_alone_drafts_from_its_own_text() -> None:
+    session = request.prepare(
+        Request(target=DEMO / "target.gguf", prompt=("Hello",), method="ngram-simple", engine="binary-simple")
+    )
+    alone, drafting = session.suite.blocks[0].arms
+    assert (alone.drafting, drafting.pair.draft) == (None, None)
+    assert drafting.drafting == Drafting(n_max=48, method=Method.NGRAM_SIMPLE)
+    assert drafting.context >= drafting.n_predict + 48
+
+
+def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -> None:
+    asked = Request(
+        pair="demo", method=("draft-model", "ngram-simple"), draft=(3, 16), engine="binary-simple"
+    )
+    session = request.prepare(asked)
+    drafting = [arm.drafting for arm in session.suite.blocks[0].arms if arm.drafting]
+    assert drafting == [Drafting(n_max=3), Drafting(n_max=16), Drafting(n_max=16, method=Method.NGRAM_SIMPLE)]
+    assert "draft sizes: ngram-simple drafts nothing at γ 3, which is left out" in session.notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Request(method="ngram-simple"), "drafts with a second model only"),
+        (Request(method="ngram-mod", engine="inprocess"), "no library|drafts with a second model only"),
+        (Request(method="ngram-simple", draft=(3, 8), engine="binary-simple"), "drafts nothing at γ 3, 8"),
+        (Request(method="lookahead"), "no drafting method is called 'lookahead'"),
+        (
+            Request(method="ngram-mod", target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf"),
+            "no method that drafts with one",
+        ),
+    ],
+)
+def test_methods_that_cannot_be_measured_are_refused_first(asked: Request, message: str) -> None:
+    with pytest.raises(GgufspecError, match=message) as caught:
+        request.prepare(asked)
+    assert caught.value.hint

@@ -161,3 +161,14 @@ def test_answers_without_usable_figures(said: dict[str, Any], status: Status) ->
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_read(data: bytes) -> None:
     assert response.parse(data.decode(errors="replace")).sample.status is Status.SUMMARY_LOST
+
+
+@pytest.mark.parametrize(
+    ("method", "status"), [("draft-model", Status.DRAFTING_INACTIVE), ("ngram-mod", Status.OK)]
+)
+def test_a_text_without_repetition_is_no_failure_of_a_method_that_needs_it(
+    method: str, status: Status
+) -> None:
+    head, *lines = _stream([Round(0, 0)] * 5)
+    sample = _parse([{"run": head["run"] | {"method": method}}, *lines]).sample
+    assert (sample.status, sample.n_drafted, sample.n_accepted, sample.n_rounds) == (status, 0, 0, 5)

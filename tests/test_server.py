@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines
-from ggufspec.domain import Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
 from ggufspec.engines import launch
 from ggufspec.engines.server import ServerEngine
 from ggufspec.llama import install
@@ -288,3 +288,37 @@ def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert _alive(folder) == [False]
+
+
+def _lookup(method: Method, n_max: int = 16) -> RunSpec:
+    drafting = Drafting(n_max=n_max, method=method)
+    return replace(DRAFTING, pair=replace(DRAFTING.pair, draft=None), drafting=drafting)
+
+
+@pytest.mark.parametrize(
+    ("method", "starts"), [(Method.NGRAM_SIMPLE, 1), (Method.NGRAM_MOD, 3), (Method.NGRAM_MAP_K, 3)]
+)
+def test_what_a_method_remembers_ends_with_its_server(
+    folder: Path, tmp_path: Path, method: Method, starts: int
+) -> None:
+    with _engine(folder) as engine:
+        samples = [*_samples(engine, *[_lookup(method)] * 3, log=tmp_path)]
+        assert len(_alive(folder)) == starts
+        assert sum(_alive(folder)) == (1 if starts == 1 else 0)
+    assert {(sample.status, sample.n_draft) for sample in samples} == {(Status.OK, 16)}
+    asked = fake_server.requests(folder)
+    assert [one["prompt"] for one in asked] == ["Text of p1"] * 3  # and nothing is tried out on it before
+    assert not any("speculative.n_max" in one for one in asked)
+
+
+def test_methods_and_draft_sizes_have_a_load_each(folder: Path) -> None:
+    with _engine(folder) as engine:
+        sizes = {engine.load_key(_lookup(Method.NGRAM_SIMPLE, size)) for size in (16, 48)}
+        assert len(sizes | {engine.load_key(DRAFTING), engine.load_key(values.spec())}) == 4
+        assert engine.load_key(_lookup(Method.NGRAM_CACHE, 8)) is None
+
+
+def test_a_method_that_the_server_does_not_take_up_is_found(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder, Behaviour(drafts=False)) as engine:
+        (sample,) = _samples(engine, _lookup(Method.NGRAM_MOD), log=tmp_path)
+    assert sample.status is Status.DRAFTING_INACTIVE

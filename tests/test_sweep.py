@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ggufspec.domain import ModelFile, Prompt, Role, RunSpec
+from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.sweep import Cell, Suite, Sweep
 
 PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
@@ -107,3 +107,29 @@ def test_warmups_touch_every_arm_first() -> None:
 def test_without_a_drafter_only_the_target_runs() -> None:
     alone = _suite(_sweep(drafters=()))
     assert {cell.spec.role for cell in _once(alone)} == {Role.TARGET}
+
+
+def test_methods_without_a_drafter_are_arms_at_the_sizes_at_which_they_draft() -> None:
+    methods = (Method.DRAFT_MODEL, Method.NGRAM_SIMPLE, Method.NGRAM_CACHE, Method.NGRAM_MOD)
+    (block,) = _sweep(methods=methods, draft_sizes=(3, 8, 16), p_mins=(0.0, 0.5)).blocks()
+    assert [arm.drafting for arm in block.arms[8:]] == [
+        Drafting(n_max=16, method=Method.NGRAM_SIMPLE),
+        Drafting(n_max=8, method=Method.NGRAM_CACHE),
+        *(Drafting(n_max=size, method=Method.NGRAM_MOD) for size in (3, 8, 16)),
+    ]
+    assert [arm.drafter for arm in block.arms[8:]] == [None] * 5
+    assert {arm.baseline.key for arm in block.arms[2:]} == {block.arms[0].key}
+    assert len({arm.key for arm in block.arms}) == len(block.arms) == 2 + 6 + 5
+
+
+def test_without_draft_sizes_each_method_has_its_own() -> None:
+    (block,) = _sweep(methods=(Method.DRAFT_MODEL, Method.NGRAM_MOD), draft_sizes=()).blocks()
+    assert [arm.drafting.n_max for arm in block.arms if arm.drafting] == [3, 64]
+
+
+def test_no_drafter_is_loaded_where_no_method_needs_one() -> None:
+    (block,) = _sweep(methods=(Method.NGRAM_MAP_K,)).blocks()
+    assert [(arm.role, arm.pair.draft) for arm in block.arms] == [
+        (Role.TARGET, None),
+        *[(Role.DRAFTING, None)] * 2,
+    ]

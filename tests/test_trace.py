@@ -205,10 +205,3 @@ def test_longer_drafts_never_need_more_rounds(match: str, n_max: int) -> None:
         return len(trace.rounds(_trace(match), n_max=size, program=Program.SERVER, n_predict=30))
 
     assert rounds(n_max + 1) <= rounds(n_max)
-
-
-def test_alpha_is_the_mean_of_what_is_accepted() -> None:
-    traced = _trace("1101", overlap=(0.5, 0.75, 0.25, 0.5))
-    assert traced.match_rate == 0.75
-    assert traced.mean_overlap == 0.5
-    assert _trace("11").mean_overlap is None

@@ -23,9 +23,19 @@ class Role(StrEnum):
 
 
 class Method(StrEnum):
-    """Where draft tokens come from."""
+    """Where draft tokens come from: a second model, or the text so far."""
 
     DRAFT_MODEL = "draft-model"
+    NGRAM_SIMPLE = "ngram-simple"  # what followed the last place where the text read as it does now
+    NGRAM_MAP_K = "ngram-map-k"
+    NGRAM_MAP_K4V = "ngram-map-k4v"
+    NGRAM_MOD = "ngram-mod"
+    NGRAM_CACHE = "ngram-cache"
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether a second model is loaded."""
+        return self is Method.DRAFT_MODEL
 
 
 class Program(StrEnum):

@@ -48,7 +48,9 @@ class Capabilities:
 
 
 def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:
-    """Find out how a server that was started with a drafter behaves.
+    """Find out how a server that was started to draft behaves.
+
+    N-gram methods draft only where a text repeats itself, and what they see they remember: nothing is asked.
 
     Args:
         server: just loaded.
@@ -59,6 +61,10 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
         Failure: the server died or did not answer in time.
     """
     prompts = iter(_PROMPTS)
+    slots = server.get("/slots")
+    slot_drafts = slots.json()[0].get("speculative") if slots is not None else None
+    if not drafting.method.needs_drafter:
+        return Capabilities(slot_drafts=slot_drafts)
 
     def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:
         body = _question(next(prompts), n_predict, n_max=n_max, caches=caches)
@@ -68,8 +74,6 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
         send(server, body | {"stream": True, "timings_per_token": True}, out, timeout_s=timeout_s)
         return response.parse(out.getvalue()).sample
 
-    slots = server.get("/slots")
-    slot_drafts = slots.json()[0].get("speculative") if slots is not None else None
     size = drafting.n_max
     caches = not drafted(size, caches=False).n_drafted
     if caches and not drafted(size, caches=True).n_drafted:

@@ -30,6 +30,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.workers import Hosted, Workers
 from ggufspec.engines.measurement import Measurement
+from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
 
 _EVERYTHING = 999  # more layers than any model has
@@ -186,7 +187,18 @@ class InprocessEngine(Engine):
         return asked
 
     def _run(self, spec: RunSpec) -> Run:
+        """Return what a worker is asked.
+
+        Raises:
+            GgufspecError: something else than a model shall draft.
+        """
         offload, drafter = spec.offload, spec.drafter
+        method = spec.drafting.method if spec.drafting is not None else None
+        if method is not None and not method.needs_drafter:
+            raise GgufspecError(
+                f"the engine {self.name} drafts with a second model only, not by {method.value}",
+                "use `--engine server` or `--engine binary-simple`",
+            )
         layers = offload.draft_layers if spec.role is Role.DRAFTER else offload.target_layers
         return Run(
             target=self._load(spec.model, layers, spec),

@@ -18,7 +18,7 @@ class Loaded:
     server: Server
     argv: tuple[str, ...]
     head: Sample
-    capabilities: Capabilities | None  # None without a drafter
+    capabilities: Capabilities | None  # None where nothing drafts
     runs: int = 0
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ggufspec.domain import Program, Round, Sample, Status
+from ggufspec.domain import Method, Program, Round, Sample, Status
 from ggufspec.engines.ending import refused
 
 _Json = Mapping[str, Any]
@@ -46,7 +46,8 @@ def parse(record: str) -> Parsed:
     """Return what a record says; a run without numbers has another status than ``OK``.
 
     Args:
-        record: the lines of one request; the line with ``run`` tells γ and, after a load, its time.
+        record: the lines of one request; the line with ``run`` tells γ, the method and, after a load, its
+            time.
     """
     run: dict[str, Any] = {}
     positions: _Json | None = None
@@ -74,7 +75,8 @@ def parse(record: str) -> Parsed:
     if chunks[-1].said.get("truncated"):
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    if sample.n_draft and not sample.n_drafted:
+    drafts_always = run.get("method") in (None, Method.DRAFT_MODEL)  # others only where a text repeats itself
+    if sample.n_draft and not sample.n_drafted and drafts_always:
         reason = "the timings count no drafted token"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
     return _checked(sample, positions)

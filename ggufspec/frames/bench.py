@@ -14,7 +14,7 @@ from ggufspec.results import ResultSet, Runs
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
-    *("draft_n_max", "draft_p_min", "threads", "kv_type", "ubatch"),
+    *("method", "draft_n_max", "draft_p_min", "threads", "kv_type", "ubatch"),
 )
 """What tells the arms of a bench apart, in every table that has a row for them."""
 
@@ -65,7 +65,11 @@ def runs(results: ResultSet) -> pd.DataFrame:
 
 
 def settings(spec: RunSpec) -> dict[str, Any]:
-    """Return what was asked for; a layer column is empty for a model that the run does not load."""
+    """Return what was asked for; a layer column is empty for a model that the run does not load.
+
+    ``draft_p_min`` is empty for a method that knows none.
+    """
+    drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
     return {
         "pair": spec.pair.name,
@@ -74,8 +78,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
         "n_gpu_layers": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
         "n_gpu_layers_draft": str(spec.offload.draft_layers) if drafts else None,
-        "draft_n_max": spec.drafting and spec.drafting.n_max,
-        "draft_p_min": spec.drafting and spec.drafting.p_min,
+        "method": drafting and drafting.method.value,
+        "draft_n_max": drafting and drafting.n_max,
+        "draft_p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,

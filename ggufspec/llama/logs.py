@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ggufspec.domain import Program, Sample, Status
@@ -10,7 +11,7 @@ from ggufspec.errors import LogError
 from ggufspec.llama.logs_closing import find_closing
 from ggufspec.llama.logs_failures import Diagnosis, diagnose
 from ggufspec.llama.logs_lines import hits
-from ggufspec.llama.logs_rounds import find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs_rounds import Statistics, find_statistics, with_requests, with_rounds
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
 
@@ -22,6 +23,10 @@ _REQUEST_DRAFT = re.compile(
     rb"draft acceptance(?: rate)? = +\S{1,12} \( *(\d{1,12}) accepted / +(\d{1,12}) generated\)"
 )
 _LEAD_BYTES = 20
+_LOOKUP = re.compile(
+    rb"spec +common_specu: - (?:size_n=\d+, size_m|size_key=\d+, size_value|n_match=\d+, n_max|n_draft)"
+    rb"=(\d{1,6}),"
+)
 _BUILD = re.compile(
     r"(?:main: build = |build: |version: |.*print_info: build )(?P<number>\d+ \(\w+\))"
     r"|version: (?P<release>\S+ \(build \d+, commit \w+\))"
@@ -96,7 +101,7 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
         return sample
     behind = data.find(b"\n", closing.start, closing.end)  # text may stand before the first line
     statistics = find_statistics(data, behind, closing.end) if behind >= 0 else []
-    return with_rounds(sample, statistics, closing.target, closing.drafter)
+    return with_rounds(_with_lookup(head, sample, statistics), statistics, closing.target, closing.drafter)
 
 
 def _drafting_program(data: bytes, sample: Sample) -> Sample:
@@ -116,6 +121,21 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
     rounds = sample.gen_tokens - sample.n_accepted - 1
     is_tree = sample.n_drafted == rounds * sample.n_draft
     return replace(sample, program=Program.TREE if is_tree else Program.SIMPLE)
+
+
+def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) -> Sample:
+    """Correct what the summary says of a run that drafted from the text so far, not with a model.
+
+    The summary's γ is a model's. And nothing is drafted where the text does not repeat itself.
+    """
+    if len(statistics) != 1 or not statistics[0].kind.startswith("ngram-"):
+        return sample
+    size = _LOOKUP.search(head)
+    return replace(
+        sample,
+        status=Status.OK if sample.status is Status.DRAFTING_INACTIVE else sample.status,
+        n_draft=int(size[1]) if size else None,
+    )
 
 
 def _is_server(data: bytes) -> bool:

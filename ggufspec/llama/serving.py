@@ -6,9 +6,11 @@ from pathlib import Path
 
 from ggufspec.domain import Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import SPELLINGS, Words, put_context, put_drafting, put_fixed, put_placement
+from ggufspec.llama.command import put_context, put_fixed, put_placement
+from ggufspec.llama.command_drafting import put_drafting
 from ggufspec.llama.install import Install
 from ggufspec.llama.options import Options
+from ggufspec.llama.words import SPELLINGS, Words
 
 
 def server_argv(
@@ -28,10 +30,12 @@ def server_argv(
 
     Raises:
         NoInstallError: the install has no server.
-        GgufspecError: this server cannot draft (before b4164), or lacks a flag that the measurement needs.
+        GgufspecError: this server cannot draft (before b4164; by n-grams, before 2026), or lacks a flag that
+            the measurement needs.
     """
     executable = install.executable(Program.SERVER)
-    if spec.drafting is not None and not can_draft(executable.options):
+    drafts_with_model = spec.drafting is not None and spec.drafting.method.needs_drafter
+    if drafts_with_model and not can_draft(executable.options):
         raise GgufspecError(
             f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
         )
@@ -43,7 +47,7 @@ def server_argv(
     words.put("slots", 1)
     put_context(words, spec)
     put_placement(words, spec, install)
-    put_drafting(words, spec, install, typed=True)
+    put_drafting(words, spec, install, program=Program.SERVER)
     put_fixed(words, spec, install)
     words.put("cache_ram", 0)  # prompts are cold: nothing is remembered
     words.switch("--slots", "--metrics", "--no-log-prefix", "--no-log-timestamps")
@@ -55,5 +59,5 @@ def server_argv(
 
 
 def can_draft(options: Options) -> bool:
-    """Whether a server with these options drafts; the common parser of old lists a drafter for no use."""
+    """Whether a server drafts with a model; the common parser of old lists a drafter for no use."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None

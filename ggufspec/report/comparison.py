@@ -16,8 +16,7 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     rows = [
         {
             "": row.before.role.value,
-            "model": row.before.spec.model.filename
-            + (f" + {row.before.spec.drafter.filename}" if row.before.spec.drafter else ""),
+            "model": " + ".join(row.before.models),
             "γ": str(row.before.draft_size or ""),
             "before": _rate(row.before),
             "after": _rate(row.after),

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm, Layers
-from ggufspec.domain import Role, Status, Verdict
+from ggufspec.domain import Status, Verdict
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate
 
@@ -22,7 +22,7 @@ def overview(results: ResultSet) -> str:
     groups = arms.group(results)
     if not groups:
         return "Nothing was measured.\n"
-    rows = [_row(arm) for arm in groups]
+    rows = [row(arm) for arm in groups]
     said = [
         name
         for name in rows[0]
@@ -39,18 +39,19 @@ def overview(results: ResultSet) -> str:
     return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
 
 
-def _row(arm: Arm) -> dict[str, str]:
+def row(arm: Arm) -> dict[str, str]:
+    """Return an arm's cells, by the names of their columns."""
     spec, drafting, accepted = arm.spec, arm.spec.drafting, arm.acceptance
     length = accepted and accepted.mean_accepted_length
     return {
         "": arm.role.value,
-        "model": " + ".join(_models(arm)),
+        "model": " + ".join(arm.models),
         "GPU layers": " + ".join(_layers(layers) for layers in (arm.layers, arm.draft_layers) if layers),
         "threads": str(spec.threads),
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
         "γ": str(drafting.n_max) if drafting else "",
-        "p-min": f"{drafting.p_min:g}" if drafting else "",
+        "p-min": f"{drafting.p_min:g}" if drafting and drafting.method.needs_drafter else "",
         "tokens/s": _estimate(arm.rate, units.format_rate),
         "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
         "tokens/round": f"{length:.2f}" if length is not None else "",
@@ -59,14 +60,6 @@ def _row(arm: Arm) -> dict[str, str]:
         "text unchanged": _texts(arm),
         "status": arm.status,
     }
-
-
-def _models(arm: Arm) -> Iterator[str]:
-    pair = arm.spec.pair
-    if arm.role is not Role.DRAFTER:
-        yield pair.target.filename
-    if arm.role is not Role.TARGET and pair.draft is not None:
-        yield pair.draft.filename
 
 
 def _layers(layers: Layers) -> str:

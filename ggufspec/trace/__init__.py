@@ -7,8 +7,26 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 
 from __future__ import annotations
 
+from ggufspec.trace.lookups import LOOKUPS, Lookup, draft_sizes
+from ggufspec.trace.ngrams import EMULATED, ngram_steps, why_not
 from ggufspec.trace.rules import Rules, needed
 from ggufspec.trace.values import Counts, Step, Trace, count
 from ggufspec.trace.walks import expected, rounds, steps
 
-__all__ = ["Counts", "Rules", "Step", "Trace", "count", "expected", "needed", "rounds", "steps"]
+__all__ = [
+    "EMULATED",
+    "LOOKUPS",
+    "Counts",
+    "Lookup",
+    "Rules",
+    "Step",
+    "Trace",
+    "count",
+    "draft_sizes",
+    "expected",
+    "needed",
+    "ngram_steps",
+    "rounds",
+    "steps",
+    "why_not",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -20,7 +20,8 @@ class Trace:
         confidence: the drafter's probability of what it would have proposed there, as p_min sees it:
             among its ten likeliest tokens, without temperature.
         overlap: Σ min(p, q) of both models' distributions there, after all samplers; None where unknown.
-        n_prompt: the prompt's tokens.
+        n_prompt: how many tokens the prompt has.
+        prompt_tokens: those tokens, where they are known; what drafts from the text so far needs them.
         ended: whether the last token ends the generation.
     """
 
@@ -31,22 +32,13 @@ class Trace:
     overlap: tuple[float, ...] | None = None
     category: str | None = None
     n_prompt: int = 1
+    prompt_tokens: tuple[int, ...] = field(default=(), repr=False)
     ended: bool = False
 
     def __post_init__(self) -> None:
         lengths = {len(self.match), len(self.confidence), len(self.overlap or self.tokens)}
         if lengths != {len(self.tokens)}:
             raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
-
-    @property
-    def match_rate(self) -> float | None:
-        """The share of all tokens that the drafter would have proposed: α of greedy drafting."""
-        return sum(self.match) / len(self.match) if self.match else None
-
-    @property
-    def mean_overlap(self) -> float | None:
-        """The mean of Σ min(p, q): α of exact sampling (theorem 3.5 there)."""
-        return sum(self.overlap) / len(self.overlap) if self.overlap else None
 
 
 class Step(NamedTuple):

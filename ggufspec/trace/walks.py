@@ -62,11 +62,11 @@ def steps(
             if not matches:
                 break
             accepted += 1
-        _check(trace, at + accepted)
+        check_reach(trace, at + accepted)
         taken.append(Step(at, 1.0, drafted, accepted, proposals))
         at += accepted + 1
     if not rules.is_over(at, n_predict):
-        _check(trace, at)
+        check_reach(trace, at)
     return tuple(taken)
 
 
@@ -97,7 +97,7 @@ def expected(
         if rules.is_over(at, n_predict) or not chance:
             continue
         drafted = rules.most(at, n_max, n_predict)
-        _check(trace, at + drafted)
+        check_reach(trace, at + drafted)
         so_far, accepted = chance, 0.0
         for place in range(at, min(at + drafted, size)):
             overlap = min(trace.overlap[place], 1.0)
@@ -109,11 +109,16 @@ def expected(
         taken.append(Step(at, chance, drafted, accepted, drafted))
     for at in chances:  # what is left begins behind the trace
         if not rules.is_over(at, n_predict):
-            _check(trace, at)
+            check_reach(trace, at)
     return tuple(taken)
 
 
-def _check(trace: Trace, place: int) -> None:
+def check_reach(trace: Trace, place: int) -> None:
+    """Make sure that a trace tells which token comes at a place.
+
+    Raises:
+        ValueError: it is too short.
+    """
     if place >= len(trace.tokens) and not trace.ended:
         size = len(trace.tokens)
         raise ValueError(f"trace {trace.prompt_id} has {size} tokens; this run goes beyond them")

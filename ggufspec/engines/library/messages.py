@@ -153,6 +153,7 @@ class DrafterTrace:
 class Trace:
     """The target's text, and one DrafterTrace per drafter with as many places as it has tokens."""
 
+    prompt: tuple[int, ...]
     record: Record
     drafters: tuple[DrafterTrace, ...]
 

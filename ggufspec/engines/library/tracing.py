@@ -47,7 +47,7 @@ def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
     for load, drafter in zip(run.drafters, drafters, strict=True):
         drafter.use_threads(run.threads)
         looks.append(_look(load, drafter, target, text, len(prompt), run.sampling))
-    return Trace(record=record, drafters=tuple(looks))
+    return Trace(prompt=tuple(prompt), record=record, drafters=tuple(looks))
 
 
 def _look(

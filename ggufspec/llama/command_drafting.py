@@ -1,0 +1,122 @@
+"""What makes a command draft: a second model and how it drafts, or an n-gram method and what it looks up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ggufspec.domain import Drafting, Method, Program, RunSpec
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.install import Executable, Install
+from ggufspec.llama.options import Options
+from ggufspec.llama.words import Words, layers_word
+from ggufspec.trace import LOOKUPS
+
+_MODEL_TYPES = ("draft-simple", "draft")
+
+_FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
+    {
+        **{
+            method: {"size": f"{name}_size_n", "n_max": f"{name}_size_m", "min_hits": f"{name}_min_hits"}
+            for method, name in {
+                Method.NGRAM_SIMPLE: "ngram_simple",
+                Method.NGRAM_MAP_K: "ngram_map_k",
+                Method.NGRAM_MAP_K4V: "ngram_map_k4v",
+            }.items()
+        },
+        Method.NGRAM_MOD: {
+            "size": "ngram_mod_n_match",
+            "n_max": "ngram_mod_n_max",
+            "n_min": "ngram_mod_n_min",
+        },
+        Method.NGRAM_CACHE: {},  # it has no flags: γ and what it looks up are constants
+    }
+)
+"""Which settings of a method are flags, and their rows in SPELLINGS."""
+
+
+def put_drafting(words: Words, spec: RunSpec, install: Install, *, program: Program) -> None:
+    """Put what drafts and how; nothing for plain decoding.
+
+    The drafter's cache has the type of the target's. Programs without a flag for it give it that type of
+    their own accord, all but the servers before b5709: there it stays f16.
+
+    Raises:
+        GgufspecError: the program cannot draft by this method.
+    """
+    drafting = spec.drafting
+    if drafting is None:
+        return
+    if not drafting.method.needs_drafter:
+        check_method(install.executable(program), program, drafting.method)
+        _put_lookup(words, drafting)
+        return
+    assert spec.pair.draft is not None
+    # the tree program drafts with a model whatever it is told
+    words.add(*(_model_type(words.options) if program is not Program.TREE else ()))
+    words.put("draft_model", spec.pair.draft.path)
+    words.put("draft_layers", layers_word(spec.offload.draft_layers, words.options, install))
+    words.put("draft_threads", spec.threads)
+    words.put("draft_threads_batch", spec.threads)
+    words.put("draft_context", spec.context)
+    if spec.kv_type is not None:
+        words.put("draft_cache_k", spec.kv_type)
+        words.put("draft_cache_v", spec.kv_type)
+    words.put("draft_max", drafting.n_max)
+    words.put("draft_min", drafting.n_min)
+    words.put("draft_p_min", f"{drafting.p_min:g}")
+
+
+def check_method(executable: Executable, program: Program, method: Method) -> None:
+    """Make sure that a program drafts by an n-gram method.
+
+    Raises:
+        GgufspecError: it does not; the hint says what does.
+    """
+    if program is Program.TREE:
+        raise GgufspecError(
+            f"{executable.path.name} drafts with a second model only, not by {method.value}",
+            "use `--engine server` or `--engine binary-simple`",
+        )
+    if method.value not in _types(executable.options):
+        raise GgufspecError(
+            f"this {executable.path.name} cannot draft by {method.value}: its --help does not list that",
+            "llama.cpp of 2026 does: `ggufspec build` makes one",
+        )
+
+
+def _put_lookup(words: Words, drafting: Drafting) -> None:
+    """Put an n-gram method with all that decides about its drafts; γ first.
+
+    A model's limits are γ too: builds of early 2026 cut every draft to them, and today's simple program
+    prints them as ``n_draft`` whatever drafts. Where two settings share a flag, the method's own counts.
+    """
+    method, lookup = drafting.method, LOOKUPS[drafting.method]
+    if not lookup.least <= drafting.n_max <= lookup.most:
+        raise GgufspecError(
+            f"{method.value} drafts nothing with at most {drafting.n_max} tokens a round",
+            f"llama.cpp's own draft size for it is {lookup.n_max}: --draft {lookup.n_max}",
+        )
+    said = {"--spec-type": method.value}
+    values = {"n_max": drafting.n_max, "size": lookup.size, "min_hits": lookup.min_hits}
+    values["n_min"] = min(lookup.n_min, drafting.n_max)  # drafts are whole then, as they are above it
+    own = {meaning: values[setting] for setting, meaning in _FLAGS[method].items()}
+    for meaning, value in {"draft_max": drafting.n_max, "draft_min": 0, **own}.items():
+        flag = words.spelling(meaning)
+        if flag is not None:
+            said[flag] = str(value)
+    for flag, word in said.items():
+        words.add(flag, word)
+
+
+def _model_type(options: Options) -> tuple[str, ...]:
+    """Name the drafting method where that became an option, later a duty (b9464)."""
+    known = next((name for name in _MODEL_TYPES if name in _types(options)), None)
+    return ("--spec-type", known) if known else ()
+
+
+def _types(options: Options) -> list[str]:
+    """Return the drafting methods that a program's help lists."""
+    listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the prose below says "draft" too
+    return re.split(r"[^\w-]+", listed)

@@ -1,0 +1,130 @@
+"""A command under construction, and the one table of how its flags are spelt in every era of llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ggufspec.domain import Layers, Program
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.install import Executable, Install
+from ggufspec.llama.options import Options
+
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "model": ("--model",),
+    "prompt": ("--prompt",),
+    "file": ("--file",),
+    "n_predict": ("--n-predict", "--predict"),
+    "context": ("--ctx-size",),
+    "cache_ram": ("--cache-ram",),
+    "threads": ("--threads",),
+    "threads_batch": ("--threads-batch",),
+    "temperature": ("--temp",),
+    "top_k": ("--top-k",),
+    "top_p": ("--top-p",),
+    "min_p": ("--min-p",),
+    "seed": ("--seed",),
+    "batch": ("--batch-size",),
+    "ubatch": ("--ubatch-size",),
+    "layers": ("-ngl",),
+    "cache_k": ("--cache-type-k",),
+    "cache_v": ("--cache-type-v",),
+    "draft_model": ("--model-draft", "-md"),
+    "draft_layers": ("-ngld",),
+    "draft_threads": ("--threads-draft", "-td"),
+    "draft_threads_batch": ("--threads-batch-draft", "-tbd"),
+    "draft_context": ("--ctx-size-draft",),
+    "draft_cache_k": ("--spec-draft-type-k", "--cache-type-k-draft"),
+    "draft_cache_v": ("--spec-draft-type-v", "--cache-type-v-draft"),
+    "draft_max": ("--spec-draft-n-max", "--draft-max", "--draft"),
+    "draft_min": ("--spec-draft-n-min", "--draft-min"),
+    "draft_p_min": ("--draft-p-min", "--spec-draft-p-min"),
+    "ngram_simple_size_n": ("--spec-ngram-simple-size-n", "--spec-ngram-size-n"),
+    "ngram_simple_size_m": ("--spec-ngram-simple-size-m", "--spec-ngram-size-m"),
+    "ngram_simple_min_hits": ("--spec-ngram-simple-min-hits", "--spec-ngram-min-hits"),
+    "ngram_map_k_size_n": ("--spec-ngram-map-k-size-n", "--spec-ngram-size-n"),
+    "ngram_map_k_size_m": ("--spec-ngram-map-k-size-m", "--spec-ngram-size-m"),
+    "ngram_map_k_min_hits": ("--spec-ngram-map-k-min-hits", "--spec-ngram-min-hits"),
+    "ngram_map_k4v_size_n": ("--spec-ngram-map-k4v-size-n", "--spec-ngram-size-n"),
+    "ngram_map_k4v_size_m": ("--spec-ngram-map-k4v-size-m", "--spec-ngram-size-m"),
+    "ngram_map_k4v_min_hits": ("--spec-ngram-map-k4v-min-hits", "--spec-ngram-min-hits"),
+    "ngram_mod_n_match": ("--spec-ngram-mod-n-match", "--spec-ngram-size-n"),
+    "ngram_mod_n_max": ("--spec-ngram-mod-n-max", "--draft-max"),
+    "ngram_mod_n_min": ("--spec-ngram-mod-n-min", "--draft-min"),
+    "host": ("--host",),
+    "port": ("--port",),
+    "key_file": ("--api-key-file",),
+    "slots": ("--parallel",),
+    "slots_dir": ("--slot-save-path",),
+}
+"""One row per meaning: its spellings, the one to prefer first."""
+
+_OPTIONAL = {
+    "cache_ram",
+    *("threads_batch", "top_k", "top_p", "min_p", "layers", "draft_layers", "draft_threads"),
+    *("draft_threads_batch", "draft_context", "draft_cache_k", "draft_cache_v", "draft_min", "draft_p_min"),
+    *("cache_ram", "slots_dir", "ngram_simple_min_hits", "ngram_map_k_min_hits", "ngram_map_k4v_min_hits"),
+}
+_HIDDEN = {"layers", "draft_layers"}  # accepted but not listed by CPU builds with the common parser of old
+_EVERYTHING = 999  # more layers than any model has: "all" in every era
+
+
+class Words:
+    """A command under construction, whose flags are spelt as the program's help lists them."""
+
+    def __init__(self, executable: Executable, install: Install) -> None:
+        """Begin with the program; ``install`` tells whether it has the common parser of old."""
+        plain = install.programs.get(Program.PLAIN)
+        self.name = executable.path.name
+        self.options = executable.options
+        self._generic = plain is not None and plain.options.generic
+        self._words = [str(executable.path)]
+
+    def put(self, meaning: str, value: object) -> None:
+        """Add a flag and its value; a flag that the program lacks is left out if it may be.
+
+        Raises:
+            GgufspecError: the measurement needs the flag.
+        """
+        flag = self.spelling(meaning)
+        if flag is not None:
+            self.add(flag, str(value))
+
+    def spelling(self, meaning: str) -> str | None:
+        """Return how the program spells a flag; None for one that it lacks and that may be left out.
+
+        Raises:
+            GgufspecError: the measurement needs the flag.
+        """
+        hidden = SPELLINGS[meaning][0] if self._generic and meaning in _HIDDEN else None
+        flag = self.options.first(*SPELLINGS[meaning]) or hidden
+        if flag is None and meaning not in _OPTIONAL:
+            raise GgufspecError(
+                f"{self.name} knows none of {', '.join(SPELLINGS[meaning])}",
+                "this llama.cpp is newer than ggufspec; `ggufspec build` makes one that it knows",
+            )
+        return flag
+
+    def add(self, *words: str) -> None:
+        """Add words as they are."""
+        self._words.extend(words)
+
+    def switch(self, *flags: str) -> None:
+        """Add those flags without a value that the program lists."""
+        self.add(*(flag for flag in flags if flag in self.options))
+
+    def done(self) -> tuple[str, ...]:
+        """Return the command."""
+        return tuple(self._words)
+
+
+def layers_word(layers: Layers, options: Options, install: Install) -> str:
+    """Spell a number of GPU layers; a build without a GPU gets an honest 0 unless it was told a number."""
+    match layers:
+        case "all":
+            return str(_EVERYTHING)
+        case "auto" if install.gpu is False:
+            return "0"
+        case "auto":
+            return "auto" if options.mentions("-ngl", "'auto'") else str(_EVERYTHING)
+        case number:
+            return str(number)
