@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from ggufspec.domain import Layers, Machine, Offload, Outcome, RunResult, RunSpec, Sample, Status, Verdict
+from ggufspec.domain import (
+    Conditions,
+    Layers,
+    Machine,
+    Offload,
+    Outcome,
+    RunResult,
+    RunSpec,
+    Sample,
+    Status,
+    Verdict,
+)
 
 
 class Doubt(StrEnum):
@@ -80,6 +91,11 @@ def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[Doubt,
     return tuple(found)
 
 
+def was_busy(conditions: Conditions) -> bool:
+    """Whether others used so much of the processor that a measurement of that time cannot be trusted."""
+    return (conditions.others_cores or 0.0) > _BUSY_CORES
+
+
 def of_run(run: RunResult, *, gpu: bool | None) -> tuple[Doubt, ...]:
     """Return the doubts about one finished run.
 
@@ -96,7 +112,7 @@ def of_run(run: RunResult, *, gpu: bool | None) -> tuple[Doubt, ...]:
         found.append(Doubt.GPU_LESS_BUILD)
     elif run.spec.drafting is not None and gpu is not False and drafter_left_behind(run.spec.offload):
         found.append(Doubt.DRAFTER_ON_CPU)
-    if run.conditions is not None and (run.conditions.others_cores or 0.0) > _BUSY_CORES:
+    if run.conditions is not None and was_busy(run.conditions):
         found.append(Doubt.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
         found.append(Doubt.SWAPPING)

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ggufspec import prompts
+from ggufspec.cli import _completing
 from ggufspec.cli._axes import Axis, flat
-from ggufspec.cli._options import Duration, Fraction
+from ggufspec.cli._options import KV_TYPES, Duration, Fraction, Suite
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
-KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 Command = Callable[..., Any]
@@ -25,6 +25,11 @@ _AXES: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
         "Target layers on the GPU: 45, all, auto.",
     ),
     (("-ngld", "--ngld"), {"name": "layers", "words": ("all", "auto")}, "Drafter layers there, likewise."),
+    (
+        ("--method",),
+        {"name": "methods", "kind": None, "words": METHODS},
+        "What drafts: draft-model, or the text so far by ngram-simple, ngram-mod, ….",
+    ),
     (("--draft",), {"name": "draft sizes", "least": 1, "most": 64}, "Draft sizes γ: 3 or 3,5,8 or 1-8."),
     (
         ("--p-min",),
@@ -43,10 +48,15 @@ _AXES: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
         "Tokens that are evaluated at once.",
     ),
 )
-_LISTS = {"--draft"}  # several values even in a bench
+_LISTS = {"--draft", "--method"}  # several values even in a bench
 
 _SHARED = (
-    click.option("--pair", metavar="NAME", help="A pair of the catalogue; `ggufspec fetch` it first."),
+    click.option(
+        "--pair",
+        metavar="NAME",
+        shell_complete=_completing.pairs,
+        help="A pair of the catalogue; `ggufspec fetch` it first.",
+    ),
     click.option(
         "-n", "--n-predict", type=click.IntRange(2), default=250, show_default=True, help="Tokens per run."
     ),
@@ -54,7 +64,9 @@ _SHARED = (
         "-c", "--ctx", type=click.IntRange(16), help="Context in tokens; what is needed without it."
     ),
     click.option(
-        "--temp", type=click.FloatRange(0), default=0.0, show_default=True, help="Temperature; 0 is greedy."
+        "--temp",
+        type=click.FloatRange(0),
+        help="Temperature; 0, the default, is greedy, but 1 where --top-k, --top-p or --min-p ask to sample.",
     ),
     click.option(
         "--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."
@@ -70,8 +82,8 @@ _SHARED = (
     ),
     click.option(
         "--suite",
-        type=click.Choice(sorted(prompts.BUILT_IN)),
-        help="Built-in prompts; those that fit without it.",
+        type=Suite(),
+        help="Built-in prompts: demo, domains, general, seven; those that fit without it.",
     ),
     click.option("-p", "--prompt", multiple=True, help="A text to continue; may be repeated."),
     click.option(
@@ -81,6 +93,20 @@ _SHARED = (
     click.option("--chat/--raw", default=None, help="Use the target's chat template, or texts as they are."),
     click.option("--system", help="The system prompt for the chat template."),
     click.option(
+        "--timeout", type=Duration(), default=3600.0, show_default=True, help="Seconds that one run may take."
+    ),
+    click.option(
+        "--llama",
+        type=click.Path(path_type=Path),
+        shell_complete=_completing.installs,
+        help="Folder of an installed llama.cpp.",
+    ),
+    click.option("--force", is_flag=True, help="Run even what will not fit into memory."),
+    click.option("--name", help="What to call the stored result."),
+)
+
+_REPEATING = (
+    click.option(
         "-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs per prompt."
     ),
     click.option(
@@ -89,37 +115,47 @@ _SHARED = (
     click.option("--precision", type=Fraction(), help="Repeat until speed-ups are known to ±2%, say."),
     click.option("--max-time", type=Duration(), help="End the measurement then: 10m, 2h."),
     click.option(
-        "--timeout", type=Duration(), default=3600.0, show_default=True, help="Seconds that one run may take."
+        "--resume",
+        metavar="RUN",
+        shell_complete=_completing.runs,
+        help="Go on with a stored result that was cut off.",
     ),
-    click.option("--llama", type=click.Path(path_type=Path), help="Folder of an installed llama.cpp."),
-    click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default=ENGINES[0],
-        show_default=True,
-        help="Measure with `speculative`, `speculative-simple`, `llama-server`, or the library itself.",
-    ),
-    click.option("--force", is_flag=True, help="Run even what will not fit into memory."),
-    click.option("--name", help="What to call the stored result."),
-    click.option("--resume", metavar="RUN", help="Go on with a stored result that was cut off."),
 )
 
 
-def asking(*, many: bool) -> Callable[[Command], Command]:
-    """Add the options of a bench; with ``many``, those of a sweep, whose axes take several values."""
+def asking(*, many: bool, repeating: bool = True, engine: str = ENGINES[0]) -> Callable[[Command], Command]:
+    """Add the options of a bench.
+
+    Args:
+        many: axes take several values, as in a sweep.
+        repeating: how often and how long to measure can be asked for, too.
+        engine: the default.
+    """
 
     def add(command: Command) -> Command:
         options: list[Callable[[Command], Command]] = [
-            click.option("-m", "--target", type=_FILE, multiple=many, help="The target's GGUF."),
-            click.option("-md", "--draft-model", type=_FILE, multiple=many, help="The drafter's GGUF."),
+            _model("-m", "--target", many=many, text="The target's GGUF."),
+            _model("-md", "--draft-model", many=many, text="The drafter's GGUF."),
             *(_axis(names, told, text, many=many) for names, told, text in _AXES),
             *_SHARED,
+            click.option(
+                "--engine",
+                type=click.Choice(ENGINES),
+                default=engine,
+                show_default=True,
+                help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
+            ),
+            *(_REPEATING if repeating else ()),
         ]
         for option in reversed(options):
             command = option(command)
         return command
 
     return add
+
+
+def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:
+    return click.option(*names, type=_FILE, multiple=many, shell_complete=_completing.files, help=text)
 
 
 def _axis(

@@ -15,27 +15,10 @@ from ggufspec import api, errors, measuring, report, request
 from ggufspec.cli._asking import given
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
+from ggufspec.engines import ending
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
-
-_ERRORS: dict[Status, type[errors.GgufspecError]] = {
-    Status.SUMMARY_LOST: errors.SummaryLostError,
-    Status.DRAFTING_INACTIVE: errors.DraftingInactiveError,
-    Status.DRAFTER_REFUSED: errors.DrafterRefusedError,
-    Status.PROMPT_TOO_LONG: errors.ContextTooSmallError,
-    Status.LOAD_FAILED: errors.ModelFileError,
-    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
-    Status.DISK_FULL: errors.DiskFullError,
-    Status.CRASHED: errors.ChildCrashedError,
-    Status.FAILED: errors.ChildCrashedError,
-    Status.TIMED_OUT: errors.ChildTimedOutError,
-}
-_HINTS = {
-    Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
-    Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
-    Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
-}
 
 
 def prepare(asked: dict[str, Any]) -> Session:
@@ -68,7 +51,7 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
     latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
     try:
-        for latest in _shown(session, begun):  # noqa: B007  # the last one is what was measured
+        for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
     finally:
         session.engine.close()
@@ -76,7 +59,8 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     raise_for_failures(latest)
 
 
-def _shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
+def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
+    """Measure under a progress bar; yield the growing results."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -120,6 +104,4 @@ def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecErr
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
     of = f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
-    return _ERRORS[status](
-        f"{of}: {status.value}: {run.error or 'see the log'}", _HINTS.get(status, "") or f"its log is {log}"
-    )
+    return ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")

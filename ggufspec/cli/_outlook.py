@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from ggufspec.costs import CostCurve, Device
     from ggufspec.domain import Program
+    from ggufspec.profiles import Profile
     from ggufspec.whatif import Acceptance
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:\+(?P<step>[\d.]+))?")
@@ -54,6 +55,8 @@ def curve(
     """Return the costs, and say on stderr what they rest on."""
     from ggufspec import costs, whatif
 
+    if asked["profile"] is not None:
+        return _measured(asked)
     rates = asked["target_tps"], asked["drafter_tps"]
     overhead_s = asked["overhead"] / 1000
     if None in rates:
@@ -78,6 +81,52 @@ def curve(
             click.echo("note: verifying a draft is taken to cost no more than one token: at best", err=True)
         given = (1.0, *(ratio or 1.0,) * max(sizes))
     return costs.flat(*rates, ratios=given, overhead_s=overhead_s)
+
+
+def _measured(asked: dict[str, Any]) -> CostCurve:
+    """Return a stored cost curve, and say what it is of.
+
+    Raises:
+        UsageError: there is none of this id.
+    """
+    from ggufspec import profiles
+
+    if any(
+        asked[name]
+        for name in ("target_tps", "drafter_tps", "machine", "bandwidth", "flops", "pair", "target")
+    ):
+        raise click.UsageError("give --profile, or rates, or models and a machine")
+    stored = [each for each in profiles.known() if each.curve.draft]
+    name = asked["profile"]
+    found = stored[-1:] if name == "last" else [each for each in stored if each.id.startswith(name)]
+    if not found:
+        raise click.UsageError(
+            f"there is no profile {name!r}; `ggufspec tune` makes them, `--profile list` shows them"
+        )
+    click.echo(f"costs: {_of(found[-1])}", err=True)
+    return found[-1].curve
+
+
+def profiles_list() -> str:
+    """Return the stored cost curves of pairs, one line each."""
+    from ggufspec import profiles
+
+    return "".join(f"{each.id}  {_of(each)}\n" for each in profiles.known() if each.curve.draft)
+
+
+def _of(profile: Profile) -> str:
+    about = profile.curve.measured_on
+    assert about is not None
+    assert about.drafter is not None
+    pair = f"{about.target.filename} + {about.drafter.filename}"
+    cpu = about.machine.cpu if about.machine else "unknown machine"
+    return f"{pair}, {about.threads} threads, {cpu}, measured at {profile.measured_at}"
+
+
+def depth(asked: dict[str, Any], curve: CostCurve) -> float:
+    """Return the depth to look at: --ctx, or of a measured curve the nearest depth that it knows."""
+    wanted: int = asked["ctx"]
+    return wanted if curve.covers(wanted) else min(max(wanted, curve.depths[0]), curve.depths[-1])
 
 
 def _said(implied: float, size: int, speedup: float) -> str:

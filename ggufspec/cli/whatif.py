@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ggufspec.cli import _outlook
+from ggufspec.cli import _completing, _outlook
 from ggufspec.cli._axes import Axis
 from ggufspec.cli._options import emit, output_options
 
@@ -24,9 +24,25 @@ _PROGRAMS = ("server", "speculative-simple", "speculative")
 @click.option("--verify-cost", type=_outlook.Numbers(), help="The target's time for 1,2,… tokens over one's.")
 @click.option("--verify-ratio", type=click.FloatRange(1), help="The same for every draft, whatever its size.")
 @click.option("--observed", type=click.FloatRange(0, min_open=True), help="Tokens/s measured while drafting.")
-@click.option("--pair", metavar="NAME", help="Compute the costs of this pair of the catalogue.")
-@click.option("-m", "--target", metavar="REF", help="Or of this target: a path, user/repo:QUANT.")
-@click.option("-md", "--draft-model", metavar="REF", help="With this drafter.")
+@click.option(
+    "--pair",
+    metavar="NAME",
+    shell_complete=_completing.pairs,
+    help="Compute the costs of this pair of the catalogue.",
+)
+@click.option(
+    "-m",
+    "--target",
+    metavar="REF",
+    shell_complete=_completing.models,
+    help="Or of this target: a path, user/repo:QUANT.",
+)
+@click.option(
+    "-md", "--draft-model", metavar="REF", shell_complete=_completing.models, help="With this drafter."
+)
+@click.option(
+    "--profile", metavar="ID", help="Take costs that `tune` has measured: last; `--profile list` shows them."
+)
 @click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
 @click.option("--bandwidth", type=_outlook.Quantity(), help="Or for one with this memory bandwidth: 936G.")
 @click.option("--flops", type=_outlook.Quantity(), help="And this arithmetic: 71T.")
@@ -43,7 +59,8 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     An acceptance is the chance of each token (0.7), accepted over drafted tokens at a draft size (0.708@3),
     a range (0.5-0.9, 0.5-0.9+0.05), or the shares of rounds that accept each position (0.9,0.8,0.7).
 
-    Costs come from two rates, or from headers and a machine's published peaks. With --observed, the speed
+    Costs come from two rates, from headers and a machine's published peaks, or from a profile that `tune` has
+    measured, at the depth nearest to --ctx. With --observed, the speed
     that was measured at one --draft tells what verification costs there.
 
     \b
@@ -51,6 +68,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.708 --observed 2.58 --draft 3 \\
         --program speculative
     ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
+    ggufspec whatif --profile last --accept 0.5-0.9
     """
     from ggufspec import costs, report, whatif
     from ggufspec.domain import Program
@@ -59,6 +77,9 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
 
     if asked["machine"] == "list":
         emit("".join(f"{key:12} {_outlook.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
+        return
+    if asked["profile"] == "list":
+        emit(_outlook.profiles_list(), out)
         return
     if asked["accept"] is None:
         raise click.UsageError("give an acceptance: --accept 0.7")
@@ -70,7 +91,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         curve = _outlook.curve(asked, known, acceptances, program) if known else None
         known = [size for size in known if curve is not None and size < curve.most_tokens]
         found = [
-            whatif.outlook(curve, acceptance, n_max=size, depth=asked["ctx"], program=program)
+            whatif.outlook(curve, acceptance, n_max=size, depth=_outlook.depth(asked, curve), program=program)
             for acceptance in acceptances
             for size in known
             if curve is not None

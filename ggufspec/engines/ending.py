@@ -5,8 +5,27 @@ from __future__ import annotations
 import json
 import signal
 
+from ggufspec import errors
 from ggufspec.domain import Status
 from ggufspec.llama import logs
+
+_ERRORS: dict[Status, type[errors.GgufspecError]] = {
+    Status.SUMMARY_LOST: errors.SummaryLostError,
+    Status.DRAFTING_INACTIVE: errors.DraftingInactiveError,
+    Status.DRAFTER_REFUSED: errors.DrafterRefusedError,
+    Status.PROMPT_TOO_LONG: errors.ContextTooSmallError,
+    Status.LOAD_FAILED: errors.ModelFileError,
+    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
+    Status.DISK_FULL: errors.DiskFullError,
+    Status.CRASHED: errors.ChildCrashedError,
+    Status.FAILED: errors.ChildCrashedError,
+    Status.TIMED_OUT: errors.ChildTimedOutError,
+}
+_HINTS = {
+    Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
+    Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
+    Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
+}
 
 
 class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of the results
@@ -20,6 +39,11 @@ class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of t
         self.status = status
         self.reason = reason
         self.log = b""
+
+
+def error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:
+    """Return the error that belongs to a status, with its hint or another one."""
+    return _ERRORS[status](message, _HINTS.get(status, otherwise))
 
 
 def explain(returncode: int, log: bytes) -> tuple[Status, str]:

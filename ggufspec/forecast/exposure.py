@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.costs import CostCurve, Kind
-from ggufspec.domain import Program
-from ggufspec.trace import Counts, Rules, Step, Trace, count, expected, steps
+from ggufspec.domain import Method, Program
+from ggufspec.trace import Counts, Rules, Step, Trace, count, expected, ngram_steps, steps
 
 Values = NDArray[np.float64]
 
@@ -51,10 +51,11 @@ def drafting(
     program: Program,
     n_predict: int,
     p_min: float = 0.0,
+    method: Method = Method.DRAFT_MODEL,
     sampling: bool = False,
     build: int | None = None,
 ) -> Exposure:
-    """Return what a drafting run pays; see ``trace.steps`` and ``trace.expected``.
+    """Return what a drafting run pays; see ``trace.steps``, ``expected`` and ``ngram_steps``.
 
     The tree program's drafter reads the token that the target chose in an evaluation of its own, at which
     nothing is proposed; server and simple program of today read the whole verified batch again.
@@ -62,12 +63,16 @@ def drafting(
     Raises:
         ValueError: the trace is too short, or the curve knows no such batch.
     """
-    if sampling:
+    if not method.needs_drafter:
+        taken = ngram_steps(
+            trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
+        )
+    elif sampling:
         taken = expected(trace, n_max=n_max, program=program, n_predict=n_predict, build=build)
     else:
         taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
     own = 1 if program is Program.TREE else 0
-    absorbs = bool(curve.absorb) and Rules(program=program, build=build).absorbs
+    absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     owed = _Bill(curve, trace.n_prompt)
     for step in taken:
         owed.add("verifying", Kind.VERIFY, step, 1 + step.drafted)

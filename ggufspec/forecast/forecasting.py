@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggufspec.costs import CostCurve, Kind
-from ggufspec.domain import Program
+from ggufspec.domain import Method, Program
 from ggufspec.forecast.estimates import estimate, rates_of, sensitivity
 from ggufspec.forecast.exposure import Exposure, alone, drafting
 from ggufspec.forecast.values import Forecast
@@ -21,6 +21,7 @@ def forecasts(
     *,
     n_max: Sequence[int],
     p_min: Sequence[float] = (0.0,),
+    method: Method = Method.DRAFT_MODEL,
     program: Program = Program.SERVER,
     n_predict: int | None = None,
     sampling: bool = False,
@@ -32,7 +33,8 @@ def forecasts(
         traces: of one pair under one sampler.
         curve: of that pair.
         n_max: the draft sizes; the curve needs batches of one token more.
-        p_min: see ``trace.steps``.
+        p_min: see ``trace.steps``; drafts from the text know none.
+        method: where drafts come from.
         program: whose way of counting and of drafting is forecast.
         n_predict: tokens asked for; None for as many as the shortest trace allows at the largest γ.
         sampling: exact speculative sampling with the traces' overlaps instead of greedy drafting.
@@ -42,7 +44,7 @@ def forecasts(
         ValueError: a trace is too short, or the curve knows no such batch.
     """
     asked = longest(traces, max(n_max), program) if n_predict is None else n_predict
-    rules = _Asked(program=program, n_predict=asked, sampling=sampling, build=build)
+    rules = _Asked(method=method, program=program, n_predict=asked, sampling=sampling, build=build)
     plain: dict[tuple[str, int], Exposure] = {}  # runs of all γ decode about as many tokens
     by_category: dict[str | None, list[Trace]] = {}
     for trace in traces:
@@ -58,8 +60,8 @@ def forecasts(
     for category, chosen in groups.items():
         for (size, threshold), of in runs.items():
             picked = [of[trace.prompt_id] for trace in chosen]
-            alpha = _alpha(chosen, sampling=sampling)
-            yield _join(picked, curve, alpha, n_max=size, p_min=threshold, category=category)
+            alpha = _alpha(chosen, sampling=sampling) if method.needs_drafter else None
+            yield _join(picked, curve, alpha, method=method, n_max=size, p_min=threshold, category=category)
 
 
 def longest(traces: Sequence[Trace], n_max: int, program: Program) -> int:
@@ -71,6 +73,7 @@ def longest(traces: Sequence[Trace], n_max: int, program: Program) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
+    method: Method
     program: Program
     n_predict: int
     sampling: bool
@@ -91,6 +94,7 @@ def _runs(
         curve,
         n_max=n_max,
         p_min=p_min,
+        method=asked.method,
         program=asked.program,
         n_predict=asked.n_predict,
         sampling=asked.sampling,
@@ -110,6 +114,7 @@ def _join(
     curve: CostCurve,
     alpha: float | None,
     *,
+    method: Method,
     n_max: int,
     p_min: float,
     category: str | None,
@@ -126,6 +131,7 @@ def _join(
     sensitive, plain_sensitive = sensitivity(runs, costs, errors), sensitivity(plain, costs, errors)
     round_s = time / n_rounds
     return Forecast(
+        method=method,
         n_max=n_max,
         p_min=p_min,
         category=category,

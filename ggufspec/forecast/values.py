@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ggufspec.domain import Method
 from ggufspec.stats import Estimate
 
 
@@ -16,6 +17,7 @@ class Forecast:
     Their 95 % intervals hold what other prompts of this kind and other measurements of the costs would give.
 
     Attributes:
+        method: where drafts come from.
         n_max: γ.
         p_min: as asked for.
         category: of the prompts, or None for all of them.
@@ -42,6 +44,7 @@ class Forecast:
     """
 
     n_max: int
+    method: Method = Method.DRAFT_MODEL
     p_min: float = 0.0
     category: str | None = None
     prompts: int

@@ -8,11 +8,23 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.forecast import Forecast
+from ggufspec.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.frames.tables import attributes, frame
+from ggufspec.tuning import Prospect
 from ggufspec.whatif import Outlook, Steady
 
 _FORECAST = (
-    *("n_max", "p_min", "category", "prompts", "n_rounds", "n_drafted", "n_accepted", "accept_rate"),
+    *(
+        "method",
+        "n_max",
+        "p_min",
+        "category",
+        "prompts",
+        "n_rounds",
+        "n_drafted",
+        "n_accepted",
+        "accept_rate",
+    ),
     *("mean_accepted_length", "break_even_accept_rate", "closed_form_speedup"),
     *("draft_share", "verify_share", "rest_share"),
 )
@@ -20,6 +32,10 @@ _ESTIMATES = ("tokens_per_s", "target_tokens_per_s", "speedup")
 FORECAST_COLUMNS = (
     *_FORECAST,
     *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_lo", "_hi")),
+)
+PROSPECT_COLUMNS = (
+    *SETTING_COLUMNS,
+    *(name for name in FORECAST_COLUMNS if name not in {"method", "n_max", "p_min"}),
 )
 OUTLOOK_COLUMNS = (
     *("n_max", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
@@ -29,14 +45,25 @@ OUTLOOK_COLUMNS = (
 
 def forecasts(found: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    rows: list[dict[str, Any]] = []
-    for each in found:
-        row = attributes(each, _FORECAST)
-        for name in _ESTIMATES:
-            estimate = getattr(each, name)
-            row |= {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
-        rows.append(row)
-    return frame(rows, FORECAST_COLUMNS)
+    return frame([_row(each) for each in found], FORECAST_COLUMNS)
+
+
+def prospects(found: Sequence[Prospect]) -> pd.DataFrame:
+    """Return one row per configuration that was forecast, and for each category of prompts one more."""
+    rows = [
+        {**settings(each.arm), **_row(forecast)}
+        for each in found
+        for forecast in (each.overall, *each.by_category.values())
+    ]
+    return frame(rows, PROSPECT_COLUMNS)
+
+
+def _row(forecast: Forecast) -> dict[str, Any]:
+    row = attributes(forecast, _FORECAST)
+    for name in _ESTIMATES:
+        estimate = getattr(forecast, name)
+        row |= {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
+    return row
 
 
 def outlooks(found: Sequence[Outlook]) -> pd.DataFrame:

@@ -1,0 +1,90 @@
+"""What ``tune`` shows while it looks ahead and measures."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufspec import api, report, tuning
+from ggufspec.cli import _benching
+from ggufspec.cli._asking import given
+from ggufspec.cli._options import emit
+from ggufspec.report import tuned as tuned_report
+from ggufspec.tuning import Outlook, Stage
+from ggufspec.tuning.running import default
+
+
+def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
+    """Look, measure, judge, print.
+
+    Raises:
+        GgufspecError: something cannot work, or the first of the finalists failed.
+    """
+    own = ("method", "vram", "max_time", "precision", "fresh", "forecast", "name")
+    about = {name: asked.pop(name) for name in own}
+    plan = tuning.prepare(
+        tuning.TuneRequest(
+            request=default(**given(asked)),
+            methods=about["method"],
+            vram_bytes=about["vram"],
+            max_time_s=about["max_time"],
+            precision=about["precision"],
+            fresh=about["fresh"],
+        )
+    )
+    for note in plan.session.notes:
+        click.echo(note, err=True)
+    outlook = _shown(tuning.look(plan))
+    for note in outlook.notes:
+        click.echo(note, err=True)
+    if about["forecast"]:
+        emit(_forecasts(outlook, output), out)
+        return
+    session = tuning.finals(plan, outlook)
+    begun = time.monotonic()
+    latest = store = api.begin(session, command=tuple(sys.argv), name=about["name"])
+    try:
+        for latest in _benching.shown(session, store):  # noqa: B007  # the last one is what was measured
+            pass
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: `ggufspec show {store.meta.id}` shows what was measured", err=True)
+        raise
+    finally:
+        session.engine.close()
+    found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
+    install = session.install
+    if output == "md":
+        emit(tuned_report.text(found, install), out)
+    elif output == "json":
+        emit(tuned_report.as_json(found, install), out)
+    else:
+        emit(_forecasts(outlook, output), out)
+    _benching.raise_for_failures(latest)
+
+
+def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("looking ahead")
+        while True:
+            try:
+                stage = next(steps)
+            except StopIteration as end:
+                outlook: Outlook = end.value
+                return outlook
+            progress.update(task, description=stage.about, completed=stage.done, total=stage.total)
+
+
+def _forecasts(outlook: Outlook, output: str) -> str | bytes:
+    from ggufspec.frames.forecasts import prospects
+
+    return report.render(prospects(outlook.prospects), output, title="forecasts")

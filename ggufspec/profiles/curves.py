@@ -1,0 +1,157 @@
+"""Raw timings of the in-process engine -> a cost curve.
+
+A point is the median of its samples, times how much the mean of all samples lies above their medians: the
+median does not mind a single disturbed sample, and runs pay means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from ggufspec.costs import CostCurve, MeasuredOn, Point
+from ggufspec.domain import Build, Machine, ModelFile, RunSpec
+from ggufspec.engines.library.messages import Part, Timing
+from ggufspec.stats import Estimate
+
+if TYPE_CHECKING:
+    from ggufspec.engines.inprocess import InprocessEngine
+
+_Z95 = 1.959964
+_MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples
+_DISTURBED = 2.0  # samples that took so many times their median are somebody else's work
+_NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
+
+Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
+
+
+def depths_for(first: int, last: int) -> tuple[int, ...]:
+    """Return the depths at which to measure for contexts of ``first`` to ``last`` tokens."""
+    if last - first <= _NEAR:
+        return tuple(sorted({first, last}))
+    return first, (first + last) // 2, last
+
+
+def curve(
+    engine: InprocessEngine,
+    spec: RunSpec,
+    drafter: ModelFile | None,
+    *,
+    batches: Sequence[int],
+    depths: Sequence[int],
+    repeats: int = 5,
+    build: Build | None = None,
+    machine: Machine | None = None,
+) -> CostCurve:
+    """Measure what a drafter and its target cost, or the target alone.
+
+    Args:
+        engine: has the models loaded, or loads them.
+        spec: a plain run of the target; its prompt gives the tokens that are evaluated.
+        drafter: what drafts, if anything does.
+        batches: sizes of the target's batches in tokens, 1 among them.
+        depths: tokens in the context before.
+        repeats: samples of each point.
+        build: what measures, for the curve's ``measured_on``.
+        machine: where.
+
+    Raises:
+        Failure: a model does not load, or the deepest round does not fit into the context.
+    """
+    drafters = () if drafter is None else (drafter,)
+    measured = engine.curve(spec, drafters, batches=batches, depths=depths, repeats=repeats)
+    about = of(spec, drafter, build=build, machine=machine)
+    alone = _samples(each for each in measured.timings if each.drafter is None)
+    if drafter is None:
+        return CostCurve(verify=_points(alone, _skew(alone)), measured_on=about)
+    return _joined(alone, [each for each in measured.timings if each.drafter is not None], about)
+
+
+def of(
+    spec: RunSpec, drafter: ModelFile | None, *, build: Build | None, machine: Machine | None
+) -> MeasuredOn:
+    """Return what a curve of these models would be of."""
+    layers = spec.offload if drafter is not None else replace(spec.offload, draft_layers="auto")
+    return MeasuredOn(
+        target=sized(spec.pair.target),
+        drafter=None if drafter is None else sized(drafter),
+        offload=layers,
+        threads=spec.threads,
+        kv_type=spec.kv_type,
+        build=build,
+        machine=machine,
+    )
+
+
+def sized(model: ModelFile) -> ModelFile:
+    """Return a model with its file's size: another file under the same name is another model."""
+    if model.path is None or model.size_bytes is not None:
+        return model
+    return replace(model, size_bytes=model.path.stat().st_size)
+
+
+def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
+    parts = {part: _samples(each for each in timings if each.part is part) for part in Part}
+    draft, verify = _per_token(timings), parts[Part.VERIFY]
+    rounds = [seconds for samples in parts[Part.ROUND].values() for seconds in samples]
+    steps = _points(alone, _skew(alone))
+    among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
+    besides = fmean(step.seconds.value - among_rounds[step.depth].seconds.value for step in steps)
+    return CostCurve(
+        verify=_points(verify, _skew(verify)),
+        draft=_points(draft, _skew(draft)),
+        absorb=_points(parts[Part.ABSORB], _skew(parts[Part.ABSORB])),
+        overhead_s=_estimate(rounds, 1.0),
+        plain_overhead_s=Estimate(value=besides, lo=None, hi=None),
+        measured_on=about,
+    )
+
+
+def _samples(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
+    found: dict[tuple[int, int], list[float]] = {}
+    for each in timings:
+        found.setdefault((each.tokens, each.depth_tokens), []).append(each.seconds)
+    return found
+
+
+def _per_token(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
+    """Return the drafter's seconds per token; long drafts tell it better than short ones, and weigh more.
+
+    Rounds were timed in sweeps over all sizes, so the n-th draft of every size makes the n-th sample.
+    """
+    by_size: dict[tuple[int, int], list[float]] = _samples(e for e in timings if e.part is Part.DRAFT)
+    found: dict[tuple[int, int], list[float]] = {}
+    for depth in sorted({depth for _, depth in by_size}):
+        sizes = {tokens: samples for (tokens, at), samples in by_size.items() if at == depth}
+        sweeps = min(map(len, sizes.values()))
+        for number in range(sweeps):
+            seconds = sum(samples[number] for samples in sizes.values())
+            found.setdefault((1, depth), []).append(seconds / sum(sizes))
+    return found
+
+
+def _skew(samples: Samples) -> float:
+    """Return how far means lie above medians, judged over all points of a kind together."""
+    middles = {place: median(values) for place, values in samples.items()}
+    shares = [second / middles[place] for place, values in samples.items() for second in values]
+    return fmean(share for share in shares if share < _DISTURBED)
+
+
+def _points(samples: Samples, skew: float) -> tuple[Point, ...]:
+    return tuple(
+        Point(tokens=tokens, depth=depth, seconds=_estimate(values, skew))
+        for (tokens, depth), values in sorted(samples.items())
+    )
+
+
+def _estimate(values: Sequence[float], skew: float) -> Estimate:
+    """Return a median with the normal interval of medians; the spread is taken from the quartiles' half."""
+    middle = median(values)
+    spread = median(abs(value - middle) for value in values) * 1.4826  # of a normal distribution
+    half = _Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
+    if len(values) < 3:  # two samples tell no spread
+        return Estimate(value=middle * skew, lo=None, hi=None)
+    return Estimate(value=middle * skew, lo=max(0.0, (middle - half) * skew), hi=(middle + half) * skew)

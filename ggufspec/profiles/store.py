@@ -1,0 +1,86 @@
+"""Cost curves on disk: one file for each thing that was measured, the newest measurement in it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ggufspec import paths
+from ggufspec.costs import CostCurve, MeasuredOn
+from ggufspec.results import disk
+from ggufspec.results.records import decode_hook
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
+
+    schema: int = 1
+    measured_at: str  # ISO 8601, UTC
+    curve: CostCurve
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that name what was measured."""
+        assert self.curve.measured_on is not None
+        return _id(self.curve.measured_on)
+
+
+def save(curve: CostCurve) -> Path:
+    """Store a curve in the place of an older one of the same things; return its file.
+
+    Raises:
+        ResultsError: it cannot be written; DiskFullError where there is no room left.
+    """
+    assert curve.measured_on is not None
+    file = _file(curve.measured_on)
+    profile = Profile(measured_at=datetime.now(UTC).isoformat(timespec="seconds"), curve=curve)
+    with disk(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(profile, enc_hook=str))
+        new.replace(file)
+    return file
+
+
+def find(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
+    """Return the stored curve of these things, if it covers what is wanted of it.
+
+    Args:
+        of: models, offload, build and machine.
+        most_tokens: the largest batch that it must know.
+        depths: the first and the last depth likewise.
+    """
+    profile = _read(_file(of))
+    if profile is None or profile.curve.measured_on != of or profile.curve.most_tokens < most_tokens:
+        return None
+    known = profile.curve.depths
+    return profile if known[0] <= depths[0] and depths[1] <= known[-1] else None
+
+
+def known() -> tuple[Profile, ...]:
+    """Return all stored curves, the newest last."""
+    found = (_read(file) for file in _folder().glob("*.json"))
+    return tuple(sorted((each for each in found if each), key=lambda each: each.measured_at))
+
+
+def _read(file: Path) -> Profile | None:
+    """Return what a file holds; None for none, and for one that another version wrote."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Profile, dec_hook=decode_hook)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _file(of: MeasuredOn) -> Path:
+    return _folder() / f"{_id(of)}.json"
+
+
+def _id(of: MeasuredOn) -> str:
+    return hashlib.sha256(msgspec.json.encode(of, enc_hook=str)).hexdigest()[:12]
+
+
+def _folder() -> Path:
+    return paths.data_dir() / "profiles"

@@ -1,0 +1,68 @@
+"""What the target writes for every prompt, and every drafter's look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ggufspec.domain import ModelFile, Prompt, RunSpec
+from ggufspec.engines.library import messages
+from ggufspec.trace import Trace
+
+if TYPE_CHECKING:
+    from ggufspec.engines.inprocess import InprocessEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """One prompt's traces: of each drafter in the order given, and of what drafts from the text alone.
+
+    ``own`` has no drafter's look at it: its match bits are all False.
+    """
+
+    prompt: Prompt
+    text: str
+    own: Trace
+    by_drafter: tuple[Trace, ...]
+    target_s: float
+
+
+def traces(
+    engine: InprocessEngine, spec: RunSpec, prompts: Sequence[Prompt], drafters: Sequence[ModelFile]
+) -> Iterator[Texts]:
+    """Yield the traces of each prompt as soon as they are there.
+
+    Args:
+        engine: has the models loaded, or loads them.
+        spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
+        prompts: what to continue.
+        drafters: whose look is wanted.
+
+    Raises:
+        Failure: a model does not load, a drafter is refused, or the library fails.
+    """
+    for prompt in prompts:
+        reply = engine.trace(replace(spec, prompt=prompt), drafters)
+        record = reply.record
+        own = Trace(
+            prompt_id=prompt.id,
+            category=prompt.category,
+            tokens=record.tokens,
+            match=(False,) * len(record.tokens),
+            confidence=(0.0,) * len(record.tokens),
+            n_prompt=len(reply.prompt),
+            prompt_tokens=reply.prompt,
+            ended=record.ended,
+        )
+        yield Texts(
+            prompt=prompt,
+            text=record.text,
+            own=own,
+            by_drafter=tuple(_seen(own, look) for look in reply.drafters),
+            target_s=record.prompt_s + record.gen_s,
+        )
+
+
+def _seen(own: Trace, look: messages.DrafterTrace) -> Trace:
+    return replace(own, match=look.matches, confidence=look.confidences, overlap=look.overlaps)

@@ -1,0 +1,94 @@
+"""What evaluations cost for every drafter and placement: taken from the store, else measured now."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ggufspec import doubts, machine, profiles
+from ggufspec.costs import CostCurve
+from ggufspec.domain import ModelFile, Offload, RunSpec
+from ggufspec.profiles import Texts
+from ggufspec.tuning.values import Plan, Stage
+
+if TYPE_CHECKING:
+    from ggufspec.engines.inprocess import InprocessEngine
+
+_EACH = 17  # tokens, up to which every batch is timed; beyond, only drafts from the text so far are as long
+_FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # batches; between them costs are taken to grow in a straight line
+_GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
+_REPEATS = 5
+_FEWEST = 2
+
+Curves = dict[tuple[Offload, ModelFile | None], CostCurve]
+
+
+def curves(
+    engine: InprocessEngine,
+    plan: Plan,
+    first: RunSpec,
+    known: Sequence[RunSpec],
+    texts: Sequence[Texts],
+    time_s: float,
+) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
+    """Yield a Stage before each curve; return all of them, and notes on what was stored or was not.
+
+    What was measured while others used the processor serves this once, and is not kept.
+
+    Args:
+        engine: has the models loaded, or loads them.
+        plan: whose costs are wanted.
+        first: the target's own run on the first prompt.
+        known: configurations that can be forecast.
+        texts: tell how deep contexts become, and how slow the target is.
+        time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
+
+    Raises:
+        Failure: a model does not load, or does not fit beside the others.
+    """
+    install = plan.session.install
+    build, here = install.describe(), machine.snapshot(install.devices)
+    most: dict[tuple[Offload, ModelFile | None], int] = {}
+    for arm in known:
+        assert arm.drafting is not None
+        place = arm.offload, arm.drafter
+        most[place] = max(arm.drafting.n_max + 1, most.get(place, 0))
+    shallow = min(each.own.n_prompt for each in texts)
+    deep = max(each.own.n_prompt + len(each.own.tokens) for each in texts)
+    token_s = sum(each.target_s for each in texts) / sum(len(each.own.tokens) for each in texts)
+    found: Curves = {}
+    notes: dict[str, None] = {}
+    for number, ((offload, drafter), tokens) in enumerate(most.items()):
+        yield Stage(about="measuring costs", done=number, total=len(most))
+        spec = replace(first, offload=offload)
+        depths = profiles.depths_for(shallow, max(shallow, min(deep, first.context - tokens - 1)))
+        about = profiles.of(spec, drafter, build=build, machine=here)
+        stored = profiles.find(about, most_tokens=tokens, depths=(depths[0], depths[-1]))
+        if stored is not None and not plan.fresh:
+            found[offload, drafter] = stored.curve
+            notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
+            continue
+        batches, repeats = _affordable(time_s / len(most), token_s, tokens, len(depths))
+        watch = machine.Watch.start()
+        measured = profiles.curve(
+            engine, spec, drafter, batches=batches, depths=depths, repeats=repeats, build=build, machine=here
+        )
+        found[offload, drafter] = measured
+        if doubts.was_busy(watch.conditions()):
+            notes["costs: not kept, because other programs used the processor meanwhile"] = None
+        else:
+            profiles.save(measured)
+    return found, tuple(notes)
+
+
+def _affordable(time_s: float, token_s: float, most: int, depths: int) -> tuple[tuple[int, ...], int]:
+    """Return which batches to time and how often: all of them, else a few of them twice."""
+    few = tuple(sorted({each for each in _FEW if each < most} | {most}))
+    everything = tuple(sorted({*range(1, min(most, _EACH) + 1), *few}))
+    for batches, fewest in ((everything, _FEWEST + 1), (few, _FEWEST)):
+        once_s = token_s * depths * sum(1 + _GROWTH * (size - 1) for size in batches)
+        repeats = int(min(_REPEATS, time_s / once_s))
+        if repeats >= fewest:
+            return batches, repeats
+    return few, _FEWEST

@@ -1,0 +1,227 @@
+"""The straight line of a tuning: request -> plan -> outlook -> finalists measured -> verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ggufspec import api, gguf, machine, measuring, memory
+from ggufspec.domain import Method, Program, RunSpec
+from ggufspec.engines import ENGINES
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama import install as installs
+from ggufspec.llama.command_drafting import check_method
+from ggufspec.llama.install import Install
+from ggufspec.request import Request, Session
+from ggufspec.request import prepare as checked
+from ggufspec.sweep import Block, Suite
+from ggufspec.tuning import candidates, looking, prospects, verdicts
+from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
+
+_SIZES = tuple(range(1, 17))  # of drafts by a model
+_LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
+_P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
+_REPEATS = 2  # at least
+_SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
+_LOAD_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What to choose from, and for how long.
+
+    Attributes:
+        request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
+            engine is the one that the choice will be used with. Without ``draft``, all sizes up to 16 are.
+        methods: what may draft, as for a bench; None for whatever the engine's program can.
+        vram_bytes: plan with this much GPU memory instead of what is free.
+        max_time_s: for everything together; None for as long as it takes.
+        precision: half of the speed-ups' intervals over the speed-ups.
+        fresh: measure costs anew even where they are known.
+    """
+
+    request: Request = field(default_factory=lambda: default())
+    methods: tuple[str, ...] | None = None
+    vram_bytes: int | None = None
+    max_time_s: float | None = 300.0
+    precision: float | None = 0.02
+    fresh: bool = False
+
+
+def prepare(asked: TuneRequest) -> Plan:
+    """Check what was asked for, and lay out what may be chosen.
+
+    Raises:
+        GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
+    """
+    install, program = installs.find(asked.request.llama), ENGINES[asked.request.engine]
+    request = replace(
+        asked.request,
+        p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
+        method=asked.methods or _methods(install, asked.request.engine),
+        draft=asked.request.draft or (*_SIZES, *(size for size in _LOOKUP_SIZES if size not in _SIZES)),
+        precision=asked.precision,
+        max_time=None,
+    )
+    session = checked(request)
+    if session.install.library is None:
+        raise NoInstallError(
+            f"the llama.cpp in {session.install.root} has no library beside it, which looking ahead needs",
+            "`ggufspec build` makes one; `ggufspec sweep` measures without it",
+        )
+    if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads) for arm in _plain(session)}) > 1:
+        raise GgufspecError(
+            "only one target under one setting can be tuned at once",
+            "name one target, and one --threads, --kv-type and --ubatch; `ggufspec sweep` takes several",
+        )
+    models = {
+        model
+        for block in session.suite.blocks
+        for arm in block.arms
+        for model in (arm.model, arm.drafter)
+        if model is not None and model.path is not None
+    }
+    cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
+    vram = _vram_bytes(asked, session.install)
+    blocks = candidates.blocks(
+        session.suite.blocks, cards, layout=memory.layout_for(session.install.build_number), vram_bytes=vram
+    )
+    if not asked.request.draft:
+        blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
+    if not prospects.drafting_arms(blocks):
+        raise GgufspecError(
+            "there is nothing to choose from: no drafter, and no method that drafts without one",
+            "name a drafter with --draft-model, or find one with `ggufspec suggest`",
+        )
+    notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
+    return Plan(
+        session=replace(session, notes=notes),
+        blocks=blocks,
+        vram_bytes=vram,
+        max_time_s=asked.max_time_s,
+        precision=asked.precision,
+        fresh=asked.fresh,
+    )
+
+
+def _methods(install: Install, engine: str) -> tuple[str, ...]:
+    """Return what an engine can draft with."""
+    found = [Method.DRAFT_MODEL.value]
+    program = ENGINES[engine]
+    for method in Method:
+        if not method.needs_drafter and engine != "inprocess":
+            with suppress(GgufspecError):
+                check_method(install.executable(program), program, method)
+                found.append(method.value)
+    return tuple(found)
+
+
+def _is_usual(arm: RunSpec) -> bool:
+    """Whether a configuration is tried where nobody names draft sizes."""
+    drafting = arm.drafting
+    if drafting is None:
+        return True
+    return drafting.n_max in (_SIZES if drafting.method.needs_drafter else _LOOKUP_SIZES)
+
+
+def _plain(session: Session) -> tuple[RunSpec, ...]:
+    return tuple(block.arms[0] for block in session.suite.blocks)
+
+
+def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
+    """Return the GPU memory to plan with; None where nothing can be offloaded.
+
+    Raises:
+        GgufspecError: GPU memory was named for a build that uses none.
+    """
+    if install.gpu is False:
+        if asked.vram_bytes is not None:
+            raise GgufspecError(
+                f"the llama.cpp in {install.root} is built for the processor alone",
+                "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`",
+            )
+        return None
+    found = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
+    return asked.vram_bytes or found or None
+
+
+def finals(plan: Plan, outlook: Outlook) -> Session:
+    """Return the bench of target alone and the finalists, on the prompts that were traced."""
+    worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
+    chosen = {*(each.arm for each in worth), *outlook.unknown}
+    blocks = (
+        Block(
+            arms=tuple(
+                replace(arm, n_predict=outlook.n_predict)
+                for arm in block.arms
+                if arm in chosen or arm.drafting is None
+            )
+        )
+        for block in plan.blocks
+    )
+    first, *others = blocks  # target alone is measured where it is fastest, whatever else is
+    left_s = None
+    if plan.max_time_s is not None:
+        left_s = max(_once_s(outlook, worth), plan.max_time_s - outlook.spent.total_s)
+    suite = Suite(
+        blocks=(first, *(block for block in others if len(block.arms) > 1)),
+        prompts=outlook.prompts,
+        warmup_prompts=plan.session.suite.warmup_prompts[:1],
+        repeats=_REPEATS,
+        warmups=1,
+        seed=plan.session.suite.seed,
+        precision=plan.precision,
+        max_time_s=left_s,
+    )
+    return replace(plan.session, suite=suite)
+
+
+def _once_s(outlook: Outlook, worth: Sequence[Prospect]) -> float:
+    """Return the seconds that every configuration needs to be measured once, so that there is a verdict."""
+    rates = [each.overall.tokens_per_s.value for each in worth]
+    rates += [worth[0].overall.target_tokens_per_s.value] if worth else []
+    writing = sum(len(outlook.prompts) * outlook.n_predict / rate for rate in rates)
+    return _LOAD_S + _SLACK * writing
+
+
+def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
+    """Find the fastest way to run a target, as ``ggufspec tune`` does.
+
+    Args:
+        request: what to choose from; without it, ``options`` are fields of Request, e.g. ``draft=(1, 2, 3)``.
+        **options: fields of Request.
+
+    Raises:
+        GgufspecError: something cannot work; failing runs of finalists are rows instead.
+    """
+    methods = options.pop("method", None)
+    asked = request or TuneRequest(
+        request=default(**options), methods=(methods,) if isinstance(methods, str) else methods
+    )
+    plan = prepare(asked)
+    outlook = _last(looking.look(plan))
+    session = finals(plan, outlook)
+    begun = time.monotonic()
+    store = api.begin(session, command=("ggufspec.tune", repr(asked)))
+    with session.engine:
+        *_, results = measuring.record(
+            session.suite, session.engine, session.install, store, render=session.render
+        )
+    return verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
+
+
+def default(**options: Any) -> Request:
+    """Return a request with tuning's own defaults: several p_min, in the server."""
+    return Request(**{"p_min": _P_MINS, "engine": "server", **options})
+
+
+def _last(steps: Iterator[Any]) -> Outlook:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Outlook = end.value
+            return found

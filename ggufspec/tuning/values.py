@@ -1,0 +1,150 @@
+"""What tuning deals with: prospects that were forecast, choices that were measured, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ggufspec.arms import Arm
+from ggufspec.domain import Prompt, RunSpec
+from ggufspec.forecast import Advice, Forecast
+from ggufspec.request import Session
+from ggufspec.results import ResultSet
+from ggufspec.stats import Estimate, Significance
+from ggufspec.sweep import Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """A configuration that drafts, and what is forecast of it, overall and by category of prompts."""
+
+    arm: RunSpec
+    overall: Forecast
+    by_category: Mapping[str, Forecast]
+
+    def forecast(self, category: str | None) -> Forecast:
+        """Return the forecast of a category, or with None of all prompts."""
+        return self.overall if category is None else self.by_category[category]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What may be chosen from, and for how long: a checked session and its configurations.
+
+    Attributes:
+        session: how the finalists will be measured; its suite holds all prompts.
+        blocks: what may be chosen, each block with the target alone first.
+        vram_bytes: the GPU memory that was planned with; None without a GPU.
+        max_time_s: for everything together; None for as long as it takes.
+        precision: half of the speed-ups' intervals over the speed-ups that is wanted.
+        fresh: measure costs anew even where they are known.
+    """
+
+    session: Session
+    blocks: tuple[Block, ...]
+    vram_bytes: int | None
+    max_time_s: float | None
+    precision: float | None
+    fresh: bool = False
+
+    @property
+    def alone(self) -> RunSpec:
+        """The target alone, as a specification that waits for its prompt."""
+        return self.blocks[0].arms[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What is being done, and how much of its kind is done already."""
+
+    about: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Seconds by stage."""
+
+    traces_s: float = 0.0
+    costs_s: float = 0.0
+    measuring_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """All of them."""
+        return self.traces_s + self.costs_s + self.measuring_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Everything that was forecast, and what the finalists are to be measured on.
+
+    Attributes:
+        prospects: of every configuration, in the order of the axes.
+        unknown: configurations that cannot be forecast; they are measured.
+        prompts: those that were traced.
+        n_predict: tokens of each.
+        finalists: how many configurations there is time to measure.
+        spent: the time it took.
+        notes: what was left out, reused or shortened.
+    """
+
+    prospects: tuple[Prospect, ...]
+    unknown: tuple[RunSpec, ...]
+    prompts: tuple[Prompt, ...]
+    n_predict: int
+    finalists: int
+    spent: Spent
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What to run for some prompts. ``arm`` is the target alone where drafting does not pay.
+
+    ``gain`` compares it with the target alone at its best; None where it is that itself.
+    """
+
+    category: str | None
+    arm: Arm
+    rate: Estimate
+    gain: Significance | None
+    prompts: int
+
+    @property
+    def drafts(self) -> bool:
+        """Whether to draft."""
+        return self.arm.spec.drafting is not None
+
+    @property
+    def sure(self) -> bool:
+        """Whether the whole interval of the gain lies above 1."""
+        return self.gain is not None and self.gain.ratio.lo is not None and self.gain.ratio.lo > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The verdict, and all it rests on.
+
+    Attributes:
+        outlook: what was forecast.
+        results: the stored bench of target alone and finalists.
+        overall: the choice over all prompts.
+        by_category: the choice for each category, where there are several.
+        refusal: why not to draft and what would have to change, where that is the verdict.
+        spent: seconds of all stages.
+    """
+
+    outlook: Outlook
+    results: ResultSet = field(repr=False)
+    overall: Choice
+    by_category: tuple[Choice, ...]
+    refusal: Advice | None
+    spent: Spent
+
+    @cached_property
+    def expected(self) -> Mapping[RunSpec, Forecast]:
+        """The forecast of each arm that has one."""
+        return {each.arm: each.overall for each in self.outlook.prospects}

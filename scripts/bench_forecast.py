@@ -1,0 +1,76 @@
+"""Compare the time of one look ahead with that of measuring every draft size, one process per run.
+
+python scripts/bench_forecast.py      γ 1 to 12 with one drafter, γ 1 to 16 with three
+
+Wall seconds in one script run: loading, traces and cost curves on one side; on the other each cell once
+with llama.cpp's speculative-simple, the target alone included. Wanted: at most 1/8 and 1/20.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from validate_forecast import DEMO, outlook, quantized
+
+from ggufspec.domain import Role
+from ggufspec.request import Request, prepare
+from ggufspec.tuning.running import default
+
+
+def main() -> int:
+    asked = _arguments()
+    with tempfile.TemporaryDirectory() as name:
+        folder, drafter = Path(name), DEMO / "drafter.gguf"
+        three = (drafter, quantized(drafter, folder, "Q4_0"), quantized(drafter, folder, "Q5_0"))
+        print("| draft sizes | drafters | look ahead | measuring each cell once | ratio | wanted |")
+        print("|---|---|---|---|---|---|")
+        for sizes, drafters, wanted in ((range(1, 13), three[:1], 8), (range(1, 17), three, 20)):
+            request = default(
+                target=DEMO / "target.gguf",
+                draft_model=drafters,
+                suite="demo",
+                draft=tuple(sizes),
+                p_min=0.0,
+                n_predict=asked.tokens,
+                threads=asked.threads,
+                engine="binary-simple",
+            )
+            begun = time.perf_counter()
+            outlook(request)
+            looked_s = time.perf_counter() - begun
+            measured_s = _measured_s(request, folder)
+            print(
+                f"| 1 to {max(sizes)} | {len(drafters)} | {looked_s:.1f} s | {measured_s:.1f} s "
+                f"| 1/{measured_s / looked_s:.1f} | 1/{wanted} |",
+                flush=True,
+            )
+    return 0
+
+
+def _measured_s(request: Request, folder: Path) -> float:
+    session = prepare(request)
+    begun = time.perf_counter()
+    with session.engine as engine:
+        for arm in session.suite.blocks[0].arms:
+            if arm.role is not Role.DRAFTER:
+                for prompt in session.suite.prompts:
+                    engine.measure(replace(arm, prompt=prompt), folder / "run")
+    return time.perf_counter() - begun
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", "--tokens", type=int, default=250, help="of each run, as in a bench")
+    parser.add_argument("-t", "--threads", type=int, help="as in a bench")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Compare the in-process engine's drafting tokens/s with llama-speculative-simple's, run by run in turn.
+
+python scripts/bench_inprocess.py                                   the embedded pair
+python scripts/bench_inprocess.py -m big.gguf -md small.gguf        files of your own
+
+Prints for each γ the ratio of every pair of neighbouring runs, as a geometric mean with its 95 % interval.
+Wanted: within 5 % on the embedded pair, within 1 % on a target of a billion parameters or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from ggufspec import engines, stats
+from ggufspec.domain import RunSpec, Status
+from ggufspec.request import Request, prepare
+
+ATTEMPTS = 6  # the program loses the end of a log now and then
+
+
+def main() -> int:
+    asked = _arguments()
+    models = {"target": asked.target, "draft_model": asked.drafter} if asked.target else {"pair": "demo"}
+    sizes = tuple(map(int, asked.draft.split(",")))
+    session = prepare(
+        Request(
+            **models,
+            draft=sizes,
+            threads=asked.threads,
+            n_predict=asked.tokens,
+            suite=None if asked.prompt else "demo",
+            prompt=(asked.prompt,) if asked.prompt else (),
+            per_category=None if asked.prompt else 1,
+            chat=False,
+            engine="binary-simple",
+        )
+    )
+    arms = {arm.drafting.n_max: arm for arm in session.suite.blocks[0].arms if arm.drafting}
+    print("| γ | pairs | speculative-simple, tokens/s | in process, tokens/s | ratio [95 %] |")
+    print("|---|---|---|---|---|")
+    with (
+        tempfile.TemporaryDirectory() as name,
+        engines.make("inprocess", session.install) as ours,
+        engines.make("binary-simple", session.install) as theirs,
+    ):
+        log = Path(name) / "run"
+        for size in sizes:
+            mine: dict[stats.Cell, float] = {}
+            other: dict[stats.Cell, float] = {}
+            for repeat in range(asked.repeats + 1):
+                for prompt in session.suite.prompts:
+                    spec = replace(arms[size], prompt=prompt)
+                    pair = [(ours, mine), (theirs, other)]
+                    for engine, found in pair if repeat % 2 else reversed(pair):
+                        rate = _rate(engine, spec, log)
+                        if repeat:  # the first round warms up
+                            found[prompt.id, repeat] = rate
+            ratio = stats.speedup(mine, other)
+            means = stats.mean_rate(other), stats.mean_rate(mine)
+            assert ratio is not None
+            assert means[0] is not None
+            assert means[1] is not None
+            span = f" [{ratio.lo:.3f}, {ratio.hi:.3f}]" if ratio.lo and ratio.hi else ""
+            print(
+                f"| {size} | {len(mine)} | {means[0].value:.2f} | {means[1].value:.2f} "
+                f"| {ratio.value:.3f}{span} |",
+                flush=True,
+            )
+    return 0
+
+
+def _rate(engine: engines.Engine, spec: RunSpec, log: Path) -> float:
+    for _ in range(ATTEMPTS):
+        sample = engine.measure(spec, log).sample
+        if sample.status is Status.OK and sample.decode_tps:
+            return sample.decode_tps
+    raise SystemExit(f"{engine.name}: no run of {ATTEMPTS} ended well")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-m", "--target", type=Path, help="GGUF; the embedded pair without it")
+    parser.add_argument("-md", "--drafter", type=Path, help="GGUF")
+    parser.add_argument("-n", "--tokens", type=int, default=250, help="of each run")
+    parser.add_argument("-r", "--repeats", type=int, default=5, help="pairs of each prompt")
+    parser.add_argument("-t", "--threads", type=int, help="as in a bench")
+    parser.add_argument("-p", "--prompt", help="one text instead of four of the demo suite")
+    parser.add_argument("--draft", default="3,8", help="draft sizes γ")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Check what ``tune`` chooses against an exhaustive sweep, and against Optuna's TPE with as much time.
+
+python scripts/bench_tune.py [--tunes 5] [--seeds 10]      needs `pip install optuna`; takes half an hour
+
+1. Sweep: the embedded target, its drafter in three quantizations, γ 1 to 16, three p_min, every prompt of the
+   demo suite, twice, in llama-server. Its wall time is what tuning is compared with.
+2. Tune, several times, within a tenth of that time each.
+3. TPE: a trial costs and finds what the sweep measured of a configuration in one of its repeats; it stops
+   when the mean time of a tuning is used up, and proposes the best that it has seen.
+4. Final: every configuration that anybody proposed and the sweep's five best, measured side by side. These
+   new figures alone decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from validate_forecast import DEMO, quantized
+
+from ggufspec import api, arms, measuring, stats, tuning
+from ggufspec.arms import Arm
+from ggufspec.domain import Role, RunSpec
+from ggufspec.request import Request, prepare
+from ggufspec.results import ResultSet
+from ggufspec.sweep import Block, Suite
+from ggufspec.tuning.running import default
+
+P_MINS = (0.0, 0.5, 0.8)
+SHARE = 0.1  # of the sweep's time, for a tuning
+CLOSE = 0.02  # to the best
+
+
+def main() -> int:
+    asked = _arguments()
+    with tempfile.TemporaryDirectory() as name:
+        folder, drafter = Path(name), DEMO / "drafter.gguf"
+        request = default(
+            target=DEMO / "target.gguf",
+            draft_model=(drafter, quantized(drafter, folder, "Q4_0"), quantized(drafter, folder, "Q5_0")),
+            suite="demo",
+            draft=tuple(range(1, 17)),
+            p_min=P_MINS,
+            n_predict=asked.tokens,
+            threads=asked.threads,
+            repeats=2,
+        )
+        swept, swept_s = _sweep(request)
+        print(f"sweep: {len(swept)} configurations, {swept_s:.0f} s", flush=True)
+        tuned, tuned_s = _tunings(request, swept_s * SHARE, asked.tunes)
+        for choice in tuned:
+            print(f"tune: {_said(choice)}")
+        print(
+            f"tune: {fmean(tuned_s):.0f} s each, {max(tuned_s) / swept_s:.1%} of the sweep at most",
+            flush=True,
+        )
+        proposed = [_tpe(swept, fmean(tuned_s), seed) for seed in range(asked.seeds)]
+        best = sorted(swept, key=lambda spec: -_rate(swept[spec]))[:5]
+        final = _final(request, dict.fromkeys((*best, *tuned, *proposed)))
+        top = max(final.values())
+        print("\n| configuration | final tokens/s | of the best |\n|---|---|---|")
+        for spec in sorted(final, key=lambda spec: -final[spec]):
+            print(f"| {_said(spec)} | {final[spec]:.1f} | {final[spec] / top:.3f} |")
+        worst = min(final[spec] / top for spec in tuned)
+        print(f"\ntune: at least {worst:.3f} of the best (wanted {1 - CLOSE})")
+        wins = [final[tuned[seed % len(tuned)]] >= final[spec] for seed, spec in enumerate(proposed)]
+        near = [
+            final[tuned[seed % len(tuned)]] >= final[spec] / (1 + tuning.THRESHOLD)
+            for seed, spec in enumerate(proposed)
+        ]
+        print(f"tune at least as fast as TPE in {sum(wins)} of {len(wins)} seeds, within 1 % in {sum(near)}")
+    return 0
+
+
+def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
+    session = prepare(request)
+    (block,) = session.suite.blocks
+    kept = Block(arms=tuple(arm for arm in block.arms if arm.role is not Role.DRAFTER))
+    begun = time.monotonic()
+    results = _measured(request, replace(session.suite, blocks=(kept,)))
+    return {
+        arm.spec: arm for arm in arms.group(results) if arm.role is Role.DRAFTING
+    }, time.monotonic() - begun
+
+
+def _measured(request: Request, suite: Suite) -> ResultSet:
+    session = replace(prepare(request), suite=suite)
+    store = api.begin(session, command=("bench_tune",))
+    with session.engine:
+        *_, results = measuring.record(suite, session.engine, session.install, store, render=session.render)
+    return results
+
+
+def _tunings(request: Request, time_s: float, count: int) -> tuple[list[RunSpec], list[float]]:
+    chosen, seconds = [], []
+    for seed in range(1, count + 1):
+        begun = time.monotonic()
+        asked = tuning.TuneRequest(
+            request=replace(request, seed=seed), methods=("draft-model",), max_time_s=time_s, fresh=True
+        )
+        choice = tuning.tune(asked).overall.arm.spec
+        seconds.append(time.monotonic() - begun)
+        chosen.append(replace(choice, n_predict=request.n_predict, sampling=replace(choice.sampling, seed=1)))
+    return chosen, seconds
+
+
+def _tpe(swept: Mapping[RunSpec, Arm], time_s: float, seed: int) -> RunSpec:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    drafters = sorted({_drafter(spec) for spec in swept})
+    by_choice = {(_drafter(spec), _drafting(spec)): spec for spec in swept}
+    order = random.Random(seed)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    spent, seen = 0.0, dict[RunSpec, float]()
+    while spent < time_s:
+        trial = study.ask()
+        drafter = trial.suggest_categorical("drafter", drafters)
+        p_min = trial.suggest_categorical("p_min", P_MINS)
+        spec = by_choice[drafter, (trial.suggest_int("n_max", 1, 16), p_min)]
+        repeat = order.randrange(2)
+        rates, cost = _one_repeat(swept[spec], repeat)
+        spent += cost
+        seen[spec] = rates
+        study.tell(trial, rates)
+    return max(seen, key=lambda spec: seen[spec])
+
+
+def _one_repeat(arm: Arm, repeat: int) -> tuple[float, float]:
+    """Return the rate and the wall time of an arm in one repeat, over all prompts."""
+    mean = stats.mean_rate({cell: rate for cell, rate in arm.rates.items() if cell[1] == repeat})
+    assert mean is not None
+    walls = arm.runs.column("wall_s")
+    return mean.value, sum(
+        wall for wall, each in zip(walls, arm.runs.column("repeat"), strict=True) if each == repeat
+    )
+
+
+def _final(request: Request, specs: Sequence[RunSpec] | Mapping[RunSpec, None]) -> dict[RunSpec, float]:
+    session = prepare(request)
+    (block,) = session.suite.blocks
+    suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=4, seed=99)
+    results = _measured(request, suite)
+    return {arm.spec: _rate(arm) for arm in arms.group(results) if arm.role is Role.DRAFTING}
+
+
+def _rate(arm: Arm) -> float:
+    return arm.rate.value if arm.rate else 0.0
+
+
+def _drafter(spec: RunSpec) -> str:
+    assert spec.drafter is not None
+    return spec.drafter.filename
+
+
+def _drafting(spec: RunSpec) -> tuple[int, float]:
+    assert spec.drafting is not None
+    return spec.drafting.n_max, spec.drafting.p_min
+
+
+def _said(spec: RunSpec) -> str:
+    size, p_min = _drafting(spec)
+    return f"{_drafter(spec)}, γ = {size}, p-min {p_min:g}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run")
+    parser.add_argument("-t", "--threads", type=int, help="as in a bench")
+    parser.add_argument("--tunes", type=int, default=5, help="how many tunings")
+    parser.add_argument("--seeds", type=int, default=10, help="how many TPE studies")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Tuning on the real library, server and programs, with the embedded pair."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import catalog, hub, results, tuning
+from ggufspec.cli import cli
+from ggufspec.domain import Role
+from ggufspec.llama.install import Install
+from ggufspec.tuning.running import default
+
+QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "15s")
+
+
+@pytest.fixture
+def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    return llama
+
+
+def test_tune_measures_the_best_and_says_what_to_run(embedded: Install) -> None:
+    result = CliRunner().invoke(cli, ["tune", *QUICK, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["drafts"]
+    assert facts["overall"]["drafter"].endswith("drafter.gguf")
+    assert 1 <= facts["overall"]["n_max"] <= 8
+    assert facts["overall"]["speedup"]["value"] > 1
+    assert {choice["category"] for choice in facts["by_category"]} == {"code", "list", "qa", "story"}
+    drafting = [row for row in facts["forecasts"] if row["method"] == "draft-model"]
+    assert {(row["n_max"], row["p_min"]) for row in drafting} == {
+        (n, p) for n in range(1, 9) for p in (0, 0.7)
+    }
+    stored = results.load(facts["results"])
+    measured = {spec.drafting.n_max for spec in stored.current.specs if spec.drafting}
+    assert facts["overall"]["n_max"] in measured
+    assert len(measured) < 8
+    assert {spec.role for spec in stored.current.specs} == {Role.TARGET, Role.DRAFTING}
+    assert all(
+        stored.current.column("text_identical")[place] is not False for place in range(len(stored.current))
+    )
+    _check_commands(facts["commands"])
+
+
+def _check_commands(commands: dict[str, str]) -> None:
+    """The lines for a shell are taken by the programs: one answers, the other starts and is ended."""
+    words = shlex.split(commands["llama-speculative-simple"])
+    run = subprocess.run(
+        [*words[:-1], "Once upon a time", "-n", "8"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr[-500:]
+    server = subprocess.run(
+        [*shlex.split(commands["llama-server"]), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert server.returncode == 0, server.stderr[-500:]
+
+
+def test_the_forecast_alone_measures_nothing(embedded: Install) -> None:
+    result = CliRunner().invoke(
+        cli, ["tune", *QUICK, "--draft", "1-4", "--p-min", "0", "--forecast", "-o", "jsonl"]
+    )
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    overall = [row for row in rows if row["category"] is None and row["method"] == "draft-model"]
+    assert [row["draft_n_max"] for row in overall] == [1, 2, 3, 4]
+    assert all(row["tokens_per_s_lo"] < row["tokens_per_s"] < row["tokens_per_s_hi"] for row in overall)
+    assert results.ids() == ()
+
+
+def test_costs_are_measured_once(embedded: Install) -> None:
+    words = ["tune", *QUICK, "--draft", "1-4", "--p-min", "0", "--forecast"]
+    first, second = (CliRunner().invoke(cli, words) for _ in range(2))
+    assert "costs: as measured at" not in first.stderr
+    assert "costs: as measured at" in second.stderr or "costs: not kept" in first.stderr  # a busy machine
+    fresh = CliRunner().invoke(cli, [*words, "--fresh"])
+    assert "costs: as measured at" not in fresh.stderr
+
+
+def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp_path: Path) -> None:
+    target = hub.resolve(catalog.find("demo"), offline=True).target
+    assert target.path is not None
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(target.path.read_bytes())
+    request = default(
+        target=target.path,
+        draft_model=copy,
+        draft=(2, 4),
+        p_min=0.0,
+        suite="demo",
+        per_category=1,
+        n_predict=40,
+        threads=1,
+    )
+    tuned = tuning.tune(tuning.TuneRequest(request=request, max_time_s=15.0))
+    assert not tuned.overall.drafts
+    assert tuned.overall.arm.role is Role.TARGET
+    assert tuned.refusal is not None
+    assert tuned.refusal.reason is not None
+    assert tuned.refusal.needs is not None
+
+
+def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
+    target = hub.resolve(catalog.find("demo"), offline=True).target
+    words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "60"]
+    result = CliRunner().invoke(cli, [*words, "-t", "1", "--max-time", "15s", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert {row["method"] for row in facts["forecasts"]} >= {"ngram-simple", "ngram-mod", "ngram-cache"}
+    assert facts["overall"]["drafter"] is None
+
+
+def test_two_targets_are_refused(embedded: Install, tmp_path: Path) -> None:
+    target = hub.resolve(catalog.find("demo"), offline=True).target
+    assert target.path is not None
+    (tmp_path / "copy.gguf").write_bytes(target.path.read_bytes())
+    result = CliRunner().invoke(cli, ["tune", "-m", str(target.path), "-m", str(tmp_path / "copy.gguf")])
+    assert result.exit_code != 0
+    assert "one target" in f"{result.output}{result.exception}"

@@ -1,0 +1,192 @@
+"""Cost curves from raw timings, and their store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from ggufspec import profiles
+from ggufspec.costs import CostCurve, Kind
+from ggufspec.domain import ModelFile, Offload, RunSpec
+from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.library.messages import Curve, Part, Timing
+from tests import values
+
+DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
+BATCHES, DEPTHS = (1, 2, 3, 4), (10, 110)
+
+
+class _Clockwork:
+    """An engine whose evaluations take what a formula says, and ``noise`` times that."""
+
+    def __init__(self, noise: Callable[[], float] = lambda: 1.0) -> None:
+        self._noise = noise
+
+    def curve(
+        self,
+        spec: RunSpec,
+        drafters: Sequence[ModelFile],
+        *,
+        batches: Sequence[int],
+        depths: Sequence[int],
+        repeats: int,
+    ) -> Curve:
+        timings = []
+        for depth in depths:
+            for _ in range(repeats):
+                timings += [self._time(Part.VERIFY, None, 1, depth)]
+                if not drafters:
+                    timings += [self._time(Part.VERIFY, None, size, depth) for size in batches if size > 1]
+                for place in range(len(drafters)):
+                    for size in batches:
+                        timings += [
+                            self._time(Part.DRAFT, place, max(1, size - 1), depth),
+                            self._time(Part.ABSORB, place, size, depth),
+                            self._time(Part.VERIFY, place, size, depth),
+                            self._time(Part.ROUND, place, size, depth),
+                        ]
+        return Curve(timings=tuple(timings))
+
+    def _time(self, part: Part, place: int | None, tokens: int, depth: int) -> Timing:
+        seconds = true_s(part, tokens, depth) + (0.003 if place is None else 0.0)
+        return Timing(part, place, tokens, depth, seconds * self._noise())
+
+
+def true_s(part: Part, tokens: int, depth: int) -> float:
+    return {
+        Part.VERIFY: 0.02 + 0.004 * tokens + 0.00001 * depth,
+        Part.DRAFT: 0.001 * tokens * (1 + 0.001 * depth),
+        Part.ABSORB: 0.0005 + 0.0001 * tokens,
+        Part.ROUND: 0.0002,
+    }[part]
+
+
+def _curve(
+    noise: Callable[[], float] = lambda: 1.0, repeats: int = 5, drafter: ModelFile | None = DRAFTER
+) -> CostCurve:
+    return profiles.curve(
+        cast("InprocessEngine", _Clockwork(noise)),
+        values.spec(),
+        drafter,
+        batches=BATCHES,
+        depths=DEPTHS,
+        repeats=repeats,
+        build=values.BUILD,
+        machine=values.MACHINE,
+    )
+
+
+def test_exact_timings_give_the_exact_curve() -> None:
+    curve = _curve()
+    for tokens in BATCHES:
+        for depth in DEPTHS:
+            found = curve.seconds(Kind.VERIFY, tokens, depth)
+            assert found.value == pytest.approx(true_s(Part.VERIFY, tokens, depth))
+            absorbed = curve.seconds(Kind.ABSORB, tokens, depth)
+            assert absorbed.value == pytest.approx(true_s(Part.ABSORB, tokens, depth))
+            one = curve.seconds(Kind.DRAFT, 1, depth)
+            assert one.value == pytest.approx(true_s(Part.DRAFT, 1, depth))
+    assert curve.overhead_s.value == pytest.approx(0.0002)
+    assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
+    assert curve.measured_on is not None
+    assert (curve.measured_on.drafter, curve.measured_on.build) == (DRAFTER, values.BUILD)
+
+
+def test_the_target_alone_needs_no_drafter() -> None:
+    curve = _curve(drafter=None)
+    assert curve.draft == curve.absorb == ()
+    assert curve.seconds(Kind.VERIFY, 3, 60).value == pytest.approx(true_s(Part.VERIFY, 3, 60) + 0.003)
+
+
+def test_a_disturbed_sample_moves_nothing() -> None:
+    calls = iter(range(10_000))
+    disturbed = _curve(lambda: 30.0 if next(calls) % 101 == 50 else 1.0)
+    for tokens in BATCHES:
+        found = disturbed.seconds(Kind.VERIFY, tokens, 10).value
+        assert found == pytest.approx(true_s(Part.VERIFY, tokens, 10), rel=1e-6)
+
+
+def test_runs_pay_means_and_the_curve_knows_them() -> None:
+    order = random.Random(3)
+    skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=100)
+    mean = 1.1
+    for tokens in BATCHES:
+        expected = true_s(Part.VERIFY, tokens, 10) * mean
+        assert skewed.seconds(Kind.VERIFY, tokens, 10).value == pytest.approx(expected, rel=0.02)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    held = tried = 0
+    for seed in range(30):
+        order = random.Random(seed)
+        for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:  # type: ignore[misc]
+            assert point.seconds.lo is not None
+            assert point.seconds.hi is not None
+            truth = true_s(Part.VERIFY, point.tokens, point.depth)
+            held += point.seconds.lo <= truth <= point.seconds.hi
+            tried += 1
+    assert 0.88 <= held / tried <= 0.99
+
+
+def test_two_samples_tell_no_interval() -> None:
+    assert _curve(repeats=2).verify[0].seconds.lo is None
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(5, 5, (5,)), (5, 200, (5, 200)), (0, 4000, (0, 2000, 4000))]
+)
+def test_depths_are_those_that_occur(first: int, last: int, expected: tuple[int, ...]) -> None:
+    assert profiles.depths_for(first, last) == expected
+
+
+def test_what_is_stored_is_found_again() -> None:
+    curve = _curve()
+    assert curve.measured_on is not None
+    file = profiles.save(curve)
+    found = profiles.find(curve.measured_on, most_tokens=4, depths=(10, 110))
+    assert found is not None
+    assert found.curve == curve
+    assert profiles.save(curve) == file
+    assert [profile.curve for profile in profiles.known()] == [curve]
+
+
+def test_what_was_not_measured_is_not_found() -> None:
+    curve = _curve()
+    profiles.save(curve)
+    about = curve.measured_on
+    assert about is not None
+    others = [
+        replace(about, offload=Offload(target_layers=3)),
+        replace(about, threads=7),
+        replace(about, build=replace(values.BUILD, version="0.3.37")),
+        replace(about, machine=replace(values.MACHINE, hostname="other")),
+        replace(about, drafter=replace(DRAFTER, size_bytes=11)),  # another file under the same name
+    ]
+    for other in others:
+        assert profiles.find(other, most_tokens=4, depths=(10, 110)) is None
+    assert profiles.find(about, most_tokens=5, depths=(10, 110)) is None
+    assert profiles.find(about, most_tokens=4, depths=(5, 110)) is None
+    assert profiles.find(about, most_tokens=4, depths=(10, 111)) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{}", b'{"schema":1,"measured_at":"x","curve":{"verify":[]}}']
+)
+def test_a_file_that_is_no_profile_counts_as_none(content: bytes) -> None:
+    curve = _curve()
+    assert curve.measured_on is not None
+    profiles.save(curve).write_bytes(content)
+    assert profiles.find(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
+    assert profiles.known() == ()
+
+
+def test_files_are_told_apart_by_their_size(tmp_path: Path) -> None:
+    model = ModelFile(filename="m.gguf", path=tmp_path / "m.gguf")
+    (tmp_path / "m.gguf").write_bytes(b"x" * 9)
+    about = profiles.of(values.spec(path=model.path), None, build=None, machine=None)
+    assert about.target.size_bytes == 9

@@ -1,0 +1,278 @@
+"""Tuning: budgets, where models go, who is worth measuring, and the verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import memory, tuning
+from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
+from ggufspec.errors import ResultsError
+from ggufspec.forecast import Forecast
+from ggufspec.gguf import read_card
+from ggufspec.report import tuned as tuned_report
+from ggufspec.stats import Estimate
+from ggufspec.sweep import Block
+from ggufspec.tuning import budget, candidates, prospects
+from ggufspec.tuning.values import Outlook, Prospect, Spent
+from tests import models, shapes, values
+
+GIB = 1 << 30
+
+
+def _forecast(
+    rate: float, plain: float = 50.0, prompts: Sequence[str] = ("p1", "p2"), **more: object
+) -> Forecast:
+    facts = {
+        "n_max": 3,
+        "prompts": len(prompts),
+        "n_drafted": 300,
+        "n_accepted": 200,
+        "n_rounds": 100,
+        "tokens_per_s": Estimate(value=rate, lo=None, hi=None),
+        "target_tokens_per_s": Estimate(value=plain, lo=None, hi=None),
+        "speedup": Estimate(value=rate / plain, lo=None, hi=None),
+        "break_even_accept_rate": 0.8,
+        "closed_form_speedup": None,
+        "draft_share": 0.3,
+        "verify_share": 0.6,
+        "rest_share": 0.1,
+        "round_s": 0.07,
+        "target_s": 0.02,
+        "rates": dict.fromkeys(prompts, rate),
+    }
+    return Forecast(**{**facts, **more})  # type: ignore[arg-type]
+
+
+def _arm(n_max: int = 3, p_min: float = 0.0, drafter: str = "drafter.gguf", **offload: object) -> RunSpec:
+    spec = values.spec(Role.DRAFTING, draft=n_max)
+    return replace(
+        spec,
+        pair=replace(spec.pair, draft=ModelFile(filename=drafter)),
+        prompt=Prompt(id="", text=""),
+        drafting=Drafting(n_max=n_max, p_min=p_min),
+        offload=Offload(**offload),  # type: ignore[arg-type]
+    )
+
+
+def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
+    assert arm.drafting is not None
+    return Prospect(
+        arm=arm,
+        overall=_forecast(rate, n_max=arm.drafting.n_max, p_min=arm.drafting.p_min),
+        by_category={name: _forecast(each, n_max=arm.drafting.n_max) for name, each in by_category.items()},
+    )
+
+
+def _allow(time_s: float | None, token_s: float = 0.01) -> budget.Budget:
+    return budget.allow(time_s=time_s, token_s=token_s, run_s=0.1, prompts=12, n_predict=250)
+
+
+def test_without_a_limit_everything_is_looked_at() -> None:
+    allowed = _allow(None)
+    assert (allowed.prompts, allowed.n_predict, allowed.finalists) == (12, 250, budget.FINALISTS)
+
+
+def test_a_short_time_takes_length_first_then_prompts_then_finalists() -> None:
+    found = [_allow(seconds) for seconds in (3600, 300, 100, 30, 12, 1)]
+    assert (found[0].prompts, found[0].n_predict) == (12, 250)
+    assert found[1].prompts == 12
+    assert 48 <= found[1].n_predict < 250
+    for slower, faster in zip(found[1:], found, strict=False):
+        for name in ("prompts", "n_predict", "finalists"):
+            assert getattr(slower, name) <= getattr(faster, name)
+    assert (found[-1].prompts, found[-1].n_predict, found[-1].finalists) == (4, 48, 2)
+
+
+def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
+    for seconds in (60.0, 120.0, 600.0):
+        allowed = _allow(seconds, token_s=0.002)
+        writing = allowed.prompts * allowed.n_predict * 0.002
+        loading = allowed.prompts * 0.1 * 2 * (1 + allowed.finalists)
+        assert writing * (1 + 2 * (1 + allowed.finalists / 1.3)) + loading <= seconds * 0.85 + 1e-9
+
+
+def test_fewer_prompts_are_taken_from_all_categories() -> None:
+    prompts = [Prompt(id=f"{kind}{n}", text="x", category=kind) for kind in "abc" for n in range(3)]
+    chosen = budget.spread(prompts, 5)
+    assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
+    assert budget.spread(prompts, 99) == tuple(prompts)
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelFile, object]:
+    folder = tmp_path_factory.mktemp("cards")
+    big = models.llama(
+        n_layers=40, n_embd=4096, n_ff=11_008, n_heads=32, vocabulary=shapes.LLAMA3, types=lambda _: "Q8_0"
+    )
+    small = models.llama(
+        n_layers=16, n_embd=2048, n_ff=5632, n_heads=32, vocabulary=shapes.LLAMA3, types=lambda _: "Q8_0"
+    )
+    return {
+        ModelFile(filename="target.gguf"): read_card(models.write_model(folder / "target.gguf", *big)),
+        ModelFile(filename="drafter.gguf"): read_card(models.write_model(folder / "drafter.gguf", *small)),
+    }
+
+
+def _blocks(cards: dict[ModelFile, object], vram_bytes: int | None, **offload: object) -> tuple[Block, ...]:
+    arm = _arm(**offload)  # type: ignore[arg-type]
+    ngram = replace(
+        arm,
+        pair=Pair(name="tiny", target=arm.pair.target),
+        drafting=Drafting(n_max=8, method=Method.NGRAM_SIMPLE),
+        offload=replace(arm.offload, draft_layers="auto"),
+    )
+    asked = Block(arms=(arm.baseline, replace(arm, role=Role.DRAFTER, drafting=None), arm, ngram))
+    return candidates.blocks((asked,), cards, layout=memory.TODAY, vram_bytes=vram_bytes)  # type: ignore[arg-type]
+
+
+def test_without_a_gpu_nothing_is_placed(cards: dict[ModelFile, object]) -> None:
+    (block,) = _blocks(cards, None)
+    assert [arm.role for arm in block.arms] == [Role.TARGET, Role.DRAFTING, Role.DRAFTING]
+    assert {arm.offload for arm in block.arms} == {Offload()}
+
+
+def test_a_drafter_beside_the_gpu_leaves_room_for_the_target(cards: dict[ModelFile, object]) -> None:
+    blocks = _blocks(cards, 6 * GIB)
+    placed = {
+        (arm.offload.target_layers, arm.offload.draft_layers)
+        for block in blocks
+        for arm in block.arms
+        if arm.drafter is not None
+    }
+    ((with_all, _),) = {each for each in placed if each[1] == "all"}
+    ((with_none, _),) = {each for each in placed if each[1] == 0}
+    assert isinstance(with_all, int)
+    assert isinstance(with_none, int)
+    assert 0 < with_all < with_none
+    assert blocks[0].arms[0].role is Role.TARGET
+    assert blocks[0].arms[0].offload.target_layers == with_none  # the target alone at its best comes first
+    for block in blocks:
+        assert [arm.role for arm in block.arms].count(Role.TARGET) == 1
+        assert {arm.baseline for arm in block.arms} == {block.arms[0]}
+
+
+def test_what_fits_wholly_is_placed_wholly(cards: dict[ModelFile, object]) -> None:
+    (block,) = _blocks(cards, 80 * GIB)
+    assert {arm.offload.target_layers for arm in block.arms} == {"all"}
+    assert {arm.offload.draft_layers for arm in block.arms if arm.drafter} == {"all"}
+
+
+def test_layers_that_were_asked_for_stay(cards: dict[ModelFile, object]) -> None:
+    (block,) = _blocks(cards, 6 * GIB, target_layers=7, draft_layers=3)
+    assert {arm.offload for arm in block.arms if arm.drafter} == {Offload(target_layers=7, draft_layers=3)}
+
+
+def test_the_leader_comes_first_and_every_kind_has_its_leader() -> None:
+    asked = [
+        *(
+            _prospect(100 - abs(size - 6), _arm(size), code=90 + size, prose=60 - size)
+            for size in range(1, 13)
+        ),
+        *(
+            _prospect(96 - abs(size - 4), _arm(size, drafter="other.gguf"), code=50, prose=50)
+            for size in range(1, 9)
+        ),
+        *(_prospect(60, _arm(size, drafter="slow.gguf"), code=50, prose=50) for size in (2, 4)),
+    ]
+    chosen = [each.arm for each in prospects.finalists(asked, 5)]
+    assert len(chosen) == 5
+    assert chosen[0] == _arm(6)
+    assert _arm(4, drafter="other.gguf") in chosen  # the best of a drafter that is not far behind
+    assert _arm(12) in chosen  # the best for code
+    assert _arm(1) in chosen  # and for prose
+    assert not [arm for arm in chosen if arm.drafter == ModelFile(filename="slow.gguf")]
+
+
+def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
+    asked = [
+        _prospect(100, _arm(5)),
+        _prospect(99.9, _arm(5, p_min=0.3)),
+        _prospect(97, _arm(5, p_min=0.9)),
+        _prospect(90, _arm(4)),
+    ]
+    chosen = [each.arm for each in prospects.finalists(asked, 3)]
+    assert chosen == [_arm(5), _arm(5, p_min=0.9), _arm(4)]
+
+
+def _outlook(*found: Prospect) -> Outlook:
+    return Outlook(
+        prospects=found,
+        unknown=(),
+        prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
+        n_predict=32,
+        finalists=3,
+        spent=Spent(traces_s=1.0, costs_s=2.0),
+    )
+
+
+def _bench(**gain_by_size: float) -> tuning.Tuned:
+    """Judge draft sizes by their gain; every prompt has a speed of its own."""
+    runs = []
+    for repeat in range(3):
+        for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
+            heat = 1 + 0.002 * repeat
+            runs.append(values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps * heat))
+            for name, gain in gain_by_size.items():
+                runs.append(
+                    values.run(
+                        Role.DRAFTING,
+                        prompt=prompt,
+                        repeat=repeat,
+                        tps=tps * gain * (1 + 0.001 * repeat),
+                        draft=int(name[1:]),
+                    )
+                )
+    hoped = [_prospect(50 * gain, _arm(int(name[1:]))) for name, gain in gain_by_size.items()]
+    return tuning.judge(_outlook(*hoped), values.bench(*runs), measuring_s=4.0)
+
+
+def test_the_fastest_is_chosen_and_ties_go_to_the_smaller_draft() -> None:
+    tuned = _bench(g3=1.4, g5=1.595, g8=1.6)
+    assert tuned.overall.drafts
+    assert tuned.overall.sure
+    assert tuned.overall.arm.draft_size == 5
+    assert tuned.overall.gain is not None
+    assert tuned.overall.gain.ratio.value == pytest.approx(1.595, rel=0.002)
+    assert tuned.refusal is None
+    assert tuned.spent.total_s == 7.0
+
+
+def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> None:
+    tuned = _bench(g3=0.8, g5=1.005)
+    assert not tuned.overall.drafts
+    assert tuned.overall.arm.role is Role.TARGET
+    assert tuned.refusal is not None
+    assert tuned.refusal.needs is not None
+
+
+def test_a_bench_without_its_target_has_no_verdict() -> None:
+    with pytest.raises(ResultsError, match="target alone"):
+        tuning.judge(_outlook(), values.bench(values.run(Role.DRAFTING, draft=3)), measuring_s=1.0)
+
+
+def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tuned = _bench(g3=1.4)
+    spec = tuned.overall.arm.spec
+    pair = replace(
+        spec.pair,
+        target=replace(spec.pair.target, path=tmp_path / 'a "quoted" target.gguf'),
+        draft=ModelFile(filename="drafter.gguf", repo="someone/drafter"),
+    )
+    arm = replace(tuned.overall.arm, spec=replace(spec, pair=pair))
+    entry = tuned_report.pair_entry(replace(tuned, overall=replace(tuned.overall, arm=arm)))
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    (tmp_path / "pairs.toml").write_text(entry, encoding="utf-8")
+    from ggufspec import catalog
+
+    catalog._read.cache_clear()
+    read = catalog.entries()["tiny-tuned"]
+    assert read.pair.target.path == pair.target.path
+    assert read.pair.draft is not None
+    assert (read.pair.draft.repo, read.pair.draft.filename) == ("someone/drafter", "drafter.gguf")
+    assert "1.40 times" in str(read.note)
+    assert json.dumps(read.method) == '"draft-model"'
