@@ -1,0 +1,76 @@
+"""``ggufspec chat``: talk to a pair, and see which tokens were drafted and how fast they come."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufspec.cli import _completing
+from ggufspec.cli._asking import given
+from ggufspec.cli._options import Layers
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--pair", metavar="NAME", shell_complete=_completing.pairs, help="A pair of the catalogue.")
+@click.option("-m", "--target", type=_FILE, shell_complete=_completing.files, help="The target's GGUF.")
+@click.option("-md", "--draft-model", type=_FILE, shell_complete=_completing.files, help="The drafter's.")
+@click.option("--draft", type=click.IntRange(1, 64), default=3, show_default=True, help="Draft size γ.")
+@click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU: 45, all, auto.")
+@click.option("-ngld", "--ngld", type=Layers(), help="Drafter layers there, likewise.")
+@click.option("-c", "--ctx", type=click.IntRange(16), help="Context in tokens; up to 4096 without it.")
+@click.option("-t", "--threads", type=click.IntRange(1, 1024), help="Threads; else all physical cores.")
+@click.option(
+    "-n", "--n-predict", type=click.IntRange(2), default=512, show_default=True, help="Tokens of an answer."
+)
+@click.option("--temp", type=click.FloatRange(0), help="Temperature; 0, the default, is greedy.")
+@click.option("--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40.")
+@click.option("--top-p", type=click.FloatRange(0, 1), help="Nucleus sampling.")
+@click.option("--min-p", type=click.FloatRange(0, 1), help="Min-p sampling.")
+@click.option("-s", "--seed", type=click.IntRange(0), help="Of the sampler.")
+@click.option("--chat/--raw", default=None, help="Use the target's chat template, or the text as it is.")
+@click.option("--system", help="The system prompt for the chat template.")
+@click.option(
+    "--llama",
+    type=click.Path(path_type=Path),
+    shell_complete=_completing.installs,
+    help="Folder of an installed llama.cpp.",
+)
+@click.option("--force", is_flag=True, help="Run even what will not fit into memory.")
+@click.option("--once", metavar="PROMPT", help="Answer this alone, for scripts; - reads standard input.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Of --once.")
+def command(*, once: str | None, output: str, **asked: Any) -> None:
+    """Talk to a pair of models, and see which tokens were drafted and how fast they come.
+
+    \b
+    ggufspec chat                         the last fetched pair, else the embedded one
+    ggufspec chat --once "Why is the sky blue?" -o json
+    """
+    from ggufspec import paths, request
+    from ggufspec.engines import ending
+
+    if once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("this is no terminal: give a prompt with --once, or --once - to read it")
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else a closed terminal would leave files behind
+        signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
+    from ggufspec.console import talk as talks
+
+    with closing(talks.begin(request.Request(**given(asked)))) as talk:
+        try:
+            if once is None:
+                from ggufspec.console.terminal import Terminal
+
+                Terminal(talk, history=paths.data_dir() / "chat-history").run()
+            else:
+                from ggufspec.console import once as answer
+
+                said = sys.stdin.read().rstrip("\n") if once == "-" else once
+                answer.show(talk, said, talk.facts(), as_json=output == "json")
+        except ending.Failure as failure:
+            raise ending.error(failure.status, failure.reason) from failure

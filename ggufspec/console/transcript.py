@@ -1,0 +1,127 @@
+"""A conversation and its measurements as Markdown for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ggufspec.console.conversation import Answer, Comparison, Conversation, Entry, Settings, Turn, describe
+from ggufspec.console.figures import figures
+
+SCHEMA = 1
+_COLUMNS = ("who", "sampler", "tokens", "tokens/s", "accepted", "first token", "ended")
+_FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+
+
+def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: bool) -> str:
+    """Return the whole text of a file.
+
+    Args:
+        conversation: what was said and measured.
+        facts: what it was said to: pair, models, llama.cpp, when.
+        as_json: JSON, else Markdown.
+    """
+    if as_json:
+        entries = [to_json(entry) for entry in conversation.entries]
+        text = json.dumps({"schema": SCHEMA, **facts, "entries": entries}, indent=2, ensure_ascii=False)
+        return f"{text}\n"
+    listed = "".join(f"- {name}: {_code(value)}\n" for name, value in facts.items() if value)
+    told = "".join(map(_markdown, conversation.entries))
+    return f"# ggufspec chat: {facts['pair']}\n\n{listed}{told}{_table(conversation)}"
+
+
+def to_json(entry: Entry) -> dict[str, Any]:
+    """Return one thing that happened; absent figures are null."""
+    if isinstance(entry, Turn):
+        said = {"kind": "turn", "said": entry.said, "settings": asdict(entry.settings)}
+        return said | {"answer": answer_to_json(entry.answer)}
+    if isinstance(entry, Comparison):
+        return {
+            "kind": "comparison",
+            "said": entry.prompt,
+            "settings": asdict(entry.settings),
+            "answers": [answer_to_json(answer) for answer in entry.answers],
+            "speed_up": entry.speed_up,
+            "text": entry.verdict,
+        }
+    return {"kind": "cleared"}
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    """Return an answer with its figures, under the names that results have elsewhere."""
+    sample = answer.sample
+    return {
+        "role": answer.role.value,
+        "text": answer.text,
+        "ending": answer.ending.value,
+        "spans": [span._asdict() for span in answer.spans],
+        "gen_tokens": sample.gen_tokens,
+        "gen_s": sample.gen_s,
+        "decode_tps": sample.decode_tps,
+        "n_draft": sample.n_draft,
+        "n_drafted": sample.n_drafted,
+        "n_accepted": sample.n_accepted,
+        "accept_rate": sample.accept_rate,
+        "prompt_tokens": sample.prompt_tokens,
+        "cached_tokens": answer.cached_tokens,
+        "ttft_s": sample.ttft_s,
+        "wall_s": answer.wall_s,
+    }
+
+
+def _markdown(entry: Entry) -> str:
+    if isinstance(entry, Turn):
+        said = _fenced(entry.said) if entry.said else "(let it go on)\n"
+        return f"\n## You\n\n{said}\n## {_heading(entry.answer)}\n\n{_answer(entry.answer)}"
+    if isinstance(entry, Comparison):
+        parts = [f"\n## Compared\n\n{_fenced(entry.prompt)}"]
+        parts += [f"\n### {_heading(answer)}\n\n{_answer(answer)}" for answer in entry.answers]
+        if entry.verdict:
+            speed_up = f"{entry.speed_up:.2f}× the target's tokens/s; " if entry.speed_up else ""
+            parts.append(f"\nDrafting: {speed_up}text: {entry.verdict}.\n")
+        return "".join(parts)
+    return "\n---\n\nThe conversation began anew.\n"
+
+
+def _heading(answer: Answer) -> str:
+    return answer.role.value.capitalize() + (f", γ={answer.sample.n_draft}" if answer.sample.n_draft else "")
+
+
+def _answer(answer: Answer) -> str:
+    return f"{_fenced(answer.text)}\n{' · '.join(figures(answer))}\n"
+
+
+def _table(conversation: Conversation) -> str:
+    """Return every answer as a row."""
+    rows = [_cells(settings, answer) for settings, answer in conversation.answers]
+    if not rows:
+        return ""
+    table = [_COLUMNS, ("---",) * len(_COLUMNS), *rows]
+    return "\n## Measured\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in table)
+
+
+def _cells(settings: Settings, answer: Answer) -> tuple[str, ...]:
+    sample = answer.sample
+    return (
+        _heading(answer).lower(),
+        describe(settings.sampling),
+        str(sample.gen_tokens or 0),
+        "" if sample.decode_tps is None else f"{sample.decode_tps:.4g}",
+        "" if sample.accept_rate is None else f"{sample.accept_rate:.1%}",
+        "" if sample.ttft_s is None else f"{sample.ttft_s:.3f} s",
+        answer.ending.value,
+    )
+
+
+def _fenced(text: str) -> str:
+    """Return a text as it is, whatever it contains: its fence is longer than any in it."""
+    longest = max((len(fence) for fence in _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def _code(value: object) -> str:
+    return f"`{value}`" if "`" not in str(value) else str(value)

@@ -1,0 +1,246 @@
+"""Answers that arrive token by token: what each event brought, who proposed it, and the figures so far."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import httpx2
+
+from ggufspec.domain import Program, RunSpec, Sample, Status
+from ggufspec.engines.capabilities import distract_drafter, erase_slot
+from ggufspec.engines.ending import Failure, refused
+from ggufspec.engines.launch import Server
+from ggufspec.engines.pool import Loaded
+from ggufspec.engines.request import body
+from ggufspec.engines.server import ServerEngine
+
+_CONNECT_S = 10.0
+
+
+class Ending(StrEnum):
+    """Why an answer ended."""
+
+    END_OF_TEXT = "end of text"  # the model had no more to say
+    LENGTH = "length"
+    CONTEXT_FULL = "context full"
+    STOPPED = "stopped"  # by us, in the middle
+
+
+class Span(NamedTuple):
+    """A piece of text; ``drafted`` where every token in it was proposed by the drafter and accepted."""
+
+    text: str
+    drafted: bool
+
+
+@dataclass(kw_only=True)
+class Marker:
+    """Tells from the counts that travel with each token whether it was an accepted draft.
+
+    Counts grow before the first token of a round is sent. A round that accepts a tokens sends those first,
+    then one of the target's own; a token without a round is the target's own, too (update_slots in
+    llama.cpp's server). A token that ends inside of a character is sent with the next one, which the count
+    of tokens shows: such an event is marked only where all of its tokens are surely accepted drafts.
+    Servers that count a whole round before they send any of it (b9102 still) do not show that; there, marks
+    may come late after such a character, until the end of its round.
+    """
+
+    counts_ahead: bool
+    _n: int = 0
+    _accepted: int = 0
+    _due: int = 0  # accepted tokens of the round that are still to come, at least
+    _left: int = 1  # all tokens of the round that are still to come, at least; the first one has none
+
+    def take(self, n: int, accepted: int) -> bool:
+        """Return whether all tokens of an event were accepted drafts.
+
+        Args:
+            n: tokens generated so far.
+            accepted: drafted tokens accepted so far.
+        """
+        covered = 1 if self.counts_ahead else max(1, n - self._n)
+        opened = accepted - self._accepted
+        self._n, self._accepted = n, accepted
+        drafted = covered <= self._due
+        if opened > 0:
+            drafted = covered == 1  # a token before it might belong to a round that accepted nothing
+            covered -= 0 if self.counts_ahead else self._left
+            self._due, self._left = opened, opened + 1
+        self._due = max(0, self._due - covered)
+        self._left = max(0, self._left - covered)
+        return drafted
+
+
+@dataclass(kw_only=True)
+class Stream:
+    """One answer: iterate over ``spans()`` once, and look at the rest at any time, also after a break.
+
+    ``sample`` holds the figures so far, ``cached_tokens`` how much of the prompt the server still knew.
+    """
+
+    spec: RunSpec
+    sample: Sample
+    spans_so_far: list[Span] = field(default_factory=list)
+    ending: Ending = Ending.STOPPED
+    cached_tokens: int = 0
+    wall_s: float = 0.0
+    _server: Server
+    _asked: Mapping[str, Any]
+    _marker: Marker
+    _timeout_s: float | None
+
+    @property
+    def text(self) -> str:
+        """What has come so far."""
+        return "".join(span.text for span in self.spans_so_far)
+
+    def spans(self) -> Generator[Span, None, None]:
+        """Ask, and yield what comes. Close this generator to stop the server in the middle of an answer.
+
+        Raises:
+            Failure: the server died, refused, or was silent for longer than the engine's time limit.
+        """
+        patience = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S)
+        started = time.perf_counter()
+        ended = False
+        try:
+            with self._server.client.stream(
+                "POST", "/completion", json=dict(self._asked), timeout=patience
+            ) as answer:
+                if answer.status_code != httpx2.codes.OK:
+                    raise refused(answer.status_code, answer.read().decode(errors="replace"))
+                rest = b""
+                for block in answer.iter_bytes():
+                    self.wall_s = time.perf_counter() - started
+                    *lines, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
+                    for chunk in filter(None, map(_chunk, lines)):
+                        ended = ended or bool(chunk.get("stop"))
+                        yield self._take(chunk)
+        except httpx2.HTTPError as error:
+            raise self._server.failure(error) from error
+        if not ended:
+            raise self._server.failure(httpx2.RemoteProtocolError("the answer has no end"))
+
+    def _take(self, chunk: Mapping[str, Any]) -> Span:
+        error = chunk.get("error") or (chunk if {"code", "message"} <= chunk.keys() else None)
+        if error is not None:
+            raise refused(error.get("code", 500), json.dumps({"error": error}))
+        timings = chunk.get("timings") or {}
+        n, accepted = _count(timings, "predicted_n"), _count(timings, "draft_n_accepted")
+        if timings:
+            self.cached_tokens = _count(timings, "cache_n")
+            self.sample = _sample(timings, self.spec, ttft_s=self.sample.ttft_s or self.wall_s)
+        if chunk.get("stop"):
+            self.ending = _ending(chunk)
+            whole = _count(chunk, "tokens_evaluated")  # the prompt, cached or not; of old, all that tells
+            self.cached_tokens = max(self.cached_tokens, whole - (self.sample.prompt_tokens or 0))
+            drafted = False
+        else:
+            drafted = self._marker.take(n, accepted)
+        span = Span(str(chunk.get("content") or ""), drafted)
+        self.spans_so_far.append(span)
+        return span
+
+
+@dataclass(kw_only=True)
+class StreamingEngine(ServerEngine):
+    """The servers of the engine ``server``, whose answers can also be watched as they come."""
+
+    def needs_load(self, spec: RunSpec) -> bool:
+        """Whether a server has to be loaded first, as far as that is known before."""
+        return not self._pool.holds(self.load_key(spec))
+
+    def load(self, spec: RunSpec) -> None:
+        """Load what a run needs, if it is not there yet.
+
+        Raises:
+            Failure: it did not load, or loaded the drafter and does not use it.
+        """
+        self._ready(spec)
+
+    def stream(self, spec: RunSpec, *, cold: bool = False) -> Stream:
+        """Return the answer to a specification's prompt, which is asked for when its spans are.
+
+        Args:
+            spec: what to ask, and of which models.
+            cold: forget what was said before, as every measurement does; else the server evaluates only
+                what is new in the prompt.
+
+        Raises:
+            Failure: see ``load``.
+        """
+        loaded = self._ready(spec)
+        capabilities = loaded.capabilities
+        per_request = capabilities is not None and capabilities.per_request
+        must_cache = capabilities is not None and capabilities.caches_to_draft
+        if cold and spec.drafting and capabilities is not None and capabilities.remembers:
+            distract_drafter(loaded.server, timeout_s=self.timeout_s)
+        if cold and must_cache:
+            erase_slot(loaded.server)
+        loaded.runs += 1
+        return Stream(
+            spec=spec,
+            sample=Sample(status=Status.SUMMARY_LOST, program=Program.SERVER),
+            _server=loaded.server,
+            _asked=body(
+                spec,
+                may_draft=capabilities is not None,
+                per_request=per_request,
+                caches=must_cache or not cold,
+            ),
+            _marker=Marker(counts_ahead=per_request),
+            _timeout_s=self.timeout_s,
+        )
+
+    def _ready(self, spec: RunSpec) -> Loaded:
+        loaded = self._loaded(spec)
+        if spec.drafting and loaded.capabilities is not None and loaded.capabilities.inactive:
+            raise Failure(Status.DRAFTING_INACTIVE, "the server has loaded the drafter and does not use it")
+        return loaded
+
+
+def _chunk(line: bytes) -> Mapping[str, Any] | None:
+    """Return what an event says: ``data: {…}``, and of old ``error: {…}``."""
+    _, _, event = line.decode(errors="replace").strip().partition(": ")
+    with suppress(ValueError):
+        said = json.loads(event)
+        if isinstance(said, dict):
+            return said
+    return None
+
+
+def _sample(timings: Mapping[str, Any], spec: RunSpec, *, ttft_s: float) -> Sample:
+    n, drafted = _count(timings, "predicted_n"), _count(timings, "draft_n")
+    accepted = _count(timings, "draft_n_accepted")
+    size = spec.drafting.n_max if spec.drafting else None
+    return Sample(
+        status=Status.OK,
+        program=Program.SERVER,
+        prompt_tokens=_count(timings, "prompt_n"),
+        prompt_tps=timings.get("prompt_per_second"),
+        gen_tokens=n,
+        gen_s=(timings.get("predicted_ms") or 0.0) / 1000,
+        n_draft=size,
+        n_drafted=drafted if size else None,
+        n_accepted=accepted if size else None,
+        n_rounds=max(0, n - 1 - accepted),
+        ttft_s=ttft_s,
+    )
+
+
+def _ending(final: Mapping[str, Any]) -> Ending:
+    if final.get("truncated"):
+        return Ending.CONTEXT_FULL
+    of_itself = final.get("stop_type") == "eos" or final.get("stopped_eos")  # today's word, and that of old
+    return Ending.END_OF_TEXT if of_itself else Ending.LENGTH
+
+
+def _count(timings: Mapping[str, Any], name: str) -> int:
+    value = timings.get(name)
+    return value if isinstance(value, int) else 0
