@@ -2,7 +2,7 @@
 
 GGUFSPEC_CACHE   builds and sources of llama.cpp    (default: the user's cache folder)
 GGUFSPEC_DATA    results and their raw logs         (default: the user's data folder)
-GGUFSPEC_CONFIG  the user's own catalogue of pairs  (default: the user's configuration folder)
+GGUFSPEC_CONFIG  settings and the user's own pairs  (default: the user's configuration folder)
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import os
 from pathlib import Path
 
 import platformdirs
+
+PLACES = ("cache", "data", "config")
+"""What GGUFSPEC_… can move."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -26,8 +29,13 @@ def data_dir() -> Path:
 
 
 def config_dir() -> Path:
-    """Return the folder for what the user wrote: a catalogue of their own pairs."""
+    """Return the folder for what the user wrote: settings, and a catalogue of their own pairs."""
     return _override("GGUFSPEC_CONFIG") or platformdirs.user_config_path("ggufspec")
+
+
+def config_file() -> Path:
+    """Return where the user's settings are looked for; it need not exist."""
+    return config_dir() / "config.toml"
 
 
 def builds_dir() -> Path:
@@ -49,6 +57,19 @@ def models_dir() -> Path:
     """Return the folder with the catalogue and the embedded pair, in a checkout or in a wheel."""
     in_wheel = _PACKAGE / "models"
     return in_wheel if in_wheel.is_dir() else _PACKAGE.parent / "models"
+
+
+def beside(path: Path) -> Path | None:
+    """Return the file in the same folder whose name is closest to one that does not exist, if any is."""
+    from difflib import get_close_matches
+
+    try:
+        names = {each.name for each in path.parent.iterdir() if each.is_file()}
+    except OSError:
+        return None
+    lower = {name.lower(): name for name in sorted(names)}
+    close = get_close_matches(path.name.lower(), lower, n=1, cutoff=0.7)
+    return path.with_name(lower[close[0]]) if close else None
 
 
 def _override(variable: str) -> Path | None:

@@ -7,7 +7,9 @@ kills the child's whole group. Ctrl-C and SIGTERM arrive as exceptions and kill 
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -19,6 +21,7 @@ from typing import IO
 
 import psutil
 
+_LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
 _WATCHED = (  # SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them
@@ -62,6 +65,7 @@ def spawn(
         env: the whole environment of the child, or None for ours.
         cwd: the child's working folder, or None for ours.
     """
+    _LOG.info("start: %s", shlex.join(map(str, argv)))
     lifeline, held = os.pipe()
     try:
         child = psutil.Popen(

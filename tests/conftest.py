@@ -15,7 +15,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))
-    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "GGUFSPEC_LLAMA"):
+    settings = ("PAIR", "LLAMA", "ENGINE", "SUITE", "THREADS", "OFFLINE", "OUTPUT", "CONFIG")
+    places = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    for variable in (*places, *(f"GGUFSPEC_{key}" for key in settings)):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("GGUFSPEC_CACHE", str(folder / "cache"))
     monkeypatch.setenv("GGUFSPEC_DATA", str(folder / "data"))

@@ -13,14 +13,14 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 FLOORS = (
-    {"errors", "paths", "proc", "units"},
+    {"errors", "paths", "proc", "settings", "units"},
     {"domain", "sweep", "prompts", "stats", "catalog", "acceptance", "costs", "sampling", "trace"},
     {"hub", "gguf", "machine", "llama"},
     {"engines"},
     {"audit", "chat", "compat", "doubts", "forecast", "memory", "results", "whatif"},
-    {"arms", "precision", "recorder", "review"},
+    {"arms", "checkup", "precision", "profiles", "recorder", "review"},
     {"comparing", "duration", "measuring"},
-    {"api", "fitting", "frames", "report", "request", "texts"},
+    {"api", "console", "fitting", "frames", "plot", "report", "request", "texts", "tuning"},
     {"cli", "__init__", "__main__"},
 )
 
@@ -31,12 +31,16 @@ OWNERS = {
     "psutil": {"machine", "proc"},
     "pandas": {"frames"},
     "click": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "console"},
     "unearth": {"llama"},
-    "msgspec": {"results"},
+    "msgspec": {"profiles", "results"},
     "httpx2": {"engines"},
     "llama_cpp": {"engines"},
-    "jinja2": {"chat"},
+    "jinja2": {"chat", "report"},
+    "tomlkit": {"settings"},
+    "altair": {"plot"},
+    "vl_convert": {"plot"},
+    "prompt_toolkit": {"console"},
 }
 
 

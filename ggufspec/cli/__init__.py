@@ -10,13 +10,19 @@ from typing import NoReturn
 
 import click
 
+from ggufspec.cli import _manners
+from ggufspec.cli._command import Command
 from ggufspec.errors import GgufspecError
 
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
+    "chat": "Talk to a pair, and see which tokens were drafted and how fast they come.",
     "check": "Say whether llama.cpp accepts a drafter for a target.",
     "compare": "Compare two benches row by row; fail where one is slower.",
+    "completion": "Print the script that lets a shell complete commands.",
+    "config": "Show and change what is set for every command.",
+    "doctor": "Say what is here, what is missing, and how to mend it.",
     "fetch": "Download a pair of models, checked before and after.",
     "pairs": "List the pairs that are known by name.",
     "parse": "Read llama.cpp logs of any era into a table.",
@@ -24,9 +30,14 @@ COMMANDS = {
     "show": "Print the table of a past bench again.",
     "sweep": "Measure every combination of draft sizes, drafters, layers, …",
     "suggest": "Find drafters for a target, on the Hub or in the cache.",
+    "tune": "Find the fastest drafter, draft size and offload here.",
     "whatif": "Say what drafting would gain, from rates or headers alone.",
 }
 """Command name -> one line of help; ``ggufspec/cli/<name>.py`` holds a click command named ``command``."""
+
+_UNCONFIGURED = {"completion", "config", "doctor"}
+"""They work with settings that are wrong, too: they are there to mend them."""
+_HELP = {"-h", "--help"}
 
 
 class LazyGroup(click.Group):
@@ -42,7 +53,22 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"ggufspec.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        return command
+        command.name = cmd_name
+        return Command.of(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command and what is set for it; a mistyped one is told what was probably meant."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        helps = ctx.resilient_parsing or _HELP & {*rest}  # both work with settings that are wrong
+        if command is not None and name not in {None, *_UNCONFIGURED} and not helps:
+            from ggufspec.cli import _configured
+
+            ctx.default_map = {str(name): _configured.defaults(command)}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without importing any of them."""
@@ -52,29 +78,35 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ggufspec")
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
-def cli(*, debug: bool) -> None:
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the result and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is chosen, started and asked for.")
+@click.option("--debug", is_flag=True, help="Say everything, and show tracebacks.")
+@click.pass_context
+def cli(ctx: click.Context, /, **flags: bool) -> None:
     """Measure, tune and plan speculative decoding with llama.cpp.
 
     \b
     ggufspec build                     build llama.cpp for this machine
     ggufspec bench --ngl 45 --draft 3  target alone, drafter alone, drafting
     """
+    for name, given in flags.items():
+        if given:
+            _manners.apply(ctx, name)
 
 
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
     signal.signal(signal.SIGTERM, _on_sigterm)
-    debug = "--debug" in sys.argv[1:2]
+    manners = _manners.Manners()
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except GgufspecError as error:
-        if debug:
+        if manners.debug:
             raise
         click.echo(f"error: {error.message}", err=True)
         if error.hint:

@@ -6,14 +6,18 @@ import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.errors import DiskFullError, GgufspecError
-from ggufspec.units import parse_duration
+from ggufspec.units import parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 FORMATS = ("md", "csv", "json", "jsonl", "sql", "parquet")
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 Command = Callable[..., None]
 
@@ -64,6 +68,61 @@ class Duration(click.ParamType[float]):
         if seconds < 1:
             self.fail(f"{value!r} is less than a second", param, ctx)
         return seconds
+
+
+class Size(click.ParamType[int]):
+    """An amount of memory such as ``24G``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        try:
+            return value if isinstance(value, int) else parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Suite(click.ParamType[str]):
+    """The name of a built-in prompt suite; their list is read only when it is needed."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name if there is such a suite."""
+        return _suites().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the names."""
+        return _suites().shell_complete(ctx, param, incomplete)
+
+
+class File(click.Path):
+    """A file that is there; for one that is not, the name that was probably meant."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=False, allow_dash=allow_dash, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            from ggufspec import paths
+
+            path = Path(str(value))
+            close = None if path.exists() else paths.beside(path)
+            if close is None:
+                raise
+            self.fail(f"{error.message} Did you mean {str(close)!r}?", param, ctx)
+
+
+def _suites() -> click.Choice[str]:
+    from ggufspec import prompts
+
+    return click.Choice(sorted(prompts.BUILT_IN))
 
 
 def output_options(command: Command) -> Command:

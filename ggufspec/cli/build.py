@@ -20,7 +20,7 @@ _BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
 )
 @click.option("--backend", type=click.Choice(_BACKENDS), default="auto", help="What shall compute.")
 @click.option("--source", metavar="WHERE", help="sdist, git, git+URL, or a source tree or archive.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
 @click.option("--list", "listing", is_flag=True, help="List what is built and found instead.")
 @click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both instead.")
 @click.option(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggufspec.cli import _completing
+
 if TYPE_CHECKING:
     from ggufspec.compat import Verdict
     from ggufspec.gguf import ModelCard
@@ -16,9 +18,14 @@ _PROGRAMS = ("speculative", "speculative-simple", "server")
 
 
 @click.command()
-@click.argument("target")
-@click.argument("drafter", required=False)
-@click.option("--llama", type=click.Path(path_type=Path), help="Folder of an installed llama.cpp.")
+@click.argument("target", shell_complete=_completing.models_and_pairs)
+@click.argument("drafter", required=False, shell_complete=_completing.models)
+@click.option(
+    "--llama",
+    type=click.Path(path_type=Path),
+    shell_complete=_completing.installs,
+    help="Folder of an installed llama.cpp.",
+)
 @click.option("--build", type=click.IntRange(1), help="Decide as this build of llama.cpp does, such as 2697.")
 @click.option(
     "--program", type=click.Choice(_PROGRAMS), default=_PROGRAMS[0], show_default=True, help="Who drafts."

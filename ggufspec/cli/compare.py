@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from ggufspec.cli import _completing
 from ggufspec.cli._options import Fraction, emit, output_options
 
 
 @click.command()
-@click.argument("before")
-@click.argument("after", default="last")
+@click.argument("before", shell_complete=_completing.runs)
+@click.argument("after", default="last", shell_complete=_completing.runs)
 @click.option(
     "--fail-slower", type=Fraction(), help="Exit with 33 if a row is surely slower by more than 3%, say."
 )

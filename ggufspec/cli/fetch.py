@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli import _completing, _manners
 from ggufspec.errors import BadReferenceError
 
 if TYPE_CHECKING:
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pair", required=False)
-@click.option("--target", metavar="REF", help="The model whose text is wanted, instead of PAIR.")
-@click.option("--draft-model", metavar="REF", help="The model that drafts for it.")
+@click.argument("pair", required=False, shell_complete=_completing.pairs)
+@click.option("-m", "--target", metavar="REF", help="The model whose text is wanted, instead of PAIR.")
+@click.option("-md", "--draft-model", metavar="REF", help="The model that drafts for it.")
 @click.option("--fit", is_flag=True, help="The largest pair of the catalogue that this machine holds.")
 @click.option("--revision", help="Branch, tag or commit, for all files.")
 @click.option("--token", help="Access token, instead of the usual login (hf auth login, HF_TOKEN).")
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only show files, sizes, what is here and the free disk.")
 @click.option("--no-check", is_flag=True, help="Do not read the headers first.")
 @click.option("-y", "--yes", is_flag=True, help="Agree to more than 10 GB beforehand.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the paths.")
 def command(
     *,
     pair: str | None,
@@ -39,12 +39,12 @@ def command(
     dry_run: bool,
     no_check: bool,
     yes: bool,
-    quiet: bool,
 ) -> None:
     """Download a pair, whole and verified, into the cache of all Hub tools.
 
-    Without PAIR or --target it is the Llama-3 notebook's pair. REF is user/repo:QUANT (as llama.cpp's -hf),
-    user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target) or a local path.
+    Without PAIR or --target it is the pair that is set (`ggufspec config`), else the Llama-3 notebook's. REF
+    is user/repo:QUANT (as llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target)
+    or a local path. With --quiet, the two paths are all that is printed.
 
     \b
     ggufspec fetch qwen3-8b
@@ -53,6 +53,7 @@ def command(
     from ggufspec import hub
     from ggufspec.cli import _hub
 
+    quiet = _manners.of(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
     if fit:
         from ggufspec.cli import _fit
@@ -67,7 +68,7 @@ def command(
     if dry_run:
         return
     hub.check_room(found)
-    _hub.ask(found, yes=yes)
+    _ask(found, yes=yes, quiet=quiet)
     if not no_check:
         _check(found, access)
     fetched = _hub.download(found, access, quiet=quiet)
@@ -76,6 +77,19 @@ def command(
             click.echo(model.path if quiet else f"{role:<8} {model.path}")
     if not quiet:
         click.echo("measure it: ggufspec bench", err=True)
+
+
+def _ask(found: hub.Survey, *, yes: bool, quiet: bool) -> None:
+    """Let a person agree to a large download, unless nothing may be said: then nobody can be asked."""
+    from ggufspec.cli import _hub
+    from ggufspec.errors import ConsentNeededError
+    from ggufspec.units import format_bytes
+
+    if quiet and not yes and found.missing_bytes > _hub.ASK_ABOVE_BYTES:
+        raise ConsentNeededError(
+            f"{format_bytes(found.missing_bytes)} would be downloaded, and --quiet asks nothing", "add --yes"
+        )
+    _hub.ask(found, yes=yes)
 
 
 def _survey(

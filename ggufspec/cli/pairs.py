@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli import _completing
+
 if TYPE_CHECKING:
     from ggufspec.catalog import Entry
     from ggufspec.domain import ModelFile
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_completing.pairs)
 @click.option("--verify", is_flag=True, help="Ask the Hub for every file.")
 @click.option("--token", help="Access token, instead of the usual login.")
 def command(*, name: str | None, verify: bool, token: str | None) -> None:

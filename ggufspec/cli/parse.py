@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ggufspec.cli._options import emit, output_options
+from ggufspec.cli._options import File, emit, output_options
 
 
 @click.command()
@@ -16,7 +16,7 @@ from ggufspec.cli._options import emit, output_options
     metavar="LOG...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=File(allow_dash=True),
 )
 @output_options
 def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:

@@ -7,32 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli._asking import KV_TYPES
-from ggufspec.cli._options import Layers, emit, output_options
-from ggufspec.units import format_bytes, parse_bytes
+from ggufspec.cli import _completing
+from ggufspec.cli._options import KV_TYPES, Layers, Size, emit, output_options
+from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.domain import Layers as LayersValue
     from ggufspec.memory import MemoryPlan, Settings
 
 
-class Size(click.ParamType[int]):
-    """An amount of memory such as ``24G``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        try:
-            return value if isinstance(value, int) else parse_bytes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @click.command()
-@click.option("--pair", metavar="NAME", help="A pair of the catalogue.")
-@click.option("-m", "--target", metavar="REF", help="The target: a path, user/repo:QUANT, demo:target.")
-@click.option("-md", "--draft-model", metavar="REF", help="The drafter, likewise.")
+@click.option("--pair", metavar="NAME", shell_complete=_completing.pairs, help="A pair of the catalogue.")
+@click.option(
+    "-m",
+    "--target",
+    metavar="REF",
+    shell_complete=_completing.models,
+    help="The target: a path, user/repo:QUANT, demo:target.",
+)
+@click.option(
+    "-md", "--draft-model", metavar="REF", shell_complete=_completing.models, help="The drafter, likewise."
+)
 @click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
 @click.option(
@@ -43,7 +38,12 @@ class Size(click.ParamType[int]):
     "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers there."
 )
 @click.option(
-    "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both caches."
+    "-ctk",
+    "--kv-type",
+    type=click.Choice(KV_TYPES),
+    default="f16",
+    show_default=True,
+    help="Type of both caches.",
 )
 @click.option(
     "-ub", "--ubatch", type=click.IntRange(1), default=512, show_default=True, help="Tokens at once."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli import _completing
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
-@click.option("-n", "--most", default=6, show_default=True, help="How many repositories to look into.")
+@click.argument("target", metavar="TARGET", shell_complete=_completing.models)
+@click.option("--most", default=6, show_default=True, help="How many repositories to look into.")
 @click.option("--offline", is_flag=True, help="Look through the local cache only.")
 @click.option("--token", help="Access token, instead of the usual login.")
 def command(*, target: str, most: int, offline: bool, token: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from ggufspec import paths
 from ggufspec.errors import ModelFileError
 
 
@@ -33,7 +34,9 @@ class FileSource:
         try:
             self._size = path.stat().st_size
         except FileNotFoundError:
-            raise ModelFileError(f"there is no file {path}", "check the path of the model") from None
+            close = paths.beside(path)
+            hint = f"did you mean {close}?" if close else "check the path of the model"
+            raise ModelFileError(f"there is no file {path}", hint) from None
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
 

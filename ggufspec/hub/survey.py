@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import (
     CorruptDownloadError,
@@ -122,7 +123,9 @@ def _look_up(
 def _local(reference: Reference) -> ModelFile:
     path = reference.path
     if path is None or not path.is_file():
-        raise ModelFileError(f"there is no file {path or reference.text}", "check the path")
+        close = paths.beside(path) if path else None
+        hint = f"did you mean {close}?" if close else "check the path"
+        raise ModelFileError(f"there is no file {path or reference.text}", hint)
     return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
 
 

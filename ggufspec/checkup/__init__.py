@@ -1,0 +1,73 @@
+"""What is here and what is missing for a bench, each with what mends it; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ggufspec import hub, machine, paths, settings
+from ggufspec.checkup import building, machines, models, programs
+from ggufspec.checkup.finding import Checkup, Finding, Status, missing, ok, remark
+from ggufspec.errors import GgufspecError
+from ggufspec.machine import nvml
+from ggufspec.settings import Setting
+
+__all__ = ["Checkup", "Finding", "Status", "examine"]
+
+_NEEDED = {"compiler", "CMake", "Ninja"}
+
+
+def examine(*, offline: bool = False) -> Checkup:
+    """Look at everything.
+
+    Args:
+        offline: ask nothing of the network.
+    """
+    about_settings, known = _settings()
+    access = hub.Access(offline=offline or known["offline"].value is True)
+    question = models.Question(access)
+    installs, wrong = programs.find(known["llama"])
+    gpus = next((each.gpus for each in installs if each.gpus), ()) or machine.nvidia_smi()
+    threads = known["threads"].value
+    built = tuple(building.now())
+    found = (
+        about_settings,
+        *machines.now(threads if isinstance(threads, int) else None),
+        *machines.gpus(gpus, nvml.temperature_c()),
+        *_disks(access),
+        *built,
+        *([wrong] if wrong else ()),
+        *(() if wrong and not installs else programs.installs(installs, gpus)),
+        programs.library(installs, programs.binding_version()),
+        *models.now(access, question),
+    )
+    can_build = not any(each.name in _NEEDED and each.status is Status.MISSING for each in built)
+    return Checkup(findings=found, can_run=wrong is None and bool(installs or can_build))
+
+
+def _settings() -> tuple[Finding, Mapping[str, Setting]]:
+    try:
+        known = settings.read()
+    except GgufspecError as error:
+        return missing("settings", error.message, "ggufspec config path"), settings.defaults()
+    given = [f"{key} = {each.value}" for key, each in known.items() if each.where]
+    strange = [name for name in os.environ if name.startswith(settings.PREFIX) and not _known(name)]
+    if strange:
+        return remark("settings", f"{strange[0]} means nothing to ggufspec", f"unset {strange[0]}"), known
+    return ok("settings", ", ".join(given) or "all defaults"), known
+
+
+def _known(variable: str) -> bool:
+    key = variable.removeprefix(settings.PREFIX).lower()
+    return key in settings.KEYS or key in paths.PLACES or key.startswith("test_")
+
+
+def _disks(access: hub.Access) -> Iterator[Finding]:
+    places: tuple[tuple[str, Path, str], ...] = (
+        ("builds", paths.builds_dir(), "GGUFSPEC_CACHE"),
+        ("data", paths.runs_dir(), "GGUFSPEC_DATA"),
+        ("Hub cache", access.cache_dir, "HF_HOME"),
+    )
+    for name, folder, variable in places:
+        yield machines.disk(name, folder, variable)

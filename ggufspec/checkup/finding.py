@@ -1,0 +1,65 @@
+"""What one check found: a value, its judgement, and what mends it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How a finding is judged."""
+
+    OK = "ok"
+    REMARK = "remark"  # measurements work, but something is worth knowing
+    MISSING = "missing"  # something cannot be done without it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of the doctor's report; ``mend`` is a command or a short advice, None where all is well."""
+
+    name: str
+    status: Status
+    said: str
+    mend: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkup:
+    """All findings, and whether the main job, a bench, can run or be made to run."""
+
+    findings: tuple[Finding, ...]
+    can_run: bool
+
+
+def ok(name: str, said: str) -> Finding:
+    """Return a finding that needs nothing."""
+    return Finding(name=name, status=Status.OK, said=said)
+
+
+def remark(name: str, said: str, mend: str | None = None) -> Finding:
+    """Return a finding that is worth knowing."""
+    return Finding(name=name, status=Status.REMARK, said=said, mend=mend)
+
+
+def missing(name: str, said: str, mend: str) -> Finding:
+    """Return a finding without which something cannot be done."""
+    return Finding(name=name, status=Status.MISSING, said=said, mend=mend)
+
+
+_INSTALLERS = (
+    ("apt-get", "sudo apt-get install"),
+    ("dnf", "sudo dnf install"),
+    ("zypper", "sudo zypper install"),
+    ("pacman", "sudo pacman -S"),
+    ("apk", "sudo apk add"),
+    ("brew", "brew install"),
+)
+
+
+def install_words(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
+    """Return the command by which this system installs packages."""
+    words = next((words for tool, words in known if shutil.which(tool)), "install")
+    return f"{words} {packages}"

@@ -1,0 +1,84 @@
+"""The llama.cpp's that are here: what each can do, and whether the in-process engine has its library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from ggufspec.checkup.finding import Finding, missing, ok, remark
+from ggufspec.domain import Program
+from ggufspec.llama import install
+from ggufspec.llama.install import Install
+from ggufspec.machine import Gpu
+from ggufspec.settings import Setting, Source
+
+_NAME = "llama.cpp"
+_BUILD = "ggufspec build"
+_DRAFTERS = (Program.TREE, Program.SIMPLE, Program.SERVER)
+
+
+def installs(found: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """Say what each install can do, the one that is used first on top."""
+    if not found:
+        yield missing(_NAME, "none was found", _BUILD)
+    for each in found:
+        can = ", ".join(program.value for program in each.programs)
+        origin = "" if each.origin == "own build" else f", {each.origin}"
+        which = f"{each.version or 'of unknown version'} {each.backend or 'unknown backend'}"
+        said = f"{which}: {can}{origin} ({each.root})"
+        if each is found[0] and gpus and each.gpu is False:
+            yield remark(_NAME, f"{said}: it does not use the GPU", f"{_BUILD} --backend cuda")
+        elif not set(_DRAFTERS) & each.programs.keys():
+            yield remark(_NAME, f"{said}: none of its programs drafts", _BUILD)
+        else:
+            yield ok(_NAME, said)
+
+
+def find(named: Setting | None) -> tuple[tuple[Install, ...], Finding | None]:
+    """Return the installs, the one that is used first on top, and what is wrong with the one that is named.
+
+    Args:
+        named: the setting ``llama``.
+    """
+    found = install.find_all()
+    if named is None or named.value is None:
+        return found, None
+    where = named.where or named.key
+    first = install.probe(Path(str(named.value)).expanduser().absolute(), where)
+    if first is not None:
+        return (first, *(each for each in found if each.root != first.root)), None
+    from_file = named.source is Source.FILE
+    return found, missing(
+        _NAME,
+        f"{where} names {named.value}, which holds no working llama.cpp program",
+        "ggufspec config unset llama" if from_file else f"unset {where}",
+    )
+
+
+def library(found: Sequence[Install], binding: str | None) -> Finding:
+    """Say whether the in-process engine has a library that belongs to the installed binding.
+
+    Args:
+        found: the installs.
+        binding: the version of llama-cpp-python; None where it is not installed.
+    """
+    name = "library"
+    if binding is None:
+        said = "llama-cpp-python is not installed: no --engine inprocess"
+        return remark(name, said, "pip install llama-cpp-python")
+    libraries = {each.version: each.library for each in found if each.library is not None}
+    if binding in libraries:
+        return ok(name, f"llama-cpp-python {binding} with {libraries[binding]}")
+    others = ", ".join(filter(None, libraries)) or "no library"
+    return remark(
+        name, f"llama-cpp-python {binding} needs a build of its own version, here: {others}", _BUILD
+    )
+
+
+def binding_version() -> str | None:
+    """Return the version of the installed llama-cpp-python, without importing it."""
+    try:
+        return metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,83 @@
+"""A command as users meet it: options in named sections, and the manners that all commands share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ggufspec.cli import _manners
+
+_FEW = 9
+"""Up to so many options need no sections."""
+_SECTIONS = {
+    "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
+    "Drafting": "draft p_min accept method draft_sizes",
+    "Placement": "ngl ngld threads kv_type ubatch ctx vram reserve force",
+    "Text": "suite prompt prompt_file per_category chat system n_predict",
+    "Sampling": "temp top_k top_p min_p seed",
+    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
+    "overhead",
+    "Measuring": "repeats warmup precision max_time timeout name resume dry_run plan fresh",
+    "llama.cpp": "llama engine build program version backend source jobs remove",
+    "Output": "output out per runs columns list_runs listing forecast html png svg open once",
+    "General": "yes quiet verbose debug",
+}
+_PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER", "PROBABILITIES": "P"}
+_SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
+
+
+class Command(click.Command):
+    """A command with sections of options; ``of`` makes one of a plain command."""
+
+    @classmethod
+    def of(cls, plain: click.Command) -> click.Command:
+        """Return the command with the shared options; those of its own win. A group stays as it is."""
+        if isinstance(plain, click.Group | Command):
+            return plain
+        taken = {name for param in plain.params for name in param.opts}
+        shared = [option for option in _manners.options() if not taken & set(option.opts)]
+        return cls(
+            name=plain.name,
+            context_settings=plain.context_settings,
+            callback=plain.callback,
+            params=[*plain.params, *shared],
+            help=plain.help,
+            epilog=plain.epilog,
+            options_metavar=plain.options_metavar,
+            no_args_is_help=plain.no_args_is_help,
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options by section, in the order of the table; a few stand in one list."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        grouped = len(options) > _FEW
+        sections: dict[str, list[tuple[str, str]]] = {
+            title: [] for title in ("Options", *_SECTIONS) if grouped or title == "Options"
+        }
+        for option in options:
+            record = option.get_help_record(ctx)
+            if record is not None:
+                title = (
+                    "General" if "--help" in option.opts else _SECTION_OF.get(option.name or "", "Options")
+                )
+                sections[title if grouped else "Options"].append((_plain(record[0]), record[1]))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; with ``-v``, say first which settings hold and who set them."""
+        if _manners.of(ctx).verbose or _manners.of(ctx).debug:
+            from ggufspec.cli import _configured
+
+            _configured.tell(ctx)
+        return super().invoke(ctx)
+
+
+def _plain(names: str) -> str:
+    """Return an option's names with a word for its value that needs no knowledge of click."""
+    for technical, plain in _PLAIN_NAMES.items():
+        names = names.replace(f" {technical}", f" {plain}")
+    return names

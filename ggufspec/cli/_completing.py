@@ -1,0 +1,99 @@
+"""What a shell offers for values: pairs, stored benches, models that are here, builds of llama.cpp.
+
+Nothing is asked of the network, and what cannot be read offers nothing: a shell has no room for errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec.errors import GgufspecError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Offered = list["CompletionItem"]
+_PATH_LIKE = ("/", ".", "~")
+
+
+def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the catalogue's names."""
+    from ggufspec import catalog
+
+    with suppress(GgufspecError):
+        return _items(
+            (name, pair.target.filename) for name, pair in catalog.load().items() if incomplete in name
+        )
+    return []
+
+
+def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the stored benches, the newest first."""
+    from ggufspec import results
+
+    with suppress(GgufspecError, OSError):
+        return _items((name, None) for name in reversed(results.ids()) if name.startswith(incomplete))
+    return []
+
+
+def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the folders of our builds; for anything that looks like a path, folders."""
+    from ggufspec.llama import store
+
+    found = [(str(built.path), f"{built.version} {built.backend}") for built in store.installed()]
+    offered = _items((path, about) for path, about in found if incomplete in path)
+    return offered or _shell("dir", incomplete)
+
+
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the GGUFs of this folder and of the Hub's cache by their paths; else what the shell finds."""
+    return _here(incomplete) + _cached(incomplete, paths=True) or _shell("file", incomplete)
+
+
+def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the GGUFs of this folder by path, and those of the Hub's cache as ``user/repo/file.gguf``."""
+    return _here(incomplete) + _cached(incomplete, paths=False) or _shell("file", incomplete)
+
+
+def models_and_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer pairs and models."""
+    named = pairs(ctx, param, incomplete)
+    found = _here(incomplete) + _cached(incomplete, paths=False)
+    return named + found or _shell("file", incomplete)
+
+
+def _here(incomplete: str) -> Offered:
+    if incomplete.startswith(_PATH_LIKE):
+        return []
+    return _items((path.name, None) for path in sorted(Path().glob("*.gguf")) if incomplete in path.name)
+
+
+def _cached(incomplete: str, *, paths: bool) -> Offered:
+    if incomplete.startswith(_PATH_LIKE):
+        return []
+    from ggufspec import hub
+
+    with suppress(GgufspecError, OSError):
+        found = [(f"{repo}/{name}", path) for repo, name, path in hub.cached_files(hub.Access())]
+        wanted = incomplete.lower()
+        return _items(
+            (str(path), name) if paths else (name, None) for name, path in found if wanted in name.lower()
+        )
+    return []
+
+
+def _items(found: Iterable[tuple[str, str | None]]) -> Offered:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(value, help=about) for value, about in found]
+
+
+def _shell(kind: str, incomplete: str) -> Offered:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type=kind)]

@@ -1,0 +1,90 @@
+"""What the environment and the settings file give to a command's options: click's default map."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufspec import settings
+from ggufspec.cli import _manners
+from ggufspec.errors import GgufspecError
+from ggufspec.settings import Setting, Source
+
+_YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
+"""A set value stands back where one of these options is given: it says the same thing otherwise."""
+_NOT_OF = {("pair", "whatif"), ("engine", "tune"), ("engine", "chat")}
+"""Commands that do without: a what-if has rates instead, the others need an engine of their own choice."""
+_SEES_ITSELF = "llama"  # the search for llama.cpp reads GGUFSPEC_LLAMA itself, and names it in its messages
+
+
+def defaults(command: click.Command) -> Mapping[str, Any]:
+    """Return the values for the options of a command that the command line leaves open.
+
+    Raises:
+        GgufspecError: the file, a variable or a value is wrong; the message says where.
+    """
+    params = {param.name: param for param in command.params}
+    found: dict[str, Any] = {}
+    for key, setting in settings.read().items():
+        param = params.get(key)
+        if param is None or setting.value is None or (key, command.name) in _NOT_OF:
+            continue
+        if key == _SEES_ITSELF and setting.source is Source.ENVIRONMENT:
+            continue
+        if key == "output" and not _prints(param, setting):
+            continue
+        check(param, setting)
+        value: Any = setting.value if isinstance(setting.value, bool) else _text(setting)
+        found[key] = _unless(_YIELDS.get(key, ()), [value] if param.multiple else value)
+    return found
+
+
+def check(param: click.Parameter, setting: Setting) -> None:
+    """Let an option judge a value that did not come from the command line.
+
+    Raises:
+        GgufspecError: it refuses; the message says where the value stands.
+    """
+    try:
+        param.type.convert(_text(setting), None, None)
+    except click.BadParameter as error:
+        raise GgufspecError(
+            f"{setting.where}: {setting.key}: {error.message}",
+            "`ggufspec config` shows what is set, and where",
+        ) from error
+
+
+def tell(ctx: click.Context) -> None:
+    """Log the settings that hold for this command, and who set them."""
+    log = logging.getLogger(_manners.LOG)
+    found = settings.read()
+    for key in settings.KEYS.keys() & ctx.params.keys():
+        source = ctx.get_parameter_source(key)
+        who = "command line" if source is click.core.ParameterSource.COMMANDLINE else found[key].where
+        if ctx.params[key] is not None:
+            log.info("%s: %s (%s)", key, ctx.params[key], who or Source.DEFAULT)
+
+
+def _text(setting: Setting) -> str:
+    if setting.key == "llama":
+        return str(Path(str(setting.value)).expanduser())
+    return str(setting.value)
+
+
+def _prints(param: click.Parameter, setting: Setting) -> bool:
+    """Return whether the command knows this format; the wrong ones of other commands do not concern it."""
+    return isinstance(param.type, click.Choice) and setting.value in param.type.choices
+
+
+def _unless(others: tuple[str, ...], value: Any) -> Callable[[], Any]:
+    """Return a default that is None where one of the other options was given; click reads those first."""
+
+    def default() -> Any:
+        given = click.get_current_context().params
+        return None if any(given.get(name) for name in others) else value
+
+    return default

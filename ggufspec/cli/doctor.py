@@ -1,0 +1,38 @@
+"""``ggufspec doctor``: what is here, what is missing, and what mends it."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--offline", is_flag=True, help="Do not ask the Hub.")
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+)
+def command(*, offline: bool, output: str) -> None:
+    """Say what is here, what is missing, and the command that mends it.
+
+    `missing` is what something cannot be done without, `remark` what is worth knowing. The exit code is 1
+    only where no bench can run: no llama.cpp is installed, and none can be built.
+
+    \b
+    ggufspec doctor
+    ggufspec doctor --offline -o json
+    """
+    from ggufspec import checkup
+    from ggufspec.checkup.finding import Status
+    from ggufspec.checkup.text import render
+    from ggufspec.errors import GgufspecError
+
+    found = checkup.examine(offline=offline)
+    click.echo(render(found, output), nl=False)
+    if not found.can_run:
+        missing = [
+            each for each in found.findings if each.status is Status.MISSING and each.name != "settings"
+        ]
+        raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)
+    if all(each.status is not Status.MISSING or each.name != "llama.cpp" for each in found.findings):
+        click.echo("a bench can run: ggufspec bench", err=True)
+    else:
+        click.echo("a bench can run after: ggufspec build", err=True)

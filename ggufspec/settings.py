@@ -1,0 +1,198 @@
+"""What a user set for every command: a TOML file in the configuration folder, and environment variables.
+
+The command line wins over the environment, the environment over the file, the file over the default.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ggufspec import paths
+from ggufspec.errors import GgufspecError
+
+Value = str | int | bool
+
+PREFIX = "GGUFSPEC_"
+KEYS: Mapping[str, tuple[type[Value], str]] = {
+    "pair": (str, "the pair fetched last, else the embedded one"),
+    "llama": (str, "our newest build, else the PATH"),
+    "engine": (str, "binary"),
+    "suite": (str, "the prompts that fit the pair"),
+    "threads": (int, "all physical cores"),
+    "offline": (bool, "false"),
+    "output": (str, "md, or text"),
+}
+"""Key -> its kind, and what holds without it. Keys are called like the options that they stand for."""
+
+_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+_AT = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+class Source(StrEnum):
+    """Who set a value."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One value; ``where`` is the file and line, or the variable, and None for a default."""
+
+    key: str
+    value: Value | None
+    source: Source = Source.DEFAULT
+    where: str | None = None
+
+
+def read(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Mapping[str, Setting]:
+    """Return every key's setting, in the order of KEYS.
+
+    Args:
+        environ: the environment; this process's own without it.
+        file: the TOML file; the user's own without it.
+
+    Raises:
+        GgufspecError: the file or a value is wrong; the message says where.
+    """
+    environ = os.environ if environ is None else environ
+    found = defaults() | read_file(file or paths.config_file())
+    for key in KEYS:
+        variable = PREFIX + key.upper()
+        if text := environ.get(variable):
+            value = parse(key, text, variable)
+            found[key] = Setting(key=key, value=value, source=Source.ENVIRONMENT, where=variable)
+    return found
+
+
+def defaults() -> dict[str, Setting]:
+    """Return every key as it is where nobody set anything."""
+    return {key: Setting(key=key, value=None) for key in KEYS}
+
+
+def read_file(file: Path) -> dict[str, Setting]:
+    """Return what a file sets; nothing where there is none.
+
+    Raises:
+        GgufspecError: it cannot be read, is no TOML, or holds a wrong key or value.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise _wrong(f"{file} cannot be read: {reason}") from error
+    import tomllib  # only where there is a file: every command starts through here
+
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = _AT.search(str(error))
+        line = at[1] if at and at[1] else str(max(1, len(text.splitlines())))
+        raise _wrong(f"{file}:{line}: {_AT.sub('', str(error))}") from error
+    return {key: _setting(key, value, f"{file}:{_line(text, key)}") for key, value in table.items()}
+
+
+def parse(key: str, text: str, where: str) -> Value:
+    """Return a key's value as the command line or the environment spells it.
+
+    Raises:
+        GgufspecError: it is of another kind; ``where`` opens the message.
+    """
+    kind = KEYS[key][0]
+    if kind is bool and text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if kind is int and text.isdecimal():
+        return int(text)
+    if kind is str:
+        return text
+    raise _wrong(f"{where}: {key} is {_spoken(kind)}, not {text!r}")
+
+
+def refuse_unknown(key: str, where: str) -> None:
+    """Raise for a key that is none, and name the one that was probably meant."""
+    if key in KEYS:
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, KEYS, n=1)
+    raise GgufspecError(
+        f"{where}: there is no key {key!r}" + (f"; did you mean {close[0]}?" if close else ""),
+        f"the keys are {', '.join(KEYS)}",
+    )
+
+
+def keys_in(file: Path) -> tuple[str, ...]:
+    """Return every key of a file, wrong ones included; none where it cannot be read."""
+    import tomllib
+
+    try:
+        return tuple(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError):  # what is no TOML or no UTF-8 is a ValueError
+        return ()
+
+
+def change(file: Path, key: str, value: Value | None) -> None:
+    """Write a value into a file, or take the key out with None; comments and order stay.
+
+    Raises:
+        GgufspecError: the file cannot be read or written.
+    """
+    import tomlkit
+    from tomlkit.exceptions import ParseError
+
+    try:
+        document = tomlkit.parse(file.read_text(encoding="utf-8")) if file.exists() else tomlkit.document()
+        if value is None:
+            document.pop(key, None)
+        else:
+            document[key] = value
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}.{os.getpid()}")
+        new.write_text(tomlkit.dumps(document), encoding="utf-8")
+        new.replace(file)
+    except (ParseError, UnicodeDecodeError) as error:
+        at = f":{error.line}" if isinstance(error, ParseError) else ""
+        raise GgufspecError(f"{file}{at}: it is no TOML", "mend it with an editor, or remove it") from error
+    except OSError as error:
+        raise GgufspecError(
+            f"cannot write {file}: {error.strerror}", "GGUFSPEC_CONFIG names another folder"
+        ) from error
+
+
+def _setting(key: str, value: object, where: str) -> Setting:
+    refuse_unknown(key, where)
+    kind = KEYS[key][0]
+    if type(value) is not kind:  # a bool would pass for an int
+        raise _wrong(f"{where}: {key} is {_spoken(kind)}, not {value!r}")
+    return Setting(key=key, value=value, source=Source.FILE, where=where)
+
+
+def _spoken(kind: type[Value]) -> str:
+    return {str: "a text", int: "a whole number", bool: "true or false"}[kind]
+
+
+def _line(text: str, key: str) -> int:
+    """Return the line of a top-level key; tomllib does not tell."""
+    found = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{re.escape(key)}["']?[ \t]*[=.\]]""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _wrong(message: str) -> GgufspecError:
+    return GgufspecError(message, "mend it with an editor, or with `ggufspec config set` and `unset`")

@@ -1,0 +1,342 @@
+"""The doctor: each check on machines that are not this one, and all of them on this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from ggufspec import hub, paths, settings
+from ggufspec.checkup import building, machines, models, programs
+from ggufspec.checkup.building import Cuda
+from ggufspec.checkup.finding import Finding, Status, install_words, missing
+from ggufspec.llama import install
+from ggufspec.machine import Gpu, Room
+from tests import fakes, shell
+
+NVCC = Path("/usr/local/cuda/bin/nvcc")
+H200 = Gpu(name="NVIDIA H200", total_bytes=139 << 30, free_bytes=138 << 30)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing of the user's environment into the report, and no request out of the machine."""
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(home / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(home / "hub"))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    for key in settings.KEYS:
+        monkeypatch.delenv(settings.PREFIX + key.upper(), raising=False)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with a shell and nothing to build with."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for tool in ("sh", "sleep", "kill"):
+        (folder / tool).symlink_to(f"/bin/{tool}")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    return folder
+
+
+def script(path: Path, body: str) -> None:
+    """Write a shell script that can be run."""
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *capabilities: int) -> Cuda:
+    return Cuda(
+        compiler=NVCC if toolkit else None,
+        toolkit=toolkit,
+        driver="550.54" if supports else None,
+        supports=supports,
+        capabilities=capabilities,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "said", "mend"),
+    [
+        (cuda(None, None), Status.OK, "neither toolkit nor driver", None),
+        (cuda((12, 4), (12, 4), 90), Status.OK, "toolkit 12.4", None),
+        (cuda((12, 8), (12, 4), 90), Status.OK, "up to 12.4", None),  # minor versions are compatible
+        (cuda((13, 0), (12, 4), 90), Status.REMARK, "the driver is too old", "CUDA toolkit of 12.x"),
+        (cuda(None, (12, 4), 90), Status.REMARK, "no toolkit", "install the CUDA toolkit (up to CUDA 12.4)"),
+        (cuda((12, 4), None), Status.REMARK, "no driver that works", "install NVIDIA's driver"),
+        (
+            cuda((11, 5), (12, 4), 90),
+            Status.REMARK,
+            "too old for compute capability 9.0",
+            "install CUDA 11.8",
+        ),
+        (cuda((12, 4), (13, 0), 120), Status.REMARK, "too old for compute capability 12.0", "CUDA 12.8"),
+        (
+            cuda((13, 0), (13, 0), 61),
+            Status.REMARK,
+            "too new for compute capability 6.1",
+            "install CUDA 12.x",
+        ),
+    ],
+)
+def test_toolkit_driver_and_gpu_fit_or_not(found: Cuda, status: Status, said: str, mend: str | None) -> None:
+    finding = building.cuda(found)
+    assert finding.status is status
+    assert said in finding.said
+    assert (mend is None) == (finding.mend is None)
+    assert mend is None or mend in str(finding.mend)
+
+
+def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
+    script(bare / "nvcc", "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
+    script(
+        bare / "nvidia-smi",
+        'case "$*" in\n*compute_cap*) echo "NVIDIA H200, 9.0";;\n'
+        "*) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |';;\nesac",
+    )
+    found = building.look_for_cuda()
+    assert (found.toolkit, found.driver, found.supports) == ((12, 4), "550.54.15", (12, 4))
+    assert found.capabilities == (90,)
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy", "configured", "status", "said"),
+    [
+        (8, 0.1, None, Status.OK, "8 of 8 physical cores, 7.9 of them free"),
+        (8, 3.0, None, Status.REMARK, "5.0 of them free"),
+        (8, 3.0, 4, Status.OK, "4 of 8"),
+        (2, 2.5, None, Status.REMARK, "0.0 of them free"),
+        (4, 0.0, 16, Status.REMARK, "more threads than cores"),
+    ],
+)
+def test_threads_against_free_cores(
+    cores: int, busy: float, configured: int | None, status: Status, said: str
+) -> None:
+    finding = machines.threads(cores, busy, configured)
+    assert finding.status is status
+    assert said in finding.said
+
+
+@pytest.mark.parametrize(
+    ("governor", "driver", "status", "said"),
+    [
+        ("performance", "acpi-cpufreq", Status.OK, "performance"),
+        ("powersave", "acpi-cpufreq", Status.REMARK, "clocks stay low"),
+        ("powersave", "intel_pstate", Status.REMARK, "clocks change during a run"),
+        ("schedutil", "amd-pstate", Status.REMARK, "clocks change"),
+        (None, "", Status.OK, "not told"),
+    ],
+)
+def test_governors(tmp_path: Path, governor: str | None, driver: str, status: Status, said: str) -> None:
+    for number in range(2 if governor else 0):
+        folder = tmp_path / f"devices/system/cpu/cpu{number}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{governor}\n")
+        (folder / "scaling_driver").write_text(f"{driver}\n")
+    finding = machines.governor(tmp_path)
+    assert (finding.status, finding.mend is None) == (status, status is Status.OK)
+    assert said in finding.said
+
+
+@pytest.mark.parametrize(
+    ("degrees", "throttled", "status"), [(45, 0, Status.OK), (92, 0, Status.REMARK), (45, 7, Status.REMARK)]
+)
+def test_heat(tmp_path: Path, degrees: int, throttled: int, status: Status) -> None:
+    chip, counts = tmp_path / "class/hwmon/hwmon0", tmp_path / "devices/system/cpu/cpu0/thermal_throttle"
+    for folder in (chip, counts):
+        folder.mkdir(parents=True)
+    (chip / "name").write_text("k10temp\n")
+    (chip / "temp1_input").write_text(f"{degrees}000\n")
+    (counts / "core_throttle_count").write_text(f"{throttled}\n")
+    finding = machines.heat(tmp_path)
+    assert finding.status is status
+    assert f"{degrees} °C" in finding.said
+    assert ("7 times" in finding.said) == bool(throttled)
+
+
+def test_memory_gpus_and_disks(tmp_path: Path) -> None:
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=1 << 30)).status is Status.REMARK
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is Status.OK
+    full = Gpu(name="NVIDIA A10", total_bytes=24 << 30, free_bytes=1 << 30)
+    assert [each.status for each in machines.gpus((H200, full))] == [Status.OK, Status.REMARK]
+    assert [each.said for each in machines.gpus(())] == ["none: everything is computed by the processor"]
+    assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").said
+    proc = machines.disk("data", Path("/proc/nowhere"), "GGUFSPEC_DATA")
+    assert (proc.status, proc.mend) in {
+        (Status.REMARK, "export GGUFSPEC_DATA=FOLDER"),
+        (Status.REMARK, "free some space, or export GGUFSPEC_DATA=FOLDER"),
+    }
+
+
+def test_installs_and_their_abilities(tmp_path: Path) -> None:
+    found = install.probe(fakes.install(tmp_path / "llama", **fakes.AT_ONCE), "PATH")
+    assert found is not None
+    (fine,) = programs.installs((found,), ())
+    assert fine.status is Status.OK
+    assert "plain, speculative" in fine.said
+    assert [each.mend for each in programs.installs((), ())] == ["ggufspec build"]
+    assert programs.library((found,), "0.3.36").mend == "ggufspec build"
+    assert programs.library((), None).mend == "pip install llama-cpp-python"
+
+
+def test_tools_that_are_missing_come_with_what_mends_them(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = building.compiler()
+    assert (found.status, found.said) == (Status.MISSING, "no C++ compiler was found")
+    assert found.mend == "install g++"
+    script(bare / "dnf", "")
+    assert install_words("g++") == "sudo dnf install g++"
+    monkeypatch.setenv("CXX", "g++-99")
+    assert building.compiler() == missing("compiler", "CXX names g++-99, which is not here", "unset CXX")
+    script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
+    monkeypatch.delenv("CXX")
+    assert building.compiler().said == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
+
+
+class _Hub(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        known = self.headers.get("authorization") == "Bearer hf_good"
+        body = b'{"name": "ada", "type": "user"}' if "whoami" in self.path else b"[]"
+        refused = "whoami" in self.path and not known
+        self.send_response(401 if refused else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def ask(endpoint: str, token: str | None, *, offline: bool = False) -> Finding:
+    access = hub.Access(endpoint=endpoint, token=token, offline=offline)
+    return models.reached(access, models.Question(access).answer())
+
+
+def test_the_hub_says_who_is_logged_in(endpoint: str) -> None:
+    assert ask(endpoint, "hf_good").said.endswith("as ada")
+    assert ask(endpoint, "hf_bad").mend == "hf auth login"
+    assert "not logged in" in ask(endpoint, None).said
+    assert "not asked: offline" in ask(endpoint, None, offline=True).said
+
+
+def test_a_hub_that_is_not_there_is_a_remark() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    finding = ask(f"http://127.0.0.1:{port}", None)
+    assert finding.status is Status.REMARK
+    assert "cannot be reached" in finding.said
+
+
+def test_a_hub_that_never_answers_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        access = hub.Access(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        question, asked = models.Question(access), time.monotonic()
+        finding = models.reached(access, question.answer(0.2))
+        assert time.monotonic() - asked < 1
+    assert finding.status is Status.REMARK
+    assert "did not answer" in finding.said
+    assert models.PATIENCE_S < 3
+
+
+def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    snapshot = home / "hub" / "models--me--Small-GGUF" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "small.gguf").write_bytes(b"x" * 1000)
+    done = shell.ggufspec("doctor", "--offline", "-o", "json", llama=llama)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    found = {each["name"]: each for each in report["findings"]}
+    assert report["can_run"] is True
+    assert {*found} == {
+        *(
+            "settings",
+            "Python",
+            "threads",
+            "governor",
+            "heat",
+            "memory",
+            "GPU",
+            "builds",
+            "data",
+            "Hub cache",
+        ),
+        *("compiler", "CMake", "Ninja", "CUDA", "llama.cpp", "library", "Hub", "models", "pairs", "results"),
+    }
+    assert all(set(each) == {"name", "status", "said", "mend"} for each in report["findings"])
+    assert str(llama) in found["llama.cpp"]["said"]
+    assert found["models"]["said"].startswith("1 GGUF files, 1000 B")
+    assert found["pairs"]["said"].endswith(": demo")
+    assert "none yet" in found["results"]["said"]
+
+
+def test_text_has_a_line_per_finding_and_stays_on_standard_output(tmp_path: Path) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    done = shell.ggufspec("doctor", "--offline", llama=llama)
+    lines = [line for line in done.stdout.splitlines() if not line.strip().startswith("→")]
+    assert {line.split()[0] for line in lines} <= {"ok", "remark", "missing"}
+    assert done.stderr == "a bench can run: ggufspec bench\n"
+
+
+def test_no_llama_and_no_way_to_build_one_is_exit_code_1(bare: Path) -> None:
+    done = shell.ggufspec("doctor", "--offline")
+    assert done.returncode == 1
+    assert "error: no bench can run here: no C++ compiler was found" in done.stderr
+    assert "missing  llama.cpp" in done.stdout
+
+
+def test_no_llama_but_a_way_to_build_one_is_exit_code_0() -> None:
+    done = shell.ggufspec("doctor", "--offline")
+    assert (done.returncode, done.stderr) == (0, "a bench can run after: ggufspec build\n")
+
+
+def test_an_install_that_is_named_and_is_none(home: Path, tmp_path: Path) -> None:
+    done = shell.ggufspec("doctor", "--offline", llama=tmp_path)
+    assert done.returncode == 1
+    assert f"GGUFSPEC_LLAMA names {tmp_path}" in done.stdout
+    assert "→ unset GGUFSPEC_LLAMA" in done.stdout
+    (home / "config").mkdir()
+    paths.config_file().write_text(f'llama = "{tmp_path}"\n')
+    assert "→ ggufspec config unset llama" in shell.ggufspec("doctor", "--offline").stdout
+
+
+def test_wrong_settings_are_a_finding_and_no_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "config").mkdir()
+    paths.config_file().write_text("engin = 'server'\n")
+    done = shell.ggufspec("doctor", "--offline")
+    assert done.returncode == 0
+    assert f"{paths.config_file()}:1: there is no key 'engin'; did you mean engine?" in done.stdout
+    paths.config_file().unlink()
+    monkeypatch.setenv("GGUFSPEC_ENGIN", "server")
+    assert "GGUFSPEC_ENGIN means nothing" in shell.ggufspec("doctor", "--offline").stdout
+
+
+def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:
+    hanging = tmp_path / "path"
+    hanging.mkdir()
+    script(hanging / "nvidia-smi", "exit 9")
+    env = {"PATH": f"{hanging}{os.pathsep}{os.environ['PATH']}"}
+    done = shell.ggufspec("doctor", "--offline", env=env)
+    assert done.returncode == 0
+    assert "none: everything is computed by the processor" in done.stdout

@@ -1,0 +1,233 @@
+"""Settings: what is set for every command, by whom, and which of them wins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from ggufspec import paths, settings
+from ggufspec.cli import _configured, cli
+from ggufspec.settings import Source
+from tests import fakes, shell
+
+DEMO = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1")
+
+
+@pytest.fixture(autouse=True)
+def config(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the settings file goes; the environment sets nothing."""
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(home / "config"))
+    for key in settings.KEYS:
+        monkeypatch.delenv(settings.PREFIX + key.upper(), raising=False)
+    (home / "config").mkdir()
+    return paths.config_file()
+
+
+def defaults(name: str) -> dict[str, object]:
+    """Return the names and raw values that a command's options are given."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    with click.Context(command):
+        return {key: value() for key, value in _configured.defaults(command).items()}
+
+
+def test_every_key_is_an_option_of_a_command() -> None:
+    options = set()
+    for name in ("bench", "plan", "show"):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        options |= {param.name for param in command.params}
+    assert options >= settings.KEYS.keys()
+
+
+def test_the_readme_lists_every_variable_of_ours() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    names = (*settings.KEYS, *paths.PLACES)
+    assert not [name for name in names if f"`{settings.PREFIX}{name.upper()}`" not in readme]
+
+
+def test_nothing_set_gives_nothing(config: Path) -> None:
+    assert defaults("bench") == {}
+    assert {each.source for each in settings.read().values()} == {Source.DEFAULT}
+    assert not config.exists()
+
+
+def test_the_environment_wins_over_the_file_and_both_say_where(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('# mine\npair = "demo"\n\nthreads = 2\n')
+    monkeypatch.setenv("GGUFSPEC_THREADS", "1")
+    rows = json.loads(shell.here("config", "-o", "json").stdout)
+    assert rows["pair"] == {"value": "demo", "source": "file", "where": f"{config}:2"}
+    assert rows["threads"] == {"value": 1, "source": "environment", "where": "GGUFSPEC_THREADS"}
+    assert rows["engine"] == {"value": None, "source": "default", "where": None}
+    assert defaults("bench") == {"pair": "demo", "threads": "1"}
+
+
+def test_the_command_line_wins(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    config.write_text(f'llama = "{llama}"\nthreads = 1\noutput = "json"\n')
+    lines = shell.here("bench", *DEMO, "--dry-run").stdout.splitlines()
+    assert all(f"{llama}" in line and " --threads 1 " in line for line in lines)
+    assert all(
+        " --threads 2 " in line
+        for line in shell.here("bench", *DEMO, "-t", "2", "--dry-run").stdout.splitlines()
+    )
+    monkeypatch.setenv("GGUFSPEC_LLAMA", "/nonexistent")
+    assert "GGUFSPEC_LLAMA names /nonexistent" in shell.here("bench", *DEMO, "--dry-run").stderr
+    assert shell.here("bench", *DEMO, "--llama", str(llama), "--dry-run").returncode == 0
+
+
+def test_a_pair_that_is_set_stands_back_for_a_target(config: Path) -> None:
+    config.write_text('pair = "no-such-pair"\n')
+    demo = paths.models_dir() / "demo"
+    given = ("-m", str(demo / "target.gguf"), "-md", str(demo / "drafter.gguf"))
+    assert shell.here("plan", "--vram", "1G").returncode == 31
+    assert shell.here("plan", "--vram", "1G", *given).returncode == 0
+    assert shell.here("whatif", "--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7").returncode == 0
+
+
+def test_a_suite_that_is_set_stands_back_for_a_prompt(config: Path, tmp_path: Path) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    config.write_text(f'suite = "general"\nllama = "{llama}"\n')
+    many = shell.here("bench", "--pair", "demo", "-n", "32", "--dry-run").stdout.splitlines()
+    few = shell.here("bench", *DEMO, "--dry-run").stdout.splitlines()
+    assert len(few) == 3 < len(many)
+
+
+def test_a_format_that_a_command_does_not_know_is_none_of_its_business(config: Path) -> None:
+    config.write_text('output = "csv"\n')
+    rates = ("--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7")
+    assert shell.here("whatif", *rates).stdout == shell.here("whatif", *rates, "-o", "csv").stdout
+    assert defaults("whatif") == {"output": "csv"}
+    assert defaults("check") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("threads = 2\nengin = 'server'\n", 2, "there is no key 'engin'; did you mean engine?"),
+        ("engine = 'sever'\n", 1, "engine: 'sever' is not one of 'binary', 'binary-simple'"),
+        ("\n\nsuite = 'nope'\n", 3, "suite: 'nope' is not one of 'demo'"),
+        ("threads = 0\n", 1, "threads: threads go from 1 to"),
+        ("threads = true\n", 1, "threads is a whole number, not True"),
+        ("threads = '4'\n", 1, "threads is a whole number, not '4'"),
+        ("pair = 3\n", 1, "pair is a text, not 3"),
+        ("pair = 'demo'\n[bench]\nx = 1\n", 2, "there is no key 'bench'"),
+        ("pair = 'demo'\nthreads = \n", 2, "Invalid value"),
+        ("pair = 'demo\n", 1, ""),  # what is said differs between Pythons
+    ],
+)
+def test_what_is_wrong_is_one_line_with_file_and_line(
+    config: Path, text: str, line: int, message: str
+) -> None:
+    config.write_text(text)
+    done = shell.here("bench", *DEMO, "--dry-run")
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"error: {config}:{line}: {message}")
+    assert hint.startswith("hint: ")
+    assert shell.here("bench", "--help").returncode == 0
+    assert shell.here("config", "path").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("GGUFSPEC_THREADS", "many", "GGUFSPEC_THREADS: threads is a whole number, not 'many'"),
+        ("GGUFSPEC_OFFLINE", "perhaps", "GGUFSPEC_OFFLINE: offline is true or false, not 'perhaps'"),
+        ("GGUFSPEC_ENGINE", "sever", "GGUFSPEC_ENGINE: engine: 'sever' is not one of"),
+    ],
+)
+def test_wrong_variables_are_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    assert f"error: {message}" in shell.here("bench", *DEMO, "--dry-run").stderr
+
+
+def test_files_that_cannot_be_read_are_one_line(config: Path) -> None:
+    config.write_bytes(b"pair = '\xff'\n")
+    assert shell.here("show").stderr.startswith(f"error: {config} cannot be read: it is no UTF-8 text")
+    config.unlink()
+    config.mkdir()
+    assert f"{config} cannot be read: Is a directory" in shell.here("show").stderr
+
+
+def test_set_get_and_unset_keep_what_else_is_in_the_file(config: Path) -> None:
+    config.write_text("# threads of the laptop\nthreads = 2  # not more\n")
+    assert shell.here("config", "set", "engine", "server").returncode == 0
+    assert shell.here("config", "set", "offline", "yes").returncode == 0
+    assert shell.here("config", "get", "engine").stdout == "server\n"
+    assert shell.here("config", "get", "offline").stdout == "true\n"
+    assert shell.here("config", "get", "pair").stdout == ""
+    assert config.read_text().startswith("# threads of the laptop\nthreads = 2  # not more\n")
+    assert shell.here("config", "unset", "engine").returncode == 0
+    assert settings.read()["engine"].value is None
+    assert settings.read()["offline"].value is True
+    assert list(config.parent.iterdir()) == [config]
+
+
+def test_set_makes_file_and_folder_and_paths_absolute(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.parent.rmdir()
+    monkeypatch.chdir(tmp_path)
+    assert shell.here("config", "set", "llama", "build").returncode == 0
+    assert settings.read()["llama"].value == str(tmp_path / "build")
+    assert shell.here("config", "path").stdout == f"{config}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("set", "engin", "server"), 1, "there is no key 'engin'; did you mean engine?"),
+        (("set", "engine", "sever"), 1, "engine: 'sever' is not one of"),
+        (("set", "threads", "many"), 1, "threads is a whole number, not 'many'"),
+        (("set", "pair", "llama-3-70"), 31, "close names: llama-3-70b"),
+        (("set", "output", "xml"), 1, "output: 'xml' is not one of"),
+        (("get", "colour"), 1, "there is no key 'colour'"),
+        (("unset", "colour"), 1, "there is no key 'colour'"),
+        (("sett",), 2, "Did you mean"),
+    ],
+)
+def test_wrong_changes_are_refused_and_change_nothing(
+    config: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    done = shell.here("config", *words)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert not config.exists()
+
+
+def test_a_wrong_key_can_be_taken_out(config: Path) -> None:
+    config.write_text("engin = 'server'\nthreads = 2\n")
+    assert shell.here("config", "unset", "engin").returncode == 0
+    assert config.read_text() == "threads = 2\n"
+
+
+def test_a_variable_that_hides_a_change_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_ENGINE", "server")
+    assert "GGUFSPEC_ENGINE is set and wins" in shell.here("config", "set", "engine", "binary").stderr
+
+
+def test_verbose_says_who_set_what(config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    config.write_text(f'llama = "{llama}"\n')
+    monkeypatch.setenv("GGUFSPEC_THREADS", "1")
+    said = shell.here("-v", "bench", *DEMO, "--dry-run").stderr
+    assert f"llama: {llama} ({config}:1)" in said
+    assert "threads: (1,) (GGUFSPEC_THREADS)" in said
+    assert "pair: demo (command line)" in said
+    assert "engine: binary (default)" in said
+
+
+def test_closest_file_beside_one_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "Llama-3-8B.Q4_K_M.gguf").touch()
+    (tmp_path / "readme.md").touch()
+    assert paths.beside(tmp_path / "llama-3-8b.Q4_K_S.gguf") == tmp_path / "Llama-3-8B.Q4_K_M.gguf"
+    assert paths.beside(tmp_path / "qwen.bin") is None
+    assert paths.beside(tmp_path / "nowhere" / "x.gguf") is None
