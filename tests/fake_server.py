@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
         self.folder, self.behaviour = folder, behaviour
         self.key = Path(option("--api-key-file") or "").read_text().strip()
         self.n_max = int(option("--spec-draft-n-max", "--draft-max") or 0)
-        self.has_drafter = option("--model-draft") is not None
+        self.has_drafter = option("--model-draft") is not None or "ngram" in (option("--spec-type") or "")
         self.places: list[int] = []
         self.warm = 0  # tokens that the slot remembers
         self.drafted_for: object = None  # the prompt that the drafter remembers

@@ -17,7 +17,7 @@ from ggufspec.errors import GgufspecError
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
-    "chat": "Talk to a pair, and see which tokens were drafted and how fast they come.",
+    "chat": "Talk to a pair; accepted draft tokens are coloured.",
     "check": "Say whether llama.cpp accepts a drafter for a target.",
     "compare": "Compare two benches row by row; fail where one is slower.",
     "completion": "Print the script that lets a shell complete commands.",
@@ -28,8 +28,8 @@ COMMANDS = {
     "parse": "Read llama.cpp logs of any era into a table.",
     "plan": "Plan memory: how many layers fit on the GPU?",
     "show": "Print the table of a past bench again.",
-    "sweep": "Measure every combination of draft sizes, drafters, layers, …",
     "suggest": "Find drafters for a target, on the Hub or in the cache.",
+    "sweep": "Measure every combination of draft sizes, drafters, layers, …",
     "tune": "Find the fastest drafter, draft size and offload here.",
     "whatif": "Say what drafting would gain, from rates or headers alone.",
 }
@@ -88,6 +88,7 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
     \b
     ggufspec build                     build llama.cpp for this machine
     ggufspec bench --ngl 45 --draft 3  target alone, drafter alone, drafting
+    ggufspec tune                      the fastest way to run the pair, or why not to draft
     """
     for name, given in flags.items():
         if given:
