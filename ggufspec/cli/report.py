@@ -1,0 +1,71 @@
+"""``ggufspec report``: a bench as a page to look at and to pass on, or as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from ggufspec.cli import _completing
+from ggufspec.cli._options import emit
+from ggufspec.errors import GgufspecError
+
+if TYPE_CHECKING:
+    from ggufspec.results import ResultSet
+
+_Folder = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=_completing.runs)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Write the page to this file, - for standard output.  [default: report.html]",
+)
+@click.option("--png", type=_Folder, help="Write the charts into this folder instead.")
+@click.option("--svg", type=_Folder, help="Likewise, as SVG.")
+def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: Path | None) -> None:
+    """Make a page of a past bench, to look at and to pass on: verdict, tables, charts, exact commands.
+
+    One file that works offline. RUN is the id of a stored bench, the beginning of one, or its folder; the
+    last one without it. Of several, the later ones are compared with the first.
+
+    \b
+    ggufspec report                          the last bench, into report.html
+    ggufspec report b9102 today -o both.html   two benches, compared
+    """
+    from ggufspec import results
+
+    stored = [results.load(run) for run in runs or ("last",)]
+    if png is not None:
+        _draw(stored, png, "png")
+    if svg is not None:
+        _draw(stored, svg, "svg")
+    if out is not None or (png is None and svg is None):
+        from ggufspec.report.html import html
+
+        file = Path("report.html") if out is None else out
+        emit(html(stored), None if str(file) == "-" else file)
+        _tell(file)
+
+
+def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
+    from ggufspec import plot
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GgufspecError(f"cannot make {folder}: {error.strerror}", "choose another folder") from error
+    for bench in stored:
+        for name, drawn in plot.drawn(bench).items():
+            file = folder / f"{f'{bench.meta.id}-' * (len(stored) > 1)}{name}.{form}"
+            emit(plot.image(drawn.chart, form), file)
+            _tell(file)
+
+
+def _tell(file: Path) -> None:
+    if str(file) != "-":
+        click.echo(f"written: {file}", err=True)

@@ -1,0 +1,79 @@
+"""Tables of a page: cells with what to show and what to sort by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ggufspec import units
+
+Value = str | float | bool | None
+Show = Callable[[Any], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What stands in a cell, and its place when its column is sorted; None goes last."""
+
+    text: str
+    key: Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: its heading, and whether it holds numbers, which stand to the right."""
+
+    head: str
+    number: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table that can be sorted; ``caption`` is read to those who do not see it."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """How a column of plain rows is shown: its name there, its heading, and how a value is said."""
+
+    name: str
+    head: str
+    show: Show = str
+    number: bool = False
+    interval: bool = False  # followed by <name>_lo and <name>_hi in brackets
+
+
+def rate(name: str, head: str = "tokens/s", *, interval: bool = True) -> Field:
+    """Return a field of tokens/s, with its interval unless told otherwise."""
+    return Field(name=name, head=head, show=units.format_rate, number=True, interval=interval)
+
+
+def number(name: str, head: str, form: str = "{:d}", *, interval: bool = False) -> Field:
+    """Return a field of numbers in a format of ``str.format``."""
+    return Field(name=name, head=head, show=form.format, number=True, interval=interval)
+
+
+def table(caption: str, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> Table:
+    """Return rows as a table; columns without any value are left out."""
+    said = [field for field in fields if any(row.get(field.name) not in {None, ""} for row in rows)]
+    return Table(
+        caption=caption,
+        columns=tuple(Column(head=field.head, number=field.number) for field in said),
+        rows=tuple(tuple(_cell(row, field) for field in said) for row in rows),
+    )
+
+
+def _cell(row: Mapping[str, Any], field: Field) -> Cell:
+    value = row.get(field.name)
+    if value is None:
+        return Cell(text="", key=None)
+    text = field.show(value)
+    ends = [row.get(f"{field.name}{end}") for end in ("_lo", "_hi")] if field.interval else [None]
+    if None not in ends:
+        text += f" [{', '.join(map(field.show, ends))}]"
+    return Cell(text=text, key=value)

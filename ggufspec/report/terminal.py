@@ -1,0 +1,148 @@
+"""Tokens/s over γ as plain text: one line per arm, its interval as a bar, the target alone as a rule."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec import arms, units
+from ggufspec.arms import Arm
+from ggufspec.domain import Role
+from ggufspec.results import ResultSet
+from ggufspec.stats import Estimate
+
+_NARROWEST = 20  # columns of the plot itself
+_WIDEST = 100
+_TICKS = 4
+_BEYOND = 1.6  # times the highest rate, where intervals are cut
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Marks:
+    point: str
+    left: str
+    right: str
+    bar: str
+    rule: str
+    axis: str
+    tick: str
+    times: str
+    gamma: str
+
+
+_BLOCKS = _Marks(point="●", left="├", right="┤", bar="─", rule="┊", axis="─", tick="┴", times="×", gamma="γ")
+_ASCII = _Marks(point="o", left="|", right="|", bar="-", rule=":", axis="-", tick="+", times="x", gamma="n")
+
+
+def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | None = None) -> str:
+    """Return the curve of a bench as lines of text, empty where nothing drafted.
+
+    Args:
+        results: a bench.
+        width: columns that a line may take; those of the terminal without it.
+        ascii_only: whether to write no other signs; without it, what the terminal and its encoding can show.
+    """
+    shown = [arm for arm in arms.group(results) if arm.rate is not None and arm.role is not Role.DRAFTER]
+    if all(arm.role is Role.TARGET for arm in shown):
+        return ""
+    marks = _ASCII if (_is_plain() if ascii_only is None else ascii_only) else _BLOCKS
+    names = _names(shown, marks)
+    said = [_said(arm, marks) for arm in shown]
+    columns = shutil.get_terminal_size().columns if width is None else width
+    beside = max(map(len, names)) + max(map(len, said)) + 4
+    room = max(_NARROWEST, min(_WIDEST, columns - beside))
+    rates = [arm.rate for arm in shown if arm.rate]
+    most = min(max(_ends(each)[1] for each in rates), _BEYOND * max(each.value for each in rates))
+    scale = _Scale(most=most, room=room)
+    left = max(map(len, names))
+    lines = [
+        f"{name:<{left}}  {_line(arm, scale, marks)}  {text}".rstrip()
+        for name, arm, text in zip(names, shown, said, strict=True)
+    ]
+    axis, numbers = _axis(scale, marks)
+    title = f"tokens/s over {marks.gamma} (draft size) with 95 % intervals; {marks.rule} is the target alone"
+    return "\n".join((title, "", *lines, f"{'':<{left}}  {axis}", f"{'':<{left}}  {numbers}".rstrip(), ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """Tokens/s to columns: 0 at the left, ``most`` at the right."""
+
+    most: float
+    room: int
+
+    def place(self, rate: float) -> int:
+        return round(min(rate / self.most, 1) * (self.room - 1))
+
+
+def _line(arm: Arm, scale: _Scale, marks: _Marks) -> str:
+    cells = [" "] * scale.room
+    alone = arm.baseline.rate if arm.baseline else None
+    assert arm.rate is not None
+    low, high = map(scale.place, _ends(arm.rate))
+    if low < high:
+        cells[low : high + 1] = [
+            marks.left,
+            *marks.bar * (high - low - 1),
+            marks.right if _ends(arm.rate)[1] <= scale.most else ">",
+        ]
+    if alone is not None:
+        cells[scale.place(alone.value)] = marks.rule
+    cells[scale.place(arm.rate.value)] = marks.point
+    return "".join(cells)
+
+
+def _axis(scale: _Scale, marks: _Marks) -> tuple[str, str]:
+    """Return the line below the plot and the numbers below that."""
+    line, numbers = [marks.axis] * scale.room, [" "] * (scale.room + 8)
+    rough = scale.most / _TICKS
+    size = 10 ** math.floor(math.log10(rough))
+    step = size * next(times for times in (1, 2, 5, 10) if times * size >= rough)
+    for tick in range(int(scale.most / step) + 1):
+        place, text = scale.place(tick * step), f"{tick * step:g}"
+        start = max(0, place - len(text) // 2)
+        line[place] = marks.tick
+        numbers[start : start + len(text)] = text
+    return "".join(line), "".join(numbers).rstrip()
+
+
+def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
+    """Name each arm by its γ, and by what else differs between them."""
+    drafting = [arm for arm in shown if arm.spec.drafting]
+    several_models = len({arm.models for arm in drafting}) > 1
+    several_ends = len({arm.spec.drafting.p_min for arm in drafting if arm.spec.drafting}) > 1
+    names = []
+    for arm in shown:
+        drafted = arm.spec.drafting
+        parts = [f"{marks.gamma}={drafted.n_max}" if drafted else "target alone"]
+        parts += [f"p-min {drafted.p_min:g}"] if drafted and several_ends else []
+        parts += [arm.models[-1]] if several_models else []
+        names.append(" ".join(parts))
+    return names
+
+
+def _said(arm: Arm, marks: _Marks) -> str:
+    rate = units.format_rate(arm.rate.value) if arm.rate else ""
+    return f"{rate}  {arm.gain.ratio.value:.2f}{marks.times}" if arm.gain else rate
+
+
+def _ends(rate: Estimate) -> tuple[float, float]:
+    return (
+        rate.value if rate.lo is None else rate.lo,
+        rate.value if rate.hi is None else rate.hi,
+    )
+
+
+def _is_plain() -> bool:
+    """Whether the terminal or its encoding shows ASCII alone."""
+    if os.environ.get("TERM") == "dumb":
+        return True
+    try:
+        "├●┊γ".encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return True
+    return False

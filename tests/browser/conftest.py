@@ -1,0 +1,52 @@
+"""A real Chromium without a window, and the page that a report makes of artificial benches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
+
+from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only where it is installed
+
+from ggufspec.report.html import html  # noqa: E402
+from tests.swept import HARMFUL, swept  # noqa: E402
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_QUIET = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The Chromium of this machine, or the one that GGUFSPEC_CHROMIUM names."""
+    named = os.environ.get("GGUFSPEC_CHROMIUM")
+    found = named or next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(
+            "no Chromium is here: install it (Debian: apt-get install chromium) or set GGUFSPEC_CHROMIUM"
+        )
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=list(_QUIET))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page on two benches, one with harmful names everywhere."""
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+        hostile = swept(HARMFUL, "another-drafter-with-a-long-name-Q4_K_M.gguf", tag=HARMFUL, name="hostile")
+        file = folder / "report.html"
+        file.write_text(html([swept(sizes=(1, 2, 3, 4), name="plain"), hostile]), encoding="utf-8")
+    return file

@@ -1,0 +1,159 @@
+"""The report in a real browser: charts have their data, tables sort, nothing is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+CHARTS = ("curve", "heatmap", "positions", "rounds", "pareto", "drift")
+DRAWN = "() => document.querySelectorAll('.chart[data-drawn]').length === 12"
+
+
+@pytest.fixture
+def page(chromium: Browser, report: Path) -> Iterator[Page]:
+    """The report, drawn, which has asked for nothing but itself and has nothing to complain about."""
+    with chromium.new_context(viewport={"width": 1280, "height": 900}) as context:
+        shown = context.new_page()
+        shown.set_default_timeout(10_000)
+        asked, said = _watch(shown)
+        shown.goto(report.as_uri())
+        shown.wait_for_function(DRAWN)
+        yield shown
+        assert asked == [report.as_uri()]
+        assert said == []
+
+
+def _watch(page: Page) -> tuple[list[str], list[str]]:
+    asked: list[str] = []
+    said: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    return asked, said
+
+
+def _column(page: Page, number: int) -> list[str]:
+    return page.locator("#bench-1 table").first.locator(f"tbody td:nth-child({number})").all_inner_texts()
+
+
+@pytest.mark.parametrize(
+    ("name", "marks", "expected"),
+    [
+        ("curve", ".mark-symbol.role-mark path", 4),  # one point for each γ
+        ("heatmap", ".mark-rect.role-mark path", 8),  # four γ × two categories
+        ("positions", ".mark-symbol.role-mark path", 8),  # four positions, of two shares
+        ("rounds", ".mark-rect.role-mark path", 12),  # four γ × three parts
+        ("pareto", ".mark-symbol.role-mark path", 5),  # the target alone and four γ
+        ("drift", ".mark-symbol.role-mark path", 24),  # every run
+    ],
+)
+def test_every_chart_has_its_data(page: Page, name: str, marks: str, expected: int) -> None:
+    chart = page.locator(f"#chart-1-{name}")
+    assert chart.locator(f"svg {marks}").count() == expected
+    assert chart.get_attribute("role") == "img"
+    assert (chart.get_attribute("aria-label") or "").endswith(".")
+
+
+def test_a_hostile_bench_is_drawn_as_well(page: Page) -> None:
+    assert all(page.locator(f"#chart-2-{name} svg").count() == 1 for name in CHARTS)
+    assert "</script><script>" in (page.locator("#chart-2-curve svg").text_content() or "")
+    assert page.locator("img").count() == 0
+    page.locator("#chart-2-drift .mark-symbol.role-mark path").first.hover()
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    assert "<img src=x" in tooltip.inner_text()
+
+
+def test_a_point_says_its_numbers(page: Page) -> None:
+    page.locator("#chart-1-curve .mark-symbol.role-mark path").first.hover()
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    assert "speed-up" in tooltip.inner_text()
+    assert "1.20×" in tooltip.inner_text()
+
+
+def test_a_click_sorts_and_another_turns_round(page: Page) -> None:
+    head = page.locator("#bench-1 th").filter(has_text="tokens/s").first
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    rising = [float(text.split()[0]) for text in _column(page, 3)]
+    assert rising == sorted(rising)
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert [float(text.split()[0]) for text in _column(page, 3)] == rising[::-1]
+    assert page.locator("#said").inner_text() == "Sorted by tokens/s, descending."
+
+
+def test_the_keyboard_sorts_and_what_is_absent_stays_last(page: Page) -> None:
+    button = page.locator("#bench-1 th").filter(has_text="γ").first.get_by_role("button")
+    for key in ("Enter", "Space"):
+        button.press(key)
+        assert _column(page, 2)[-1] == ""
+    assert _column(page, 2) == ["4", "3", "2", "1", ""]
+
+
+def test_the_keyboard_reaches_the_results_first(page: Page) -> None:
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    assert page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]  # it is on the page
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_data_and_commands_unfold(page: Page) -> None:
+    figure = page.locator("#bench-1 figure").first
+    figure.locator("summary").press("Enter")
+    assert figure.locator("tbody tr").first.is_visible()
+    page.locator("#bench-1 .commands > summary").click()
+    assert "--prompt" in page.locator("#bench-1 .commands code").first.inner_text()
+
+
+def test_a_command_is_copied_or_selected(page: Page) -> None:
+    page.locator("#bench-1 .copy").first.click()
+    page.wait_for_function("() => document.getElementById('said').textContent !== ''")
+    assert page.locator("#said").inner_text() in {"Copied.", "Selected; copy it with your keyboard."}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+)
+def test_it_fits_wide_and_narrow_in_light_and_dark(
+    chromium: Browser, report: Path, tmp_path_factory: pytest.TempPathFactory, scheme: str, width: int
+) -> None:
+    with chromium.new_context(
+        viewport={"width": width, "height": 844}, color_scheme="dark" if scheme == "dark" else "light"
+    ) as context:
+        page = context.new_page()
+        page.goto(report.as_uri())
+        page.wait_for_function(DRAWN)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for name in CHARTS:
+            box = page.locator(f"#chart-1-{name} svg").bounding_box()
+            assert box is not None
+            assert box["width"] <= width
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        ink = page.locator("#chart-1-curve .role-axis-label text").first.evaluate(
+            "node => getComputedStyle(node).fill"
+        )
+        assert (paper, ink) == {
+            "light": ("rgb(255, 255, 255)", "rgb(31, 35, 40)"),
+            "dark": ("rgb(20, 24, 29)", "rgb(230, 237, 243)"),
+        }[scheme]
+        page.screenshot(path=tmp_path_factory.getbasetemp() / f"report-{scheme}-{width}.png", full_page=True)
+
+
+def test_paper_is_light_and_shows_the_commands(chromium: Browser, report: Path) -> None:
+    with chromium.new_context(color_scheme="dark") as context:
+        page = context.new_page()
+        page.goto(report.as_uri())
+        page.wait_for_function(DRAWN)
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.locator("#bench-1 .commands code").first.is_visible()
+        assert not page.locator("#bench-1 .copy").first.is_visible()
+        assert page.pdf().startswith(b"%PDF")

@@ -1,0 +1,217 @@
+"""Charts hold the numbers of the frames, say what they show, and keep their colours apart."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import altair as alt
+import pytest
+
+from ggufspec import frames, plot, units
+from ggufspec.domain import Role
+from ggufspec.forecast import Forecast
+from ggufspec.plot import browser, drifting, look, memories
+from ggufspec.stats import Estimate
+from tests.swept import ROUNDS, swept
+from tests.values import bench, run, whole_bench
+
+
+def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
+    """The rows inside a chart that have a column, each once."""
+    assert chart is not None
+    every = (
+        row for rows in chart.to_dict()["datasets"].values() for row in rows if row.get(column) is not None
+    )
+    return list({repr(row): row for row in every}.values())
+
+
+def _drafting(frame: Any) -> Any:
+    return frame[frame.role == Role.DRAFTING.value]
+
+
+def test_the_curve_shows_the_summary() -> None:
+    results = swept("small.gguf", "large.gguf")
+    drawn = [row for row in _rows(plot.curve(results), "tps_lo") if row["kind"] == "measured"]
+    expected = _drafting(frames.summary(results))
+    assert [(row["gamma"], row["tps"], row["tps_lo"], row["tps_hi"]) for row in drawn] == list(
+        zip(expected.draft_n_max, expected.gen_tps, expected.gen_tps_lo, expected.gen_tps_hi, strict=True)
+    )
+    assert {row["series"] for row in drawn} == {"small", "large"}
+
+
+def test_the_curve_names_the_target_alone_and_the_fastest() -> None:
+    results = swept()
+    alone, *_, best = map(units.format_rate, frames.summary(results).gen_tps)
+    texts = [row["text"] for row in _rows(plot.curve(results), "text")]
+    assert texts == [f"target alone: {alone}", f"γ = 4: {best}"]
+
+
+def test_forecasts_are_drawn_beside_what_was_measured() -> None:
+    drawn = _rows(plot.curve(swept(), [_forecast(n_max=6), _forecast(n_max=7, category="code")]), "gamma")
+    foretold = [row for row in drawn if row.get("kind") == "forecast"]
+    assert [(row["gamma"], row["tps"], row["tps_hi"], row["gain"]) for row in foretold] == [
+        (6, 70.0, 80.0, "1.40×")
+    ]
+
+
+@pytest.mark.parametrize("name", plot.CHARTS)
+def test_a_bench_without_drafting_has_little_to_show(name: str) -> None:
+    results = bench(run(Role.TARGET))
+    assert name not in plot.drawn(results)
+
+
+def test_one_pair_is_mapped_by_category() -> None:
+    results = swept()
+    fields = _rows(plot.heatmap(results), "speedup")
+    expected = _drafting(frames.categories(results))
+    assert {(row["down"], row["across"]): row["speedup"] for row in fields} == dict(
+        zip(zip(expected.draft_n_max, expected.category, strict=True), expected.speedup, strict=True)
+    )
+
+
+def test_several_drafters_are_mapped_by_their_fastest_size() -> None:
+    results = swept("small.gguf", "large.gguf")
+    fields = {row["across"]: row for row in _rows(plot.heatmap(results), "speedup")}
+    best = _drafting(frames.summary(results)).groupby("draft_model").speedup.max()
+    assert {name: row["speedup"] for name, row in fields.items()} == {
+        "small": best["small.gguf"],
+        "large": best["large.gguf"],
+    }
+    assert {row["down"] for row in fields.values()} == {"target"}
+    assert {row["gamma"] for row in fields.values()} == {4}
+
+
+def test_positions_are_those_of_the_largest_size() -> None:
+    drawn = _rows(plot.positions(swept()), "share")
+    tried = len(ROUNDS)
+    shares = [sum(each.accepted > place for each in ROUNDS) / tried for place in range(4)]
+    assert [row["share"] for row in drawn if row["measure"] == "of all drafts"] == shares
+    given = [row["share"] for row in drawn if row["measure"] != "of all drafts"]
+    assert given == [shares[0], *(b / a for a, b in pairwise(shares))]
+    assert {row["gamma"] for row in drawn} == {4}
+
+
+def test_the_parts_of_a_round_add_up() -> None:
+    results = swept()
+    parts = _rows(plot.rounds(results), "share")
+    expected = _drafting(frames.summary(results))
+    columns = ["draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round"]
+    assert [row["ms"] for row in parts] == [ms for row in expected[columns].to_numpy().tolist() for ms in row]
+    assert sum(row["share"] for row in parts) == pytest.approx(len(expected))
+
+
+def test_other_engines_tell_nothing_of_rounds() -> None:
+    assert plot.rounds(swept(engine="binary")) is None
+
+
+@pytest.mark.parametrize(("gain", "ahead"), [(1.2, 5), (0.7, 1)])
+def test_nothing_beats_the_pareto_front(gain: float, ahead: int) -> None:
+    drawn = memories.pareto_rows(swept("small.gguf", "large.gguf", gain=gain))
+    for row in drawn:
+        assert row["front"] is not any(
+            other["memory_mib"] <= row["memory_mib"] and other["tps"] > row["tps"] for other in drawn
+        )
+    assert sum(row["front"] for row in drawn) == ahead
+
+
+def test_memory_is_not_drawn_where_nobody_knows_it() -> None:
+    assert plot.pareto(whole_bench()) is None
+
+
+def test_drift_shows_every_run_once_with_what_disturbed_it() -> None:
+    results = swept()
+    drawn = _rows(plot.drift(results), "relative")
+    drawn = [row for row in drawn if "kind" in row]
+    runs = frames.runs(results)
+    assert len(drawn) == len(runs)
+    assert sum(row["kind"] == drifting.ANCHOR for row in drawn) == runs.anchor.sum()
+    disturbed = runs[(runs.outcome == "disturbed") & ~runs.anchor]
+    assert sorted(row["tps"] for row in drawn if row["kind"] == drifting.DISTURBED) == sorted(
+        disturbed.decode_tps
+    )
+    assert {row["others_cores"] for row in drawn} == {0.8, 0.01}
+    assert drawn[-1]["minutes"] == pytest.approx((len(runs) - 1) / 60)
+    assert all(row["relative"] == pytest.approx(1, abs=0.03) for row in drawn)
+
+
+def test_large_benches_are_thinned_but_never_what_matters() -> None:
+    rows = [{"kind": drifting.ANCHOR if place % 10 == 0 else drifting.RUN} for place in range(9000)]
+    thinned = list(drifting._thinned(rows))
+    assert sum(row["kind"] == drifting.ANCHOR for row in thinned) == 900
+    assert 1000 <= sum(row["kind"] == drifting.RUN for row in thinned) <= 2000
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#14181d"])
+@pytest.mark.parametrize("colour", look.PALETTE)
+def test_colours_are_seen_on_light_and_dark_pages(colour: str, page: str) -> None:
+    assert contrast(colour, page) >= 3
+
+
+def test_pictures_need_no_browser() -> None:
+    chart = plot.curve(swept())
+    assert chart is not None
+    assert plot.image(chart, "png").startswith(b"\x89PNG")
+    drawing = ET.fromstring(plot.image(chart, "svg"))
+    assert "γ (draft size)" in "".join(drawing.itertext())
+    points = [node for node in drawing.iter() if "mark-symbol role-mark" in node.get("class", "")]
+    assert sum(len(node) for node in points) == 2
+
+
+def test_a_page_s_spec_names_no_address() -> None:
+    chart = plot.curve(swept())
+    assert chart is not None
+    assert "http" not in repr(browser.spec(chart))
+
+
+def test_charts_say_what_they_show() -> None:
+    described = {name: str(drawn.chart.description) for name, drawn in plot.drawn(swept()).items()}
+    assert described.keys() == plot.CHARTS.keys()
+    assert "the fastest is γ = 4 with 65.31 tokens/s" in described["curve"]
+    assert all(text.endswith(".") for text in described.values())
+
+
+def test_charts_are_not_loaded_before_they_are_drawn() -> None:
+    code = "import ggufspec, ggufspec.cli.report, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"altair", "vl_convert", "jinja2", "pandas"} & set(loaded.split())
+
+
+def contrast(one: str, two: str) -> float:
+    """The contrast of two colours by WCAG 2.2."""
+    light, dark = sorted((_luminance(one), _luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(part, 16) / 255 for part in re.findall("..", colour.lstrip("#"))]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _forecast(*, n_max: int, category: str | None = None) -> Forecast:
+    return Forecast(
+        n_max=n_max,
+        category=category,
+        prompts=2,
+        n_drafted=10,
+        n_accepted=8,
+        n_rounds=4,
+        tokens_per_s=Estimate(value=70.0, lo=60.0, hi=80.0),
+        target_tokens_per_s=Estimate(value=50.0, lo=49.0, hi=51.0),
+        speedup=Estimate(value=1.4, lo=1.2, hi=1.6),
+        break_even_accept_rate=0.4,
+        closed_form_speedup=1.5,
+        draft_share=0.2,
+        verify_share=0.7,
+        rest_share=0.1,
+        round_s=0.02,
+        target_s=0.01,
+        rates={},
+    )

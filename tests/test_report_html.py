@@ -1,0 +1,240 @@
+"""The page of a bench: what strangers wrote stays text, nothing is fetched, and it says what was measured."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import arms
+from ggufspec.cli.report import command
+from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
+from ggufspec.plot import browser
+from ggufspec.report.html import html
+from ggufspec.report.html_sections import section
+from ggufspec.report.verdict import verdicts
+from tests.swept import HARMFUL, swept
+from tests.test_plot import contrast
+from tests.values import bench, run, whole_bench
+
+STYLE = Path(__file__).parent.parent / "ggufspec/report/page/style.css"
+
+
+class Page(HTMLParser):
+    """A page's elements with their attributes, and the text of its scripts and style sheets."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.sources: list[tuple[str, dict[str, str | None], str]] = []
+        self.words = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.cdata_elem:
+            self.sources.append((*self.elements[-1], data))
+        else:
+            self.words += data
+
+    def specs(self) -> dict[str, Any]:
+        """The charts' specs by their places."""
+        found = [(about["data-chart"], data) for tag, about, data in self.sources if "data-chart" in about]
+        return {str(place): json.loads(data) for place, data in found}
+
+    def policy(self) -> str:
+        """The Content-Security-Policy."""
+        return next(
+            about["content"] or "" for tag, about in self.elements if "http-equiv" in about and tag == "meta"
+        )
+
+
+def test_hostile_names_stay_text() -> None:
+    page = Page(html(swept(HARMFUL, "other.gguf", target=HARMFUL, tag=HARMFUL)))
+    assert not {tag for tag, _ in page.elements} & {"img", "iframe", "object", "embed", "form", "svg"}
+    assert not [name for _, about in page.elements for name in about if name.startswith("on")]
+    scripts = [about for tag, about in page.elements if tag == "script"]
+    assert sum(about.get("type") == "application/json" for about in scripts) == len(page.specs())
+    assert sum("type" not in about for about in scripts) == 2
+    assert HARMFUL in page.words
+
+
+def test_hostile_names_reach_the_charts_as_data() -> None:
+    page = Page(html(swept(HARMFUL, "other.gguf", tag=HARMFUL)))
+    assert HARMFUL.removesuffix(".gguf") in json.dumps(page.specs()["chart-1-curve"], ensure_ascii=False)
+    prompts = {
+        row.get("prompt") for rows in page.specs()["chart-1-drift"]["datasets"].values() for row in rows
+    }
+    assert f"p1{HARMFUL}" in prompts
+
+
+def test_nothing_is_fetched() -> None:
+    whole = html(swept())
+    page = Page(whole)
+    addresses = [about[name] or "" for _, about in page.elements for name in ("src", "href") if name in about]
+    assert set(addresses) == {"data:,", "#main"}
+    assert not re.findall(r"https?:|url\(|@import", whole.replace(browser.javascript(), ""))
+
+
+def test_only_our_own_scripts_and_styles_may_run() -> None:
+    page = Page(html(swept()))
+    kept = {"script": set[str](), "style": set[str]()}
+    for tag, about, data in page.sources:
+        if "type" not in about:
+            digest = base64.b64encode(hashlib.sha256(data.encode()).digest()).decode()
+            kept[tag].add(f"'sha256-{digest}'")
+    rules = dict(rule.split(" ", 1) for rule in page.policy().split("; "))
+    assert rules["default-src"] == "'none'"
+    assert set(rules["script-src"].split()) == kept["script"]
+    assert set(rules["style-src"].split()) == kept["style"]
+
+
+def test_every_chart_has_words_and_data() -> None:
+    found = section(swept())
+    assert [figure.name for figure in found.figures] == [
+        "curve",
+        "heatmap",
+        "positions",
+        "rounds",
+        "pareto",
+        "drift",
+    ]
+    for figure in found.figures:
+        assert figure.alternative
+        assert figure.caption
+        assert figure.data.rows
+    curve = found.figures[0].data
+    assert [column.head for column in curve.columns] == ["arm", "kind", "γ", "tokens/s", "speed-up"]
+    assert [cell.text for cell in curve.rows[1]][:3] == ["measured", "measured", "2"]
+
+
+def test_the_summary_shows_only_what_says_something() -> None:
+    summary = section(whole_bench()).summary
+    heads = [column.head for column in summary.columns]
+    assert heads == ["measured", "γ", "tokens/s", "speed-up", "verdict", "accepted", "text unchanged"]
+    drafting = [cell.text for cell in summary.rows[-1]]
+    assert drafting[3].startswith("1.50× [1.50×")
+    assert drafting[-2:] == ["75.0%", "2 of 2"]
+
+
+def test_failures_are_rows() -> None:
+    failed = section(bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY)))
+    assert [row[-1].text for row in failed.summary.rows] == ["ok", "out of memory"]
+    assert "runs-failed" in failed.warnings
+    assert failed.verdicts == ("No drafting run ended well, so there is nothing to judge.",)
+
+
+def test_a_bench_without_runs_is_a_page_too() -> None:
+    assert "Nothing was measured." in Page(html(bench())).words
+
+
+def _pairs(ratio: float, **changes: Any) -> list[RunResult]:
+    """Three prompts, twice each, at a ratio of the target's speed."""
+    runs = []
+    for repeat in range(2):
+        for number, tps in enumerate((40.0, 50.0, 60.0)):
+            heat = tps * (1 + 0.004 * repeat)
+            told: dict[str, Any] = {"prompt": f"p{number}", "repeat": repeat}
+            runs.append(run(tps=heat, **told))
+            drafting = run(Role.DRAFTING, tps=heat * ratio, draft=3, **told)
+            runs.append(replace(drafting, **changes) if number == 0 else drafting)
+    return runs
+
+
+NEAR = Difference(at_char=5, at_token=1, verdict=Verdict.NEAR_TIE)
+APART = Difference(at_char=5, at_token=1, verdict=Verdict.DIVERGENCE)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (_pairs(1.5), "Drafting with drafter.gguf at γ = 3 is fastest: "),
+        (_pairs(1.5), "1.50× [1.50×, 1.50×] the speed of target.gguf alone."),
+        (_pairs(1.5), "Its text is the target's own, unchanged on all 3 prompts."),
+        (
+            _pairs(1.5, text_identical=False, difference=NEAR),
+            "But its text parts from the target's on 1 of 3",
+        ),
+        (_pairs(1.5, text_identical=False, difference=NEAR), "prompts, at near-ties only, which is normal."),
+        (
+            _pairs(1.5, text_identical=False, difference=APART),
+            "1 of 3 prompts, so the comparison is not fair.",
+        ),
+        (_pairs(0.8), "Nothing is surely faster than target.gguf alone with "),
+        (_pairs(0.8), "Drafting with drafter.gguf at γ = 3 comes nearest with 0.80× [0.80×, 0.80×]."),
+        (_pairs(1.5)[1::2], "the target alone was not measured, so nobody knows whether that is a gain."),
+    ],
+)
+def test_the_verdict_is_a_sentence(runs: list[RunResult], said: str) -> None:
+    (sentence,) = verdicts(arms.group(bench(*runs)))
+    assert said in sentence
+
+
+def test_equal_arms_of_two_benches_are_compared() -> None:
+    page = Page(html([swept(name="before"), swept(name="after", gain=1.5)]))
+    assert "after compared with before" in page.words
+    assert [about["href"] for tag, about in page.elements if tag == "a"] == [
+        "#main",
+        "#bench-1",
+        "#bench-2",
+        "#compared",
+    ]
+    assert {"bench-1", "bench-2", "compared"} <= {about.get("id") for _, about in page.elements}
+
+
+def test_what_must_not_be_compared_says_why() -> None:
+    page = Page(html([swept(name="before"), swept(name="after", target="another.gguf", sizes=(7,))]))
+    assert "before and after have no arm in common." in page.words
+
+
+def test_commands_can_be_run_as_they_stand() -> None:
+    commands = dict(section(swept("a drafter.gguf")).commands)
+    assert commands["target: target.gguf"] == "llama -m target.gguf --prompt ''"
+    assert "drafting: target.gguf + a drafter.gguf, γ = 4" in commands
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [(text, behind) for text in ("ink", "quiet", "link") for behind in ("paper", "sheet")]
+    + [("warn", "warn-sheet"), ("ink", "warn-sheet")],
+)
+def test_text_is_readable_in_both_schemes(scheme: str, text: str, behind: str) -> None:
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in _schemes())
+    colours = light if scheme == "light" else dark
+    assert contrast(colours[text], colours[behind]) >= 4.5
+
+
+def _schemes() -> tuple[str, str]:
+    first, second, *_ = re.findall(r":root \{(.*?)\}", STYLE.read_text(encoding="utf-8"), re.DOTALL)
+    return first, second
+
+
+def test_the_command_writes_a_page_or_pictures(tmp_path: Path) -> None:
+    whole_bench()
+    page, pictures = tmp_path / "page.html", tmp_path / "new" / "pictures"
+    written = CliRunner().invoke(command, ["-o", str(page)])
+    assert written.exit_code == 0
+    assert written.stdout == ""
+    assert str(page) in written.stderr
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert CliRunner().invoke(command, ["last", "--svg", str(pictures)]).exit_code == 0
+    assert sorted(file.name for file in pictures.iterdir()) == ["curve.svg", "drift.svg"]
+
+
+def test_a_page_can_be_piped() -> None:
+    whole_bench()
+    piped = CliRunner().invoke(command, ["-o", "-"])
+    assert piped.stdout.startswith("<!doctype html>")
+    assert piped.stderr == ""
