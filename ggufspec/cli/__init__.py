@@ -27,6 +27,7 @@ COMMANDS = {
     "pairs": "List the pairs that are known by name.",
     "parse": "Read llama.cpp logs of any era into a table.",
     "plan": "Plan memory: how many layers fit on the GPU?",
+    "report": "Make a page of a past bench: verdict, charts, exact commands.",
     "show": "Print the table of a past bench again.",
     "suggest": "Find drafters for a target, on the Hub or in the cache.",
     "sweep": "Measure every combination of draft sizes, drafters, layers, …",

@@ -57,6 +57,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     finally:
         session.engine.close()
     found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
+    tuning.keep(found)
     install = session.install
     if output == "md":
         emit(tuned_report.text(found, install), out)

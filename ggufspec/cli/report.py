@@ -37,7 +37,7 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     ggufspec report                          the last bench, into report.html
     ggufspec report b9102 today -o both.html   two benches, compared
     """
-    from ggufspec import results
+    from ggufspec import profiles, results
 
     stored = [results.load(run) for run in runs or ("last",)]
     if png is not None:
@@ -48,19 +48,19 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
         from ggufspec.report.html import html
 
         file = Path("report.html") if out is None else out
-        emit(html(stored), None if str(file) == "-" else file)
+        emit(html(stored, profiles.kept(stored[0].folder)), None if str(file) == "-" else file)
         _tell(file)
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec import plot
+    from ggufspec import plot, profiles
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GgufspecError(f"cannot make {folder}: {error.strerror}", "choose another folder") from error
     for bench in stored:
-        for name, drawn in plot.drawn(bench).items():
+        for name, drawn in plot.drawn(bench, profiles.kept(bench.folder)).items():
             file = folder / f"{f'{bench.meta.id}-' * (len(stored) > 1)}{name}.{form}"
             emit(plot.image(drawn.chart, form), file)
             _tell(file)

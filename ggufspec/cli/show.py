@@ -30,10 +30,11 @@ ROWS = ("arm", *_TABLES)
 @click.option(
     "--columns", metavar="NAMES", help="Only these columns, for example prompt,draft_n_max,n_accepted,gen_s."
 )
+@click.option("--plot", is_flag=True, help="Draw tokens/s over γ as text.")
 @click.option("--list", "list_runs", is_flag=True, help="List the stored benches, oldest first.")
 @output_options
 def command(
-    *, run: str, per: str, columns: str | None, list_runs: bool, output: str, out: Path | None
+    *, run: str, per: str, columns: str | None, plot: bool, list_runs: bool, output: str, out: Path | None
 ) -> None:
     """Print the table of a past bench again.
 
@@ -45,12 +46,16 @@ def command(
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
     """
     from ggufspec import frames, report, results
+    from ggufspec.report import terminal
     from ggufspec.report.overview import overview
 
     if list_runs:
         emit("".join(f"{name}\n" for name in results.ids()), out)
         return
     stored = results.load(run)
+    if plot:
+        emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
+        return
     if per == "arm" and output == "md" and columns is None:
         emit(overview(stored), out)
         return

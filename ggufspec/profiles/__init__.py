@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from ggufspec.profiles.curves import curve, depths_for, of
+from ggufspec.profiles.forecasts import keep, kept
 from ggufspec.profiles.store import Profile, find, known, save
 from ggufspec.profiles.tracing import Texts, traces
 
-__all__ = ["Profile", "Texts", "curve", "depths_for", "find", "known", "of", "save", "traces"]
+__all__ = [
+    "Profile",
+    "Texts",
+    "curve",
+    "depths_for",
+    "find",
+    "keep",
+    "kept",
+    "known",
+    "of",
+    "save",
+    "traces",
+]

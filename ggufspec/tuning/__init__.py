@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.tuning.looking import look
-from ggufspec.tuning.running import TuneRequest, finals, prepare, tune
+from ggufspec.tuning.running import TuneRequest, finals, keep, prepare, tune
 from ggufspec.tuning.values import Choice, Outlook, Plan, Prospect, Spent, Stage, Tuned
 from ggufspec.tuning.verdicts import THRESHOLD, judge
 
@@ -19,6 +19,7 @@ __all__ = [
     "Tuned",
     "finals",
     "judge",
+    "keep",
     "look",
     "prepare",
     "tune",

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ggufspec import api, gguf, machine, measuring, memory
+from ggufspec import api, gguf, machine, measuring, memory, profiles
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import GgufspecError, NoInstallError
@@ -210,7 +210,25 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
         *_, results = measuring.record(
             session.suite, session.engine, session.install, store, render=session.render
         )
-    return verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
+    tuned = verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
+    keep(tuned)
+    return tuned
+
+
+def keep(tuned: Tuned) -> None:
+    """Store what a report draws beside the measurements: what was forecast of the chosen drafter.
+
+    Raises:
+        ResultsError: it cannot be written.
+    """
+    chosen = tuned.overall.arm.spec
+    wanted = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
+    found = [
+        each.overall
+        for each in tuned.outlook.prospects
+        if each.overall.p_min in wanted and (each.arm.drafter == chosen.drafter or chosen.drafting is None)
+    ]
+    profiles.keep([each for each in found if each.method.needs_drafter], tuned.results.folder)
 
 
 def default(**options: Any) -> Request:
