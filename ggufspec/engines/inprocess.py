@@ -128,7 +128,7 @@ class InprocessEngine(Engine):
         *,
         batches: Sequence[int] = _BATCHES,
         depths: Sequence[int],
-        repeats: int = 5,
+        repeats: int = 3,
     ) -> Curve:
         """Time evaluations of every size at every depth; see CurveRun.
 
@@ -137,7 +137,7 @@ class InprocessEngine(Engine):
             drafters: each is timed in rounds with the target; without any, the target is timed alone.
             batches: sizes of target batches in tokens.
             depths: tokens in the caches before.
-            repeats: samples of each.
+            repeats: how often to go through all sizes; each time gives two samples.
 
         Raises:
             Failure: as ``trace``, or the deepest round does not fit into the context.

@@ -42,7 +42,7 @@ def curve(
     *,
     batches: Sequence[int],
     depths: Sequence[int],
-    repeats: int = 5,
+    repeats: int = 3,
     build: Build | None = None,
     machine: Machine | None = None,
 ) -> CostCurve:
@@ -54,7 +54,7 @@ def curve(
         drafter: what drafts, if anything does.
         batches: sizes of the target's batches in tokens, 1 among them.
         depths: tokens in the context before.
-        repeats: samples of each point.
+        repeats: how often to go through all batches; each time gives two samples of each point.
         build: what measures, for the curve's ``measured_on``.
         machine: where.
 

@@ -14,6 +14,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
+from ggufspec.report.wording import layers
 from ggufspec.results import ResultSet
 
 _SUMMARY = (
@@ -119,11 +120,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
         {
             **_named(arm),
             "models": " + ".join(arm.models) if len(targets) > 1 else arm.models[-1],
-            "layers": " + ".join(
-                str(each.offloaded) if each.total is None else f"{each.offloaded}/{each.total}"
-                for each in (arm.layers, arm.draft_layers)
-                if each
-            ),
+            "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
             **_estimate("tps", arm.rate),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
 from ggufspec import arms, precision, review, units
-from ggufspec.arms import Arm, Layers
+from ggufspec.arms import Arm
 from ggufspec.domain import Status, Verdict
+from ggufspec.report.wording import layers, spread
 from ggufspec.results import ResultSet
-from ggufspec.stats import Estimate
 
 _ALWAYS = ("", "model", "tokens/s")
 _FINE = 0.005  # half a per cent: finer than what repeats of a quiet machine differ by
@@ -46,32 +46,20 @@ def row(arm: Arm) -> dict[str, str]:
     return {
         "": arm.role.value,
         "model": " + ".join(arm.models),
-        "GPU layers": " + ".join(_layers(layers) for layers in (arm.layers, arm.draft_layers) if layers),
+        "GPU layers": layers(arm),
         "threads": str(spec.threads),
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": f"{drafting.p_min:g}" if drafting and drafting.method.needs_drafter else "",
-        "tokens/s": _estimate(arm.rate, units.format_rate),
+        "tokens/s": spread(arm.rate, units.format_rate),
         "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
         "tokens/round": f"{length:.2f}" if length is not None else "",
-        "speed-up": _estimate(arm.gain.ratio if arm.gain else None, lambda value: f"{value:.2f}×"),
+        "speed-up": spread(arm.gain.ratio if arm.gain else None, lambda value: f"{value:.2f}×"),
         "verdict": arm.gain.verdict.value if arm.gain else "",
         "text unchanged": _texts(arm),
         "status": arm.status,
     }
-
-
-def _layers(layers: Layers) -> str:
-    return str(layers.offloaded) if layers.total is None else f"{layers.offloaded}/{layers.total}"
-
-
-def _estimate(estimate: Estimate | None, show: Callable[[float], str]) -> str:
-    if estimate is None:
-        return ""
-    if estimate.lo is None or estimate.hi is None:
-        return show(estimate.value)
-    return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
 
 
 def _texts(arm: Arm) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ggufspec import review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Role
 from ggufspec.doubts import Doubt
-from ggufspec.stats import Estimate, Verdict
+from ggufspec.report.wording import spread
+from ggufspec.stats import Verdict
 
 
 def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
@@ -51,11 +52,11 @@ def _alone(base: Arm) -> str:
 
 
 def _rate(arm: Arm) -> str:
-    return f"{_spread(arm.rate, units.format_rate)} tokens/s" if arm.rate else "no speed known"
+    return f"{spread(arm.rate, units.format_rate)} tokens/s" if arm.rate else "no speed known"
 
 
 def _ratio(arm: Arm) -> str:
-    return _spread(arm.gain.ratio, "{:.2f}×".format) if arm.gain else ""
+    return spread(arm.gain.ratio, "{:.2f}×".format) if arm.gain else ""
 
 
 def _speed(arm: Arm) -> float:
@@ -77,9 +78,3 @@ def _text(arm: Arm) -> str:
     if Doubt.TEXT_DIFFERS.value in review.of_arm(arm):
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."
-
-
-def _spread(estimate: Estimate, show: Callable[[float], str]) -> str:
-    if estimate.lo is None or estimate.hi is None:
-        return show(estimate.value)
-    return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"

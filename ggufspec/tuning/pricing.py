@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _EACH = 17  # tokens, up to which every batch is timed; beyond, only drafts from the text so far are as long
 _FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # batches; between them costs are taken to grow in a straight line
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
-_REPEATS = 5
-_FEWEST = 2
+_REPEATS = 4
+_FEWEST = 1
+_ROUNDS = 3  # of each batch in a repeat: one to get going, two that are timed
 
 Curves = dict[tuple[Offload, ModelFile | None], CostCurve]
 
@@ -83,11 +84,11 @@ def curves(
 
 
 def _affordable(time_s: float, token_s: float, most: int, depths: int) -> tuple[tuple[int, ...], int]:
-    """Return which batches to time and how often: all of them, else a few of them twice."""
+    """Return which batches to time and how often: all of them, else a few of them once."""
     few = tuple(sorted({each for each in _FEW if each < most} | {most}))
     everything = tuple(sorted({*range(1, min(most, _EACH) + 1), *few}))
     for batches, fewest in ((everything, _FEWEST + 1), (few, _FEWEST)):
-        once_s = token_s * depths * sum(1 + _GROWTH * (size - 1) for size in batches)
+        once_s = token_s * depths * _ROUNDS * sum(1 + _GROWTH * (size - 1) for size in batches)
         repeats = int(min(_REPEATS, time_s / once_s))
         if repeats >= fewest:
             return batches, repeats

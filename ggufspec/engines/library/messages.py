@@ -163,7 +163,8 @@ class CurveRun:
     """Time rounds of every size at every depth, in the order in which runs mix them.
 
     ``batches`` are target batches in tokens, the round's first token and its draft; ``depths`` the tokens
-    that the caches hold before, taken from ``text``, again and again where it is shorter.
+    that the caches hold before, taken from ``text``, again and again where it is shorter. Each of ``repeats``
+    gives two samples.
     """
 
     target: ModelLoad

@@ -26,6 +26,7 @@ from ggufspec.engines.library.messages import (
 from ggufspec.engines.library.model import OUTPUTS, Model
 
 _SEED = 1  # of the order in which a curve's batches are timed
+_IN_A_ROW = 2  # samples of a batch
 _NOTHING = Drafting(n_max=1, p_min=2.0)  # the drafter looks and drafts nothing: a round of one token
 
 
@@ -93,6 +94,9 @@ def _look(
 def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
     """Time rounds and the target alone, repeats interleaved, batches in changing order.
 
+    Each batch is evaluated once more before it is timed: in a run, rounds of the same size follow each other,
+    and the library uses the last one's graph again.
+
     Raises:
         Failure: the deepest round does not fit into the context.
     """
@@ -115,10 +119,15 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
         filled = depth
         for _ in range(run.repeats):
             batches = order.sample(run.batches, len(run.batches))
-            timings += (_alone(target, tokens, depth, size) for size in (batches if not drafters else (1,)))
+            for size in batches if not drafters else (1,):
+                _, *timed = (_alone(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
+                timings += timed
             for place, drafter in enumerate(drafters):
                 for size in batches:
-                    timings += _round(target, drafter, place, tokens[depth], depth, size)
+                    last = tokens[depth]
+                    rounds = (_round(target, drafter, place, last, depth, size) for _ in range(1 + _IN_A_ROW))
+                    _, *kept = map(tuple, rounds)
+                    timings += (timing for parts in kept for timing in parts)
     return Curve(timings=tuple(timings))
 
 
