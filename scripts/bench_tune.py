@@ -146,7 +146,7 @@ def _one_repeat(arm: Arm, repeat: int) -> tuple[float, float]:
 def _final(request: Request, specs: Sequence[RunSpec] | Mapping[RunSpec, None]) -> dict[RunSpec, float]:
     session = prepare(request)
     (block,) = session.suite.blocks
-    suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=4, seed=99)
+    suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=8, seed=99)
     results = _measured(request, suite)
     return {arm.spec: _rate(arm) for arm in arms.group(results) if arm.role is Role.DRAFTING}
 

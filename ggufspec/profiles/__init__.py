@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.profiles.curves import curve, depths_for, of
+from ggufspec.profiles.curves import curve, depths_for, of, pooled
 from ggufspec.profiles.forecasts import keep, kept
 from ggufspec.profiles.store import Profile, find, known, save
 from ggufspec.profiles.tracing import Texts, traces
@@ -17,6 +17,7 @@ __all__ = [
     "kept",
     "known",
     "of",
+    "pooled",
     "save",
     "traces",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec.costs import CostCurve, MeasuredOn, Point
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
+from ggufspec.engines.library import messages
 from ggufspec.engines.library.messages import Part, Timing
 from ggufspec.stats import Estimate
 
@@ -63,11 +64,21 @@ def curve(
     """
     drafters = () if drafter is None else (drafter,)
     measured = engine.curve(spec, drafters, batches=batches, depths=depths, repeats=repeats)
-    about = of(spec, drafter, build=build, machine=machine)
-    alone = _samples(each for each in measured.timings if each.drafter is None)
-    if drafter is None:
+    return pooled([measured], of(spec, drafter, build=build, machine=machine))
+
+
+def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
+    """Return one curve of several measurements of the same things, by one drafter at most.
+
+    Args:
+        measured: raw timings at the same batches and depths.
+        about: what they are of.
+    """
+    timings = [each for curve in measured for each in curve.timings]
+    alone = _samples(each for each in timings if each.drafter is None)
+    if about.drafter is None:
         return CostCurve(verify=_points(alone, _skew(alone)), measured_on=about)
-    return _joined(alone, [each for each in measured.timings if each.drafter is not None], about)
+    return _joined(alone, [each for each in timings if each.drafter is not None], about)
 
 
 def of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 from ggufspec.domain import Build, Machine, RunSpec
@@ -45,6 +46,11 @@ class ResultSet:
     def current(self) -> Runs:
         """The runs that count: no warm-ups, no anchors, of each cell the newest, in order of the first."""
         return self.runs.newest()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
+        page: str = import_module("ggufspec.report.notebook").results_html(self)
+        return page
 
 
 def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = False) -> CellKey:

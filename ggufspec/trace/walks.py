@@ -62,6 +62,8 @@ def steps(
             if not matches:
                 break
             accepted += 1
+        if trace.ended and at + accepted == len(trace.tokens) and accepted < drafted:
+            accepted -= 1  # an end inside a draft counts as the target's own token, and closes the round
         check_reach(trace, at + accepted)
         taken.append(Step(at, 1.0, drafted, accepted, proposals))
         at += accepted + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 
 from ggufspec.arms import Arm
 from ggufspec.domain import Prompt, RunSpec
@@ -148,3 +149,8 @@ class Tuned:
     def expected(self) -> Mapping[RunSpec, Forecast]:
         """The forecast of each arm that has one."""
         return {each.arm: each.overall for each in self.outlook.prospects}
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; looked up when one asks, because reports are made of tunings."""
+        page: str = import_module("ggufspec.report.notebook").tuned_html(self)
+        return page

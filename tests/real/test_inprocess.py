@@ -218,9 +218,9 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     ):
         here = [one for one in curve.timings if one.part is part and one.drafter == 0]
         assert {one.tokens for one in here} == sizes
-        assert len(here) == 3 * 2 * 2
+        assert len(here) == 3 * 2 * 2 * 2  # sizes, depths, repeats, samples of each
     alone = [one for one in curve.timings if one.drafter is None]
-    assert [(one.part, one.tokens) for one in alone] == [(Part.VERIFY, 1)] * 4
+    assert [(one.part, one.tokens) for one in alone] == [(Part.VERIFY, 1)] * 8
     with pytest.raises(Failure, match="do not fit"):
         engine.curve(spec, [drafter], depths=(500,))
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from time import perf_counter
 
+import numpy as np
+
 from ggufspec import sampling as exact
 from ggufspec.domain import Drafting, Sampling, Status
 from ggufspec.engines.ending import Failure
@@ -59,11 +61,14 @@ def _look(
     n_prompt: int,
     sampling: Sampling,
 ) -> DrafterTrace:
-    """Evaluate a text that is known already; what comes after its last token is of no interest."""
+    """Evaluate a text that is known already; what comes after its last token is of no interest.
+
+    The drafter reads token by token, as it drafts: a batch sums in another order, and where two tokens are
+    nearly as likely it may prefer the other one.
+    """
     begun = perf_counter()
-    looking = (drafter,) if sampling.greedy else (drafter, target)
     first, end = n_prompt - 1, len(text) - 1
-    for model in looking:
+    for model in (drafter,) if sampling.greedy else (drafter, target):
         model.clear()
         model.evaluate(text[:first], 0)
     n_vocab = target.vocabulary.n_tokens
@@ -72,16 +77,17 @@ def _look(
     overlaps: list[float] = []
     for start in range(first, end, OUTPUTS):
         piece = text[start : min(start + OUTPUTS, end)]
-        for model in looking:
-            model.evaluate(piece, start, outputs=len(piece))
-        logits = drafter.rows(len(piece))
-        guesses = [*map(likeliest, logits)]
-        matches += [guess == text[start + 1 + place] for place, guess in enumerate(guesses)]
-        confidences += map(confidence, logits)
+        rows = []
+        for place, token in enumerate(piece, start):
+            logits = drafter.step(token, place)
+            matches.append(likeliest(logits) == text[place + 1])
+            confidences.append(confidence(logits))
+            if not sampling.greedy:
+                rows.append(exact.distribution(logits[:n_vocab], sampling))
         if not sampling.greedy:
+            target.evaluate(piece, start, outputs=len(piece))
             p = exact.distributions(target.rows(len(piece)), sampling)
-            q = fit(exact.distributions(logits[:, :n_vocab], sampling), n_vocab)
-            overlaps += exact.overlap(p, q).tolist()
+            overlaps += exact.overlap(p, fit(np.stack(rows), n_vocab)).tolist()
     return DrafterTrace(
         load=load,
         matches=tuple(matches),

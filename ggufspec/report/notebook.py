@@ -1,0 +1,131 @@
+"""Results as notebooks show them: the verdict in a sentence, a compact table, what it rests on, the doubts.
+
+Notebooks have a style sheet of their own, and strip styles and scripts of outputs that they do not trust. So
+these are plain elements without any colour, readable on light and dark alike. Names that strangers gave are
+escaped, and hidden from the notebook's typesetter of formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ggufspec import arms, review, units
+from ggufspec.arms import Arm
+from ggufspec.domain import Role, Status
+from ggufspec.report import overview
+from ggufspec.report.tuned import _expected as expected
+from ggufspec.report.tuned import _verdict as verdict
+from ggufspec.report.verdict import verdicts
+from ggufspec.results import ResultSet
+from ggufspec.tuning import Tuned
+
+_PAGES = Environment(
+    loader=PackageLoader("ggufspec.report", "page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_MOST_ROWS = 40
+_HEADS = {"": "measured"}
+_TEXTS = {"", "model", "verdict", "status"}  # columns that stand to the left
+_ALWAYS = {"", "model", "tokens/s"}
+_IF_VARIED = {"threads", "KV type", "ubatch", "p-min"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    cells: Mapping[str, str]
+    chosen: bool = False
+
+
+def results_html(results: ResultSet) -> str:
+    """Return what a notebook shows of a bench; one without runs says so."""
+    groups = arms.group(results)
+    return _page(
+        results,
+        groups,
+        sentences=verdicts(groups) if groups else ("Nothing was measured.",),
+        rows=[_Row(cells=overview.row(arm)) for arm in groups],
+        basis=(_basis(results, groups),),
+    )
+
+
+def tuned_html(tuned: Tuned) -> str:
+    """Return what a notebook shows of a tuning: the choice stands in bold among what was measured."""
+    groups = [arm for arm in arms.group(tuned.results) if arm.role is not Role.DRAFTER]
+    outlook, spent = tuned.outlook, tuned.spent
+    looked = (
+        f"{len(outlook.prospects)} configurations forecast from {len(outlook.prompts)} prompts, the best "
+        f"measured beside the target alone; {units.format_duration(spent.total_s)} in all."
+    )
+    return _page(
+        tuned.results,
+        groups,
+        sentences=tuple(verdict(tuned)),
+        rows=[
+            _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
+            for arm in groups
+        ],
+        basis=(looked, *outlook.notes, _basis(tuned.results, groups)),
+    )
+
+
+def _page(
+    results: ResultSet,
+    groups: Sequence[Arm],
+    *,
+    sentences: Sequence[str],
+    rows: Sequence[_Row],
+    basis: Sequence[str],
+) -> str:
+    return _PAGES.get_template("notebook.html").render(
+        sentences=sentences,
+        columns=[
+            {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}
+            for name in _columns([row.cells for row in rows])
+        ],
+        rows=rows[:_MOST_ROWS],
+        left_out=max(0, len(rows) - _MOST_ROWS),
+        basis=basis,
+        id=results.meta.id,
+        warnings=review.warnings(results, groups),
+    )
+
+
+def _columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that say something: no empty one, no setting and no good ending that all share."""
+    return [
+        name
+        for name in (rows[0] if rows else ())
+        if name in _ALWAYS
+        or (
+            any(row[name] not in {"", Status.OK.value} for row in rows)
+            and (name not in _IF_VARIED or len({row[name] for row in rows} - {""}) > 1)
+        )
+    ]
+
+
+def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:
+    """Yield an arm's cells with the forecast before what was measured."""
+    foretold = expected(tuned, arm.spec)
+    for name, text in overview.row(arm).items():
+        if name == "tokens/s":
+            yield "forecast", units.format_rate(foretold.tokens_per_s.value) if foretold else ""
+        yield name, text
+
+
+def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
+    """Say what was run, how often, and on what."""
+    build, said = results.meta.build, []
+    if groups:
+        spec = groups[0].spec
+        how = "greedy" if spec.sampling.greedy else f"temperature {spec.sampling.temperature:g}"
+        often = f"{groups[0].prompts} prompts × {groups[0].repeats} repeats"
+        threads = f"{spec.threads} thread{'s' * (spec.threads != 1)}"
+        said.append(f"{often}, {spec.n_predict} tokens each, {threads}, {how}")
+    version = " ".join(filter(None, ("llama.cpp", build.version, build.backend)))
+    return "; ".join((*said, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."

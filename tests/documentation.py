@@ -1,0 +1,138 @@
+"""What the documentation shows, as values: marked blocks of commands, and whether output has the shape shown.
+
+    <!-- run -->                  directly above a block of ```console or ```python: it is executed
+    <!-- run: exit 33 -->         and its last command ends with this code
+    <!-- not run: needs a GPU --> it is not, and why
+
+In a console block `$ ` opens a command, which goes on after a backslash at the end of a line; what follows is
+what it prints, `…` alone in a line standing for any lines. All blocks of a page share a home and a folder.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = (*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md")
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>console|python)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_MARK = re.compile(r"run(?:: exit (?P<code>\d+))?|not run: (?P<why>\S.*)")
+_CHANCE = ("warning ", "Speed-ups are known to ")
+"""How lines begin that depend on how quiet the machine was."""
+_VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear)\b")
+_INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
+_RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_PATH = re.compile(r"(?:(?<=\s)|^)[~/]\S*/\S*")
+_NUMBER = re.compile(r"\d[\d.,]*")
+_LIKE = 2 / 3
+"""The share of a line's words that a printed line must have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command for a shell, what the page shows of its output, and its exit code."""
+
+    line: str
+    shown: tuple[str, ...]
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A block of a page; ``line`` counts from 1 and is that of its fence."""
+
+    page: Path
+    line: int
+    language: str
+    mark: str | None
+    body: str
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it says if it is executed, in words that are known."""
+        return self.mark is not None and _MARK.fullmatch(self.mark) is not None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is executed."""
+        return self.is_marked and not str(self.mark).startswith("not")
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of a console block, in order."""
+        found: list[Command] = []
+        for entry in re.split(r"^\$ ", self.body, flags=re.MULTILINE)[1:]:
+            lines = entry.splitlines()
+            ends = next(place for place, line in enumerate(lines) if not line.endswith("\\"))
+            found.append(Command(line="\n".join(lines[: ends + 1]), shown=tuple(lines[ends + 1 :])))
+        match = _MARK.fullmatch(self.mark or "")
+        if match and match["code"] and found:
+            found[-1] = Command(line=found[-1].line, shown=found[-1].shown, exit_code=int(match["code"]))
+        return tuple(found)
+
+
+def blocks(page: Path) -> tuple[Block, ...]:
+    """Return the console and Python blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return tuple(
+        Block(
+            page=page,
+            line=text.count("\n", 0, match.start("language")) + 1,
+            language=match["language"],
+            mark=match["mark"],
+            body=match["body"],
+        )
+        for match in _BLOCK.finditer(text)
+    )
+
+
+def unlike(shown: tuple[str, ...], printed: str) -> list[str]:
+    """Return the lines of a page that nothing printed resembles.
+
+    Heads of tables must be equal. In rows, numbers, paths and verdicts may differ; of other lines, two
+    thirds of the words must be found in one line.
+
+    Args:
+        shown: the lines that a page shows.
+        printed: standard output and standard error.
+    """
+    lines = printed.splitlines()
+    heads = {_cells(line) for line, after in pairwise(lines) if after.startswith("|--")}
+    rows = {_shape(line) for line in lines if line.startswith("|")}
+    texts = [_words(line) for line in lines if not line.startswith("|")]
+    missing = []
+    for place, line in enumerate(shown):
+        following = shown[place + 1] if place + 1 < len(shown) else ""
+        if not line.strip(" …") or line.startswith(("|--", *_CHANCE)):
+            continue
+        if line.startswith("|"):
+            found = _cells(line) in heads if following.startswith("|--") else _shape(line) in rows
+        else:
+            wanted = _words(line)
+            found = any(len(wanted & words) >= _LIKE * len(wanted) for words in texts)
+        if not found:
+            missing.append(line)
+    return missing
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    return tuple(cell.strip(" *") for cell in line.strip().strip("|").split("|"))
+
+
+def _shape(line: str) -> tuple[str, ...]:
+    return tuple(_plain(cell) for cell in _cells(line))
+
+
+def _plain(text: str) -> str:
+    text = _VERDICTS.sub("verdict", _INTERVAL.sub("", _RUN.sub("ID", text)))
+    return _NUMBER.sub("0", _PATH.sub("PATH", text))
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w[\w'-]*", _plain(line).lower()))

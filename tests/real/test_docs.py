@@ -1,0 +1,77 @@
+"""Every command that the documentation shows, run as a reader would: in an empty home, in order, for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ggufspec.llama.install import Install
+from tests.documentation import PAGES, ROOT, Block, blocks, unlike
+
+_NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network
+_RUN = {page: [block for block in blocks(page) if block.is_run] for page in PAGES}
+
+
+@pytest.fixture
+def reader(home: Path, llama: Install, legacy: Install) -> dict[str, str]:
+    """The environment of somebody who has the embedded pair and both builds, and has set nothing."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GGUFSPEC_", "HF_"))}
+    kept |= {"GGUFSPEC_CACHE": os.environ["GGUFSPEC_CACHE"], "HF_ENDPOINT": _NOBODY, "PIP_INDEX_URL": _NOBODY}
+    if llama.origin != "own build":
+        kept["GGUFSPEC_LLAMA"] = str(llama.root)
+    return kept | {
+        "HOME": str(home),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "COLUMNS": "110",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def _run(words: list[str], *, env: dict[str, str], folder: Path) -> tuple[int, str]:
+    """Run a command to its end; return its exit code and all that it printed."""
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, printed
+
+
+def _follow(block: Block, *, env: dict[str, str], folder: Path) -> None:
+    for command in block.commands:
+        where = f"{block.page.relative_to(ROOT)}:{block.line}: {command.line}"
+        code, printed = _run(["bash", "-c", command.line], env=env, folder=folder)
+        assert code == command.exit_code, f"{where}\n{printed}"
+        assert not unlike(command.shown, printed), f"{where}\n{printed}"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if _RUN[page]], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_the_commands_of_a_page_do_what_it_shows(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
+    """Console blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
+    folder = ROOT if page.parent == ROOT else tmp_path / "folder"  # the README is read in the clone
+    folder.mkdir(exist_ok=True)
+    for block in _RUN[page]:
+        if block.language == "console":
+            _follow(block, env=reader, folder=folder)
+    cells = [block.body for block in _RUN[page] if block.language == "python"]
+    if cells:
+        code, printed = _run([sys.executable, "-c", "\n".join(cells)], env=reader, folder=folder)
+        assert code == 0, printed

@@ -1,0 +1,103 @@
+"""The notebook of scripts/ runs from a clean kernel on real builds, and its tables hold what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from ggufspec import prompts, results
+from ggufspec.domain import Role
+from ggufspec.llama.install import Install
+
+NOTEBOOK = Path(__file__).parents[2] / "scripts" / "summary_tables.ipynb"
+SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 24, 1, (2, 4), 1, 12\n"
+NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
+TABLES = (
+    f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
+)
+
+
+def _read() -> Any:
+    with NOTEBOOK.open(encoding="utf-8") as file:
+        return nbformat.read(file, as_version=4)
+
+
+@pytest.fixture
+def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The notebook with small parameters, executed in an empty folder and home."""
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
+    book = _read()
+    place = next(at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
+    book.cells.insert(place + 1, nbformat.v4.new_code_cell(SMALL))
+    book.cells.append(nbformat.v4.new_code_cell(TABLES))
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    return book
+
+
+def _outputs(book: Any, kind: str) -> list[str]:
+    """Return what a notebook shows in a media type."""
+    shown = (output.get("data", {}) for cell in book.cells for output in cell.get("outputs", ()))
+    return [data[kind] for data in shown if kind in data]
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    book = _read()
+    nbformat.validate(book)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+
+
+def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> None:
+    *_, last = ran.cells
+    tables = {name: json.loads(table) for name, table in json.loads(last.outputs[0].text).items()}
+    complaints = [
+        output.text
+        for cell in ran.cells
+        for output in cell.get("outputs", ())
+        if output.get("name") == "stderr"
+    ]
+    assert complaints == []
+
+    bench, tuning = (page for page in _outputs(ran, "text/html") if "tex2jax_ignore" in page)
+    assert "demo" not in bench
+    assert all(word in bench for word in ("drafting", "tokens/s", "engine inprocess", "speed-up"))
+    assert any(word in tuning for word in ("Draft with", "Do not draft"))
+    assert "forecast</th>" in tuning
+    assert tuning.count("<tr>") >= 3
+    assert len(_outputs(ran, "image/svg+xml")) == 3
+
+    seven = tables["native_and_assisted"]
+    assert len(seven) == len(prompts.suite("seven").prompts) == 7
+    for row in seven:
+        assert row["native, s"] > 0
+        assert row["times as fast"] == pytest.approx(row["native, s"] / row["assisted, s"])
+
+    target, drafter, drafting = tables["layers_and_gain"]
+    assert target["model"] == "target.gguf"
+    assert drafter["model"] == "drafter.gguf"
+    assert drafting["model"] == "target.gguf + drafter.gguf"
+    assert (target["gain"], drafter["gain"]) == ("", "")
+    gain = drafting["tokens/s"] / target["tokens/s"] - 1
+    assert int(drafting["gain"].removesuffix("%")) / 100 == pytest.approx(gain, abs=0.01)
+
+    kept = tables["drafts_kept"]
+    assert sorted((row["k"], row["γ"]) for row in kept if row["measured"] == "drafting") == [
+        (k, size) for k in (1, 50) for size in (5, 10, 20)
+    ]
+    greedy = {row["output length"] for row in kept if row["k"] == 1 and row["measured"] != "drafting"}
+    for row in kept:
+        assert row["seconds"] > 0
+        if row["measured"] == "drafting":
+            assert 0 <= row["draft tokens kept"] < row["output length"]
+            assert row["k"] == 50 or row["output length"] >= min(greedy)
+
+    assert {row["role"] for row in tables["comparison"]} == set(Role)
+    assert len(tables["comparison"]) == 4
+    assert {row["draft_n_max"] for row in tables["per_prompt"]} == {2, 4}
+    assert len(results.ids()) == 6  # one, tuned, served, seven, and one for each k

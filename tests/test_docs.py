@@ -1,0 +1,136 @@
+"""The documentation: it builds, nothing of it comes from elsewhere, and the reference is the code's."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.documentation import PAGES, ROOT, blocks, unlike
+
+DOCS = ROOT / "docs"
+SHOWN = (
+    "pair: demo (as named)",
+    "|          | model       | tokens/s             | verdict   |",
+    "|----------|-------------|----------------------|-----------|",
+    "| target   | target.gguf | 515.5 [470.5, 564.9] |           |",
+    "| drafting | target.gguf | 657.8 [606.2, 713.9] | faster    |",
+    "…",
+    "Stored as 20261121-120019-e453: raw logs are in ~/runs/20261121-120019-e453/logs",
+    "warning unstable: repeats of the same run differ by more than usual",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("material") is None:
+        pytest.skip("mkdocs is not installed: .venv/bin/python -m pip install --group docs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class Loads(HTMLParser):
+    """Collects what a browser loads by itself to show a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "link" and given.get("rel") != "canonical":
+            self.found.append(given.get("href") or "")
+        elif tag in {"script", "img", "iframe", "source"} and given.get("src"):
+            self.found.append(str(given["src"]))
+
+
+def test_every_page_is_built(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS).with_suffix(".html")).is_file()
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text(encoding="utf-8"))
+        assert loads.found, page
+        assert not [url for url in loads.found if re.match(r"(?:https?:)?//", url)], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
+    assert pages
+
+
+def test_marks_of_blocks_become_no_text(site: Path) -> None:
+    text = (site / "tutorial.html").read_text(encoding="utf-8")
+    assert "&lt;!--" not in text
+    assert "```" not in text
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    written = runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))["pages"]()
+    committed = {page.name: page.read_text(encoding="utf-8") for page in (DOCS / "reference").iterdir()}
+    assert committed == written, "write it with scripts/write_reference.py"
+
+
+def test_every_block_says_whether_it_is_run() -> None:
+    everything = [block for page in PAGES for block in blocks(page) if page.is_relative_to(DOCS)]
+    assert not [f"{block.page}:{block.line}" for block in everything if not block.is_marked]
+    assert sum(block.is_run for block in everything) > len(everything) / 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_fences_are_closed_and_none_escapes_the_marks(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^\s*```", text, re.MULTILINE)) % 2 == 0
+    opened = re.findall(r"^\s*```(?:console|python)\b.*$", text, re.MULTILINE)
+    assert len(opened) == len(blocks(page))
+
+
+def test_a_block_is_read_as_it_is_typed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "text\n<!-- run: exit 33 -->\n```console\n$ one \\\n    --two\nsaid\n…\n$ three\n```\n"
+        "\n```console\n$ four\n```\n"
+    )
+    first, second = blocks(page)
+    assert (first.line, first.is_run, second.is_marked) == (3, True, False)
+    one, three = first.commands
+    assert (one.line, one.shown, one.exit_code) == ("one \\\n    --two", ("said", "…"), 0)
+    assert (three.line, three.shown, three.exit_code) == ("three", (), 33)
+
+
+def test_numbers_places_verdicts_and_warnings_may_differ() -> None:
+    printed = "\n".join(SHOWN[:-1]).replace("515.5 [470.5, 564.9]", "88.1").replace("faster", "unclear")
+    assert unlike(SHOWN, printed.replace("~/runs", "/tmp/x/runs").replace("…", "another line")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (0, "pair: demo", "models: other"),
+        (1, "tokens/s ", "tok per s"),
+        (1, "| verdict   ", ""),
+        (3, "target.gguf", "drafter.gguf"),
+        (6, "Stored as", "Result"),
+    ],
+)
+def test_another_shape_is_found(line: int, old: str, new: str) -> None:
+    printed = "\n".join(text.replace(old, new) if place == line else text for place, text in enumerate(SHOWN))
+    changed = unlike(SHOWN, printed.replace("raw logs are in", "it is all kept in"))
+    assert SHOWN[line] in changed

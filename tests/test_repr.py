@@ -1,0 +1,149 @@
+"""What notebooks show of results: readable without our own style, and harmless whatever a model is called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from ggufspec import tuning
+from ggufspec.domain import Prompt, Role, Status
+from ggufspec.report import notebook
+from ggufspec.results import ResultSet
+from ggufspec.tuning import Outlook, Spent, Tuned
+from tests.swept import HARMFUL, swept
+from tests.test_report_html import Page
+from tests.values import bench, run, whole_bench
+
+PLAIN = {
+    *("div", "p", "small", "strong", "code", "br"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("details", "summary", "dl", "dt", "dd"),
+}
+"""Elements that every notebook shows, trusted or not."""
+
+
+def _tuned(results: ResultSet, *, notes: tuple[str, ...] = ()) -> Tuned:
+    """Judge a bench of which nothing was forecast."""
+    outlook = Outlook(
+        prospects=(),
+        unknown=(),
+        prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
+        n_predict=32,
+        finalists=2,
+        spent=Spent(traces_s=1.0, costs_s=2.0),
+        notes=notes,
+    )
+    return tuning.judge(outlook, results, measuring_s=4.0)
+
+
+def _shown(value: ResultSet | Tuned) -> Page:
+    return Page(value._repr_html_())
+
+
+def _table(page: str) -> list[list[str]]:
+    """Return the words of a page's table, row by row."""
+    cells = [part.split("</t", 1)[0].split(">", 1)[1] for part in page.replace("<th", "<td").split("<td")[1:]]
+    words = [Page(cell).words for cell in cells if "ead>" not in cell]
+    width = sum(tag == "th" for tag, _ in Page(page).elements)
+    return [words[at : at + width] for at in range(0, len(words), width)]
+
+
+@pytest.mark.parametrize("kind", ["bench", "tuning"])
+def test_hostile_names_stay_text(kind: str) -> None:
+    results = swept(HARMFUL, "other.gguf", target=HARMFUL, tag=HARMFUL)
+    page = _shown(results if kind == "bench" else _tuned(results, notes=(HARMFUL,)))
+    assert {tag for tag, _ in page.elements} <= PLAIN
+    assert {name for _, about in page.elements for name in about} <= {"class", "style", "scope"}
+    assert page.words.count(HARMFUL) >= 3  # models, warnings, and with a tuning its notes
+    assert f"odd{HARMFUL}" in page.words
+
+
+def test_names_with_dollars_are_no_formulas() -> None:
+    tag, about = _shown(swept("$x$.gguf")).elements[0]
+    assert tag == "div"
+    assert (about["class"] or "").split() == ["tex2jax_ignore", "mathjax_ignore"]
+
+
+def test_nothing_is_coloured() -> None:
+    assert "color" not in swept()._repr_html_()
+    assert "background" not in swept()._repr_html_()
+
+
+def test_a_bench_is_its_verdict_a_table_and_its_basis() -> None:
+    shown = whole_bench()
+    page = shown._repr_html_()
+    assert "Drafting with drafter.gguf at γ = 3 is fastest" in Page(page).words
+    head, *rows = _table(page)
+    assert head == [
+        *("measured", "model", "GPU layers", "γ", "tokens/s", "accepted", "speed-up", "verdict"),
+        "text unchanged",
+    ]
+    assert [row[0] for row in rows] == ["target", "drafter", "drafting"]
+    assert rows[2][1:4] == ["target.gguf + drafter.gguf", "0/7 + 0/7", "3"]
+    assert rows[2][5] == "75.0%"
+    assert rows[2][6].startswith("1.50× [1.50×")
+    basis = "2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 cpu, engine binary"
+    assert basis in Page(page).words
+    assert shown.meta.id in Page(page).words
+
+
+def test_an_empty_bench_says_so() -> None:
+    page = _shown(bench())
+    assert "Nothing was measured." in page.words
+    assert "table" not in {tag for tag, _ in page.elements}
+
+
+def test_a_failed_bench_shows_how_it_ended() -> None:
+    failed = bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY))
+    page = failed._repr_html_()
+    head, *rows = _table(page)
+    assert [row[head.index("status")] for row in rows] == ["ok", "out of memory"]
+    assert "1 warning: runs-failed" in Page(page).words
+    assert "some runs failed and are missing from the means" in Page(page).words
+
+
+def test_a_bench_of_failures_alone_is_shown_too() -> None:
+    failed = bench(run(status=Status.LOAD_FAILED), run(Role.DRAFTING, draft=3, status=Status.CRASHED))
+    page = failed._repr_html_()
+    assert "No drafting run ended well" in Page(page).words
+    assert [row[-1] for row in _table(page)] == ["status", "load failed", "crashed"]
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    sizes = range(1, notebook._MOST_ROWS + 3)
+    page = swept(sizes=sizes)._repr_html_()
+    assert len(_table(page)) == 1 + notebook._MOST_ROWS
+    assert f"{len(sizes) + 1 - notebook._MOST_ROWS} more: ggufspec.summary(…)" in Page(page).words
+
+
+def test_a_tuning_is_its_verdict_with_the_choice_in_bold() -> None:
+    tuned = _tuned(swept("small.gguf", "best.gguf", sizes=(4,)), notes=("time: 4 of 8 prompts",))
+    page = tuned._repr_html_()
+    words = Page(page).words
+    assert "Draft with best.gguf, γ = 4: 1.44×" in words
+    assert "By category: code: best.gguf, γ = 4 (1.44×" in words
+    assert "time: 4 of 8 prompts" in words
+    assert "7.00 s in all" in words
+    row = next(row for row in page.split("<tr>") if "best.gguf" in row)
+    assert row.count("<strong>") == row.count("<td")
+    assert sum("<strong>" in row for row in page.split("<tr>")[1:]) == 1
+
+
+def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:
+    runs = [
+        replace(each, repeat=repeat)
+        for repeat in range(3)
+        for each in (run(tps=50 + repeat), run(Role.DRAFTING, tps=30 + repeat, draft=3))
+    ]
+    page = _tuned(bench(*runs))._repr_html_()
+    assert "Do not draft: 51 tokens/s of the target alone are the best." in Page(page).words
+    assert "<strong>target.gguf</strong>" in page
+
+
+def test_results_are_read_without_what_shows_them() -> None:
+    code = "import ggufspec.results, sys; print('ggufspec.report' in sys.modules, 'jinja2' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == ["False", "False"]
