@@ -53,7 +53,7 @@ class Markdown(click.HelpFormatter):
 
     def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
         """Write options or commands as a list."""
-        self.write("".join(f"- `{term}`: {text}\n" for term, text in rows))
+        self.write("".join(f"- `{term}`: {' '.join(text.split())}\n" for term, text in rows))
 
 
 def pages() -> dict[str, str]:
@@ -65,14 +65,16 @@ def pages() -> dict[str, str]:
         "python.md": python,
         "schemas.md": schemas,
     }
-    return {name: "\n".join(lines()).rstrip() + "\n" for name, lines in made.items()}
+    return {
+        name: re.sub(r"\n{3,}", "\n\n", "\n".join(lines())).rstrip() + "\n" for name, lines in made.items()
+    }
 
 
 def commands() -> Iterator[str]:
     """Every command with its options, from click."""
     yield "# Commands\n"
     yield "What `ggufspec COMMAND --help` says. `-q`, `-v` and `--debug` may stand before the command, too.\n"
-    root = click.Context(cli.cli, info_name="ggufspec")
+    root = click.Context(cli.cli, info_name="ggufspec", **cli.cli.context_settings)
     for name in cli.COMMANDS:
         command = cli.cli.get_command(root, name)
         assert command is not None
@@ -83,7 +85,7 @@ def _command(command: click.Command, ctx: click.Context, *, level: int) -> Itera
     written = Markdown()
     command.format_help(ctx, written)
     yield f"{'#' * level} {ctx.command_path}\n"
-    yield re.sub(r"\n{3,}", "\n\n", written.getvalue())
+    yield written.getvalue()
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             yield from _command(inner, click.Context(inner, info_name=name, parent=ctx), level=level + 1)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggufspec.domain import Layers, ModelFile, Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Layers, ModelFile, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.library import reading
@@ -99,12 +99,15 @@ class InprocessEngine(Engine):
             error=error,
         )
 
-    def trace(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> Trace:
+    def trace(
+        self, spec: RunSpec, drafters: Sequence[ModelFile], *, writing: tuple[int, Drafting] | None = None
+    ) -> Trace:
         """Let the target write one text, and every drafter look at it; see Trace.
 
         Args:
             spec: the target's run; what it says of drafting is not asked.
             drafters: their layers are those of ``spec.offload``.
+            writing: the place of the one that helps to write a greedy text, and how; None for nobody.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
@@ -116,6 +119,7 @@ class InprocessEngine(Engine):
             n_predict=spec.n_predict,
             threads=spec.threads,
             sampling=spec.sampling,
+            writing=writing,
         )
         reply = self._asked(spec, run)
         assert isinstance(reply, Trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, TextIO
 
 import httpx2
@@ -58,6 +58,22 @@ def send(server: Server, asked: Mapping[str, Any], out: TextIO, *, timeout_s: fl
     Raises:
         Failure: the server died, refused, or took longer than ``timeout_s`` in all.
     """
+    for at_s, line in lines(server, asked, timeout_s=timeout_s):
+        _write(out, at_s, line)
+        if timeout_s is not None and at_s > timeout_s:
+            raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
+
+
+def lines(
+    server: Server, asked: Mapping[str, Any], *, timeout_s: float | None = None
+) -> Generator[tuple[float, str], None, None]:
+    """Ask for a completion; yield each line of its stream as it arrives, and the seconds since the request.
+
+    Close this generator to stop the server in the middle of an answer.
+
+    Raises:
+        Failure: the server died, refused, or was silent for longer than ``timeout_s``.
+    """
     started = time.perf_counter()
     patience = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
     try:
@@ -67,11 +83,9 @@ def send(server: Server, asked: Mapping[str, Any], out: TextIO, *, timeout_s: fl
             rest = b""
             for block in answer.iter_bytes():
                 at_s = time.perf_counter() - started
-                *lines, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
-                for line in lines:
-                    _write(out, at_s, line.decode(errors="replace").strip())
-                if timeout_s is not None and at_s > timeout_s:
-                    raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
+                *whole, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
+                for line in whole:
+                    yield at_s, line.decode(errors="replace").strip()
     except httpx2.HTTPError as error:
         raise server.failure(error) from error
 

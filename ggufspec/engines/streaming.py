@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Generator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,10 +16,8 @@ from ggufspec.engines.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.ending import Failure, refused
 from ggufspec.engines.launch import Server
 from ggufspec.engines.pool import Loaded
-from ggufspec.engines.request import body
+from ggufspec.engines.request import body, lines
 from ggufspec.engines.server import ServerEngine
-
-_CONNECT_S = 10.0
 
 
 class Ending(StrEnum):
@@ -106,24 +103,13 @@ class Stream:
         Raises:
             Failure: the server died, refused, or was silent for longer than the engine's time limit.
         """
-        patience = httpx2.Timeout(self._timeout_s, connect=_CONNECT_S)
-        started = time.perf_counter()
         ended = False
-        try:
-            with self._server.client.stream(
-                "POST", "/completion", json=dict(self._asked), timeout=patience
-            ) as answer:
-                if answer.status_code != httpx2.codes.OK:
-                    raise refused(answer.status_code, answer.read().decode(errors="replace"))
-                rest = b""
-                for block in answer.iter_bytes():
-                    self.wall_s = time.perf_counter() - started
-                    *lines, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
-                    for chunk in filter(None, map(_chunk, lines)):
-                        ended = ended or bool(chunk.get("stop"))
-                        yield self._take(chunk)
-        except httpx2.HTTPError as error:
-            raise self._server.failure(error) from error
+        with closing(lines(self._server, self._asked, timeout_s=self._timeout_s)) as arriving:
+            for self.wall_s, line in arriving:
+                chunk = _chunk(line)
+                if chunk is not None:
+                    ended = ended or bool(chunk.get("stop"))
+                    yield self._take(chunk)
         if not ended:
             raise self._server.failure(httpx2.RemoteProtocolError("the answer has no end"))
 
@@ -205,9 +191,9 @@ class StreamingEngine(ServerEngine):
         return loaded
 
 
-def _chunk(line: bytes) -> Mapping[str, Any] | None:
+def _chunk(line: str) -> Mapping[str, Any] | None:
     """Return what an event says: ``data: {…}``, and of old ``error: {…}``."""
-    _, _, event = line.decode(errors="replace").strip().partition(": ")
+    _, _, event = line.partition(": ")
     with suppress(ValueError):
         said = json.loads(event)
         if isinstance(said, dict):

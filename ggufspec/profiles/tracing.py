@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ggufspec.domain import ModelFile, Prompt, RunSpec
+from ggufspec.domain import Drafting, ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
 from ggufspec.trace import Trace
 
@@ -18,18 +18,25 @@ if TYPE_CHECKING:
 class Texts:
     """One prompt's traces: of each drafter in the order given, and of what drafts from the text alone.
 
-    ``own`` has no drafter's look at it: its match bits are all False.
+    ``own`` has no drafter's look at it: its match bits are all False. ``written_s`` is the time that writing
+    it took, ``look_s`` those of the drafters' looks.
     """
 
     prompt: Prompt
     text: str
     own: Trace
     by_drafter: tuple[Trace, ...]
-    target_s: float
+    written_s: float
+    look_s: tuple[float, ...]
 
 
 def traces(
-    engine: InprocessEngine, spec: RunSpec, prompts: Sequence[Prompt], drafters: Sequence[ModelFile]
+    engine: InprocessEngine,
+    spec: RunSpec,
+    prompts: Sequence[Prompt],
+    drafters: Sequence[ModelFile],
+    *,
+    writing: tuple[int, Drafting] | None = None,
 ) -> Iterator[Texts]:
     """Yield the traces of each prompt as soon as they are there.
 
@@ -38,12 +45,13 @@ def traces(
         spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
         prompts: what to continue.
         drafters: whose look is wanted.
+        writing: the place of the one that helps to write greedy texts, and how; None for the target alone.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
     """
     for prompt in prompts:
-        reply = engine.trace(replace(spec, prompt=prompt), drafters)
+        reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing)
         record = reply.record
         own = Trace(
             prompt_id=prompt.id,
@@ -60,7 +68,8 @@ def traces(
             text=record.text,
             own=own,
             by_drafter=tuple(_seen(own, look) for look in reply.drafters),
-            target_s=record.prompt_s + record.gen_s,
+            written_s=record.prompt_s + record.gen_s,
+            look_s=tuple(look.pass_s for look in reply.drafters),
         )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import engines, profiles, trace
+from ggufspec import engines, forecast, profiles, trace
 from ggufspec.chat import Message
-from ggufspec.domain import ModelFile, Prompt, RunSpec
+from ggufspec.domain import Drafting, ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.measuring import Render
 from ggufspec.profiles import Texts
@@ -20,6 +20,8 @@ from ggufspec.tuning.values import Outlook, Plan, Spent, Stage
 if TYPE_CHECKING:
     from ggufspec.engines.inprocess import InprocessEngine
 
+_HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
+_SURELY = 2.0
 _SHORT_RUN_S = 0.05  # what a run of an engine that keeps its models takes beside its tokens
 
 
@@ -49,7 +51,9 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
             )
             texts = yield from _texts(engine, plan, first, drafters, allowed)
             traced = time.monotonic()
-            curves, reused = yield from pricing.curves(engine, plan, first, known, texts, allowed.costs_s)
+            curves, reused = yield from pricing.curves(
+                engine, plan, first, known, texts, token_s=token_s, time_s=allowed.costs_s
+            )
         except ending.Failure as failure:
             raise ending.error(failure.status, f"the look ahead failed: {failure.reason}") from failure
     spent = Spent(traces_s=traced - begun, costs_s=time.monotonic() - traced)
@@ -97,20 +101,39 @@ def _texts(
     )
     spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
     found: list[Texts] = []
+    writing: tuple[int, Drafting] | None = None
     chosen = budget.spread(plan.session.suite.prompts, allowed.prompts)
     for number, prompt in enumerate(chosen):
         yield Stage(about=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turn = replace(prompt, followups=())
         messages: list[Message] = []
-        (one,) = profiles.traces(engine, spec, [turn], drafters)
+        (one,) = profiles.traces(engine, spec, [turn], drafters, writing=writing)
+        if not found:  # the first text tells whether a drafter may help to write the others
+            writing = _quickest(one)
         found.append(one)
         for later, followup in enumerate(prompt.followups, start=2):
             messages += [Message("user", turn.message or turn.text), Message("assistant", one.text)]
             text = _continued(plan.session.render, turn, one.text, followup, messages)
             turn = Prompt(id=f"{prompt.id}#{later}", text=text, category=prompt.category, message=followup)
-            (one,) = profiles.traces(engine, spec, [turn], drafters)
+            (one,) = profiles.traces(engine, spec, [turn], drafters, writing=writing)
             found.append(one)
     return found
+
+
+def _quickest(seen: Texts) -> tuple[int, Drafting] | None:
+    """Return the drafter that surely makes writing faster, and its draft size; None where none does.
+
+    Surely: by the theorem, which takes a verified batch to cost as little as one token, at least twice.
+    """
+    size = len(seen.own.tokens)
+    gains: dict[tuple[int, int], float] = {}
+    for place, (look, look_s) in enumerate(zip(seen.by_drafter, seen.look_s, strict=True)):
+        alpha, cost = sum(look.match) / size, look_s / seen.written_s
+        gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
+    best = max(gains, key=lambda each: gains[each], default=None)
+    if best is None or gains[best] < _SURELY:
+        return None
+    return best[0], Drafting(n_max=best[1])
 
 
 def _continued(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EACH = 17  # tokens, up to which every batch is timed; beyond, only drafts from the text so far are as long
 _FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # batches; between them costs are taken to grow in a straight line
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
-_REPEATS = 4
+_REPEATS = 2
 _FEWEST = 1
 _ROUNDS = 3  # of each batch in a repeat: one to get going, two that are timed
 
@@ -31,6 +31,8 @@ def curves(
     first: RunSpec,
     known: Sequence[RunSpec],
     texts: Sequence[Texts],
+    *,
+    token_s: float,
     time_s: float,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all of them, and notes on what was stored or was not.
@@ -42,7 +44,8 @@ def curves(
         plan: whose costs are wanted.
         first: the target's own run on the first prompt.
         known: configurations that can be forecast.
-        texts: tell how deep contexts become, and how slow the target is.
+        texts: tell how deep contexts become.
+        token_s: seconds of the target alone per token.
         time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
 
     Raises:
@@ -57,7 +60,6 @@ def curves(
         most[place] = max(arm.drafting.n_max + 1, most.get(place, 0))
     shallow = min(each.own.n_prompt for each in texts)
     deep = max(each.own.n_prompt + len(each.own.tokens) for each in texts)
-    token_s = sum(each.target_s for each in texts) / sum(len(each.own.tokens) for each in texts)
     found: Curves = {}
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):

@@ -204,6 +204,17 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
     assert 0.1 < sum(other.overlaps) / TOKENS < 0.999
 
 
+def test_a_drafter_that_helps_to_write_changes_nothing(engine: InprocessEngine) -> None:
+    for name in CHOSEN:
+        spec = _spec(Role.TARGET, name)
+        alone, helped = (
+            engine.trace(spec, [_drafter()], writing=writing) for writing in (None, (0, Drafting(n_max=8)))
+        )
+        assert len(helped.record.tokens) == TOKENS
+        assert helped.record.tokens == alone.record.tokens
+        assert helped.drafters[0].matches == alone.drafters[0].matches
+
+
 def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> None:
     spec = _spec(Role.TARGET)
     drafter = _drafter()

@@ -123,7 +123,11 @@ def _round(facts: Mapping[str, Any]) -> RoundRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRun:
-    """Let the target write one text alone, and let every drafter look at it."""
+    """Let the target write one text, and let every drafter look at it.
+
+    With ``writing``, the drafter of that place drafts for it, which is faster and changes nothing else: a
+    greedy text is the target's own.
+    """
 
     target: ModelLoad
     drafters: tuple[ModelLoad, ...]
@@ -131,6 +135,7 @@ class TraceRun:
     n_predict: int
     threads: int
     sampling: Sampling
+    writing: tuple[int, Drafting] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

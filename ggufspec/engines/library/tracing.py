@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from time import perf_counter
 
@@ -33,17 +34,20 @@ _NOTHING = Drafting(n_max=1, p_min=2.0)  # the drafter looks and drafts nothing:
 
 
 def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
-    """Let the target write alone, then pass its text through every drafter, for sampling beside itself."""
-    alone = Run(
+    """Let the target write, then pass its text through every drafter, for sampling beside itself."""
+    place, drafting = run.writing if run.writing is not None and run.sampling.greedy else (None, None)
+    writing = Run(
         target=run.target,
-        drafter=None,
+        drafter=None if place is None else run.drafters[place],
         prompt=run.prompt,
         n_predict=run.n_predict,
         threads=run.threads,
         sampling=run.sampling,
-        drafting=None,
+        drafting=drafting,
     )
-    record = write(target, None, alone)
+    record = write(target, None if place is None else drafters[place], writing)
+    if len(record.tokens) > run.n_predict:  # drafting overshoots
+        record = replace(record, tokens=record.tokens[: run.n_predict], ended=False)
     prompt = target.vocabulary.tokens(run.prompt)
     text = (*prompt, *record.tokens)
     looks = []
