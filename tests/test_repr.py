@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -45,8 +46,8 @@ def _shown(value: ResultSet | Tuned) -> Page:
 
 def _table(page: str) -> list[list[str]]:
     """Return the words of a page's table, row by row."""
-    cells = [part.split("</t", 1)[0].split(">", 1)[1] for part in page.replace("<th", "<td").split("<td")[1:]]
-    words = [Page(cell).words for cell in cells if "ead>" not in cell]
+    cells = re.findall(r"<t[hd] [^>]*>(.*?)</t[hd]>", page, re.DOTALL)
+    words = [Page(cell).words for cell in cells]
     width = sum(tag == "th" for tag, _ in Page(page).elements)
     return [words[at : at + width] for at in range(0, len(words), width)]
 
@@ -127,9 +128,10 @@ def test_a_tuning_is_its_verdict_with_the_choice_in_bold() -> None:
     assert "By category: code: best.gguf, γ = 4 (1.44×" in words
     assert "time: 4 of 8 prompts" in words
     assert "7.00 s in all" in words
-    row = next(row for row in page.split("<tr>") if "best.gguf" in row)
-    assert row.count("<strong>") == row.count("<td")
-    assert sum("<strong>" in row for row in page.split("<tr>")[1:]) == 1
+    bold = [row for row in page.split("<tr>")[1:] if "<strong>" in row]
+    assert len(bold) == 1
+    assert "target.gguf + best.gguf" in bold[0]
+    assert bold[0].count("<strong>") == bold[0].count("<td")
 
 
 def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:
@@ -139,7 +141,7 @@ def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:
         for each in (run(tps=50 + repeat), run(Role.DRAFTING, tps=30 + repeat, draft=3))
     ]
     page = _tuned(bench(*runs))._repr_html_()
-    assert "Do not draft: 51 tokens/s of the target alone are the best." in Page(page).words
+    assert "Do not draft: 51.00 tokens/s of the target alone are the best." in Page(page).words
     assert "<strong>target.gguf</strong>" in page
 
 

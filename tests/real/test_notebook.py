@@ -15,7 +15,7 @@ from ggufspec.domain import Role
 from ggufspec.llama.install import Install
 
 NOTEBOOK = Path(__file__).parents[2] / "scripts" / "summary_tables.ipynb"
-SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 24, 1, (2, 4), 1, 12\n"
+SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 6\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
@@ -24,7 +24,11 @@ TABLES = (
 
 def _read() -> Any:
     with NOTEBOOK.open(encoding="utf-8") as file:
-        return nbformat.read(file, as_version=4)
+        return nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
+
+
+def _cell(source: str) -> Any:
+    return nbformat.v4.new_code_cell(source)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
@@ -34,8 +38,8 @@ def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
     book = _read()
     place = next(at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
-    book.cells.insert(place + 1, nbformat.v4.new_code_cell(SMALL))
-    book.cells.append(nbformat.v4.new_code_cell(TABLES))
+    book.cells.insert(place + 1, _cell(SMALL))
+    book.cells.append(_cell(TABLES))
     NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     return book
 
@@ -56,13 +60,13 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> None:
     *_, last = ran.cells
     tables = {name: json.loads(table) for name, table in json.loads(last.outputs[0].text).items()}
-    complaints = [
+    said = [
         output.text
         for cell in ran.cells
         for output in cell.get("outputs", ())
         if output.get("name") == "stderr"
     ]
-    assert complaints == []
+    assert not [text for text in said if "IProgress not found" not in text]  # that is about ipywidgets
 
     bench, tuning = (page for page in _outputs(ran, "text/html") if "tex2jax_ignore" in page)
     assert "demo" not in bench
@@ -98,6 +102,6 @@ def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> No
             assert row["k"] == 50 or row["output length"] >= min(greedy)
 
     assert {row["role"] for row in tables["comparison"]} == set(Role)
-    assert len(tables["comparison"]) == 4
-    assert {row["draft_n_max"] for row in tables["per_prompt"]} == {2, 4}
+    assert len(tables["comparison"]) == 3
+    assert {row["draft_n_max"] for row in tables["per_prompt"]} == {4}
     assert len(results.ids()) == 6  # one, tuned, served, seven, and one for each k
