@@ -14,10 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec import arms, review, units
 from ggufspec.arms import Arm
-from ggufspec.domain import Role, Status
+from ggufspec.domain import Role
 from ggufspec.report import overview
-from ggufspec.report.tuned import _expected as expected
-from ggufspec.report.tuned import _verdict as verdict
+from ggufspec.report.tuned import expected, verdict
 from ggufspec.report.verdict import verdicts
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
@@ -32,8 +31,6 @@ _PAGES = Environment(
 _MOST_ROWS = 40
 _HEADS = {"": "measured"}
 _TEXTS = {"", "model", "verdict", "status"}  # columns that stand to the left
-_ALWAYS = {"", "model", "tokens/s"}
-_IF_VARIED = {"threads", "KV type", "ubatch", "p-min"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +83,7 @@ def _page(
         sentences=sentences,
         columns=[
             {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}
-            for name in _columns([row.cells for row in rows])
+            for name in overview.columns([row.cells for row in rows])
         ],
         rows=rows[:_MOST_ROWS],
         left_out=max(0, len(rows) - _MOST_ROWS),
@@ -94,19 +91,6 @@ def _page(
         id=results.meta.id,
         warnings=review.warnings(results, groups),
     )
-
-
-def _columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the columns that say something: no empty one, no setting and no good ending that all share."""
-    return [
-        name
-        for name in (rows[0] if rows else ())
-        if name in _ALWAYS
-        or (
-            any(row[name] not in {"", Status.OK.value} for row in rows)
-            and (name not in _IF_VARIED or len({row[name] for row in rows} - {""}) > 1)
-        )
-    ]
 
 
 def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:

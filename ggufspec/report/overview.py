@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -23,20 +23,25 @@ def overview(results: ResultSet) -> str:
     if not groups:
         return "Nothing was measured.\n"
     rows = [row(arm) for arm in groups]
-    said = [
+    said = columns(rows)
+    table = tabulate(
+        [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
+    )
+    warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
+    return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
+
+
+def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that say something: no empty one, no setting and no good ending that all share."""
+    return [
         name
-        for name in rows[0]
+        for name in (rows[0] if rows else ())
         if name in _ALWAYS
         or (
             any(row[name] not in {"", Status.OK.value} for row in rows)
             and (name not in _IF_VARIED or len({row[name] for row in rows} - {""}) > 1)
         )
     ]
-    table = tabulate(
-        [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
-    )
-    warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
-    return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
 
 
 def row(arm: Arm) -> dict[str, str]:

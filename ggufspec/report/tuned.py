@@ -34,7 +34,7 @@ def text(tuned: Tuned, install: Install) -> str:
     lines = [
         _table(tuned),
         "",
-        *_verdict(tuned),
+        *verdict(tuned),
         "",
         *(f"{name}:\n    {line}" for name, line in ready.lines(tuned.overall.arm.spec, install).items()),
         f"as a pair of your own:\n{_indented(pair_entry(tuned))}",
@@ -54,7 +54,7 @@ def facts(tuned: Tuned, install: Install) -> dict[str, Any]:
     """Return all of a tuning as plain values."""
     outlook = tuned.outlook
     return {
-        "verdict": " ".join(_verdict(tuned)),
+        "verdict": " ".join(verdict(tuned)),
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
         "by_category": [_choice(each) for each in tuned.by_category],
@@ -93,7 +93,7 @@ def _table(tuned: Tuned) -> str:
     for arm in arms.group(tuned.results):
         if arm.role is Role.DRAFTER:
             continue
-        forecast = _expected(tuned, arm.spec)
+        forecast = expected(tuned, arm.spec)
         row = overview.row(arm)
         row["forecast"] = units.format_rate(forecast.tokens_per_s.value) if forecast else ""
         mark = "**" if arm.spec == tuned.overall.arm.spec else ""
@@ -109,7 +109,7 @@ def _table(tuned: Tuned) -> str:
     )
 
 
-def _expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
+def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
     """Return what was forecast of an arm, whose texts may have become shorter since."""
     wanted = _key(spec)
     return next((each.overall for each in tuned.outlook.prospects if _key(each.arm) == wanted), None)
@@ -119,7 +119,8 @@ def _key(spec: RunSpec) -> tuple[object, ...]:
     return spec.model, spec.drafter, spec.offload, spec.drafting
 
 
-def _verdict(tuned: Tuned) -> Iterator[str]:
+def verdict(tuned: Tuned) -> Iterator[str]:
+    """Yield what to run, in sentences: overall, or why not to draft, and by category."""
     overall = tuned.overall
     if overall.drafts:
         assert overall.gain is not None

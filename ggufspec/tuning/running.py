@@ -24,6 +24,7 @@ from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
+_OWN = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
 _REPEATS = 2  # at least
 _SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
 _LOAD_S = 5.0
@@ -193,15 +194,13 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
 
     Args:
         request: what to choose from; without it, ``options`` are fields of Request, e.g. ``draft=(1, 2, 3)``.
-        **options: fields of Request.
+        **options: fields of Request, and ``max_time``, ``precision``, ``vram`` and ``fresh`` for those of
+            TuneRequest.
 
     Raises:
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
-    methods = options.pop("method", None)
-    asked = request or TuneRequest(
-        request=default(**options), methods=(methods,) if isinstance(methods, str) else methods
-    )
+    asked = request or _asked(options)
     plan = prepare(asked)
     outlook = _last(looking.look(plan))
     session = finals(plan, outlook)
@@ -230,6 +229,15 @@ def keep(tuned: Tuned) -> None:
         if each.overall.p_min in wanted and (each.arm.drafter == chosen.drafter or chosen.drafting is None)
     ]
     profiles.keep([each for each in found if each.method.needs_drafter], tuned.results.folder)
+
+
+def _asked(options: dict[str, Any]) -> TuneRequest:
+    """Tell a tuning's own options from those of its benches; both have the command line's names."""
+    methods = options.pop("method", None)
+    own = {field: options.pop(name) for name, field in _OWN.items() if name in options}
+    return TuneRequest(
+        request=default(**options), methods=(methods,) if isinstance(methods, str) else methods, **own
+    )
 
 
 def default(**options: Any) -> Request:
