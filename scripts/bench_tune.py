@@ -7,8 +7,8 @@ python scripts/bench_tune.py [--tunes 5] [--seeds 10]      needs `pip install op
 2. Tune, several times, within a tenth of that time each.
 3. TPE: a trial costs and finds what the sweep measured of a configuration in one of its repeats; it stops
    when the mean time of a tuning is used up, and proposes the best that it has seen.
-4. Final: every configuration that anybody proposed and the sweep's five best, measured side by side: the sweep's
-   best owes a part of its figure to luck, and these new ones have seen none. They decide between tune and TPE.
+4. Final: every configuration that anybody proposed and the sweep's five best, measured side by side. The
+   sweep's best owes a part of its figure to luck; these new figures do not, and decide between tune and TPE.
 """
 
 from __future__ import annotations
