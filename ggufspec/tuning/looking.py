@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
 _SURELY = 2.0
+_BEGINNING = 48  # tokens of the first text, which tell whether a drafter may help to write all texts
 _SHORT_RUN_S = 0.05  # what a run of an engine that keeps its models takes beside its tokens
 
 
@@ -101,15 +102,14 @@ def _texts(
     )
     spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
     found: list[Texts] = []
-    writing: tuple[int, Drafting] | None = None
+    (beginning,) = profiles.traces(engine, replace(spec, n_predict=_BEGINNING), [first.prompt], drafters)
+    writing = _quickest(beginning)
     chosen = budget.spread(plan.session.suite.prompts, allowed.prompts)
     for number, prompt in enumerate(chosen):
         yield Stage(about=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turn = replace(prompt, followups=())
         messages: list[Message] = []
         (one,) = profiles.traces(engine, spec, [turn], drafters, writing=writing)
-        if not found:  # the first text tells whether a drafter may help to write the others
-            writing = _quickest(one)
         found.append(one)
         for later, followup in enumerate(prompt.followups, start=2):
             messages += [Message("user", turn.message or turn.text), Message("assistant", one.text)]
