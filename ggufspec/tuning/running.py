@@ -18,6 +18,7 @@ from ggufspec.llama.install import Install
 from ggufspec.request import Request, Session
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite
+from ggufspec.trace import draft_sizes
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
 
@@ -63,7 +64,7 @@ def prepare(asked: TuneRequest) -> Plan:
     request = replace(
         asked.request,
         p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
-        method=asked.methods or _methods(install, asked.request.engine),
+        method=asked.methods or _methods(install, asked.request),
         draft=asked.request.draft or (*_SIZES, *(size for size in _LOOKUP_SIZES if size not in _SIZES)),
         precision=asked.precision,
         max_time=None,
@@ -109,12 +110,13 @@ def prepare(asked: TuneRequest) -> Plan:
     )
 
 
-def _methods(install: Install, engine: str) -> tuple[str, ...]:
-    """Return what an engine can draft with."""
+def _methods(install: Install, request: Request) -> tuple[str, ...]:
+    """Return what an engine can draft with, at some of the draft sizes that were asked for."""
     found = [Method.DRAFT_MODEL.value]
-    program = ENGINES[engine]
+    program = ENGINES[request.engine]
+    sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if not method.needs_drafter and engine != "inprocess":
+        if not method.needs_drafter and request.engine != "inprocess" and draft_sizes(method, sizes):
             with suppress(GgufspecError):
                 check_method(install.executable(program), program, method)
                 found.append(method.value)

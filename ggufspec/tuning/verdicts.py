@@ -8,8 +8,9 @@ from ggufspec import arms, forecast, stats
 from ggufspec.arms import Arm
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
+from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
-from ggufspec.tuning.values import Choice, Outlook, Spent, Tuned
+from ggufspec.tuning.values import Choice, Outlook, Prospect, Spent, Tuned
 
 THRESHOLD = 0.01
 """The smallest gain that matters; configurations within it tie."""
@@ -45,15 +46,29 @@ def judge(outlook: Outlook, results: ResultSet, *, measuring_s: float) -> Tuned:
         _choose(plain, drafting, name, {prompt for prompt, of in category_of.items() if of == name})
         for name in (categories if len(categories) > 1 else ())
     ]
-    forecasts = [each.overall for each in outlook.prospects]
     return Tuned(
         outlook=outlook,
         results=results,
         overall=overall,
         by_category=tuple(found),
-        refusal=None if overall.drafts or not forecasts else forecast.advise(forecasts, threshold=THRESHOLD),
+        refusal=None if overall.drafts else _refusal(outlook.prospects),
         spent=Spent(traces_s=outlook.spent.traces_s, costs_s=outlook.spent.costs_s, measuring_s=measuring_s),
     )
+
+
+def _refusal(prospects: Sequence[Prospect]) -> Advice | None:
+    """Return why the most promising source of drafts does not pay; its forecasts share their costs."""
+    drafting = [each for each in prospects if each.overall.n_drafted]
+    leader = max(drafting, key=lambda each: each.overall.speedup.value, default=None)
+    if leader is None:
+        return None
+    own = [each.overall for each in prospects if _source(each) == _source(leader)]
+    return forecast.advise(own, threshold=THRESHOLD)
+
+
+def _source(prospect: Prospect) -> tuple[object, ...]:
+    drafting = prospect.arm.drafting
+    return prospect.arm.drafter, prospect.arm.offload, drafting and drafting.method
 
 
 def _choose(plain: Sequence[Arm], drafting: Sequence[Arm], category: str | None, prompts: set[str]) -> Choice:

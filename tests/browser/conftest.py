@@ -25,7 +25,7 @@ _QUIET = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """The Chromium of this machine, or the one that GGUFSPEC_CHROMIUM names."""
     named = os.environ.get("GGUFSPEC_CHROMIUM")
@@ -40,7 +40,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page on two benches, one with harmful names everywhere."""
     folder = tmp_path_factory.mktemp("report")
