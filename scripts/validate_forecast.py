@@ -3,8 +3,8 @@
 python scripts/validate_forecast.py                   the embedded pair and what can be made of it
 python scripts/validate_forecast.py --extra T D       one more pair of files as well
 
-Pairs: the embedded one; its target in 4 bits; random weights of another shape, drafted for by their own first
-layers. The library reads every prompt once. Then costs are timed anew before each prompt, and all draft sizes
+Pairs: the embedded one; its target in 4 and in 5 bits; random weights of another shape, drafted for by their
+own first layers. The library reads every prompt once. Then costs are timed anew before each prompt, and all draft sizes
 measured on it in random order: a machine that becomes faster or slower meanwhile does so for both.
 """
 
@@ -179,7 +179,8 @@ def outlook(request: Request) -> tuning.Outlook:
 def _pairs(folder: Path, extra: list[Path] | None) -> Iterator[tuple[str, Path, Path]]:
     target, drafter = DEMO / "target.gguf", DEMO / "drafter.gguf"
     yield "embedded", target, drafter
-    yield "embedded, target in Q4_0", quantized(target, folder, "Q4_0"), drafter
+    for kind in ("Q4_0", "Q5_0"):
+        yield f"embedded, target in {kind}", quantized(target, folder, kind), drafter
     yield "random weights, 12 and 4 layers", _random(folder, 12), _random(folder, 4)
     if extra:
         yield f"{extra[0].stem} + {extra[1].stem}", extra[0], extra[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ggufspec.domain import Drafting, ModelFile, Prompt, RunSpec
+from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
 from ggufspec.trace import Trace
 
@@ -36,7 +36,7 @@ def traces(
     prompts: Sequence[Prompt],
     drafters: Sequence[ModelFile],
     *,
-    writing: tuple[int, Drafting] | None = None,
+    writing: tuple[int, int] | None = None,
 ) -> Iterator[Texts]:
     """Yield the traces of each prompt as soon as they are there.
 
@@ -45,31 +45,31 @@ def traces(
         spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
         prompts: what to continue.
         drafters: whose look is wanted.
-        writing: the place of the one that helps to write greedy texts, and how; None for the target alone.
+        writing: place and draft size of the one that helps to write greedy texts; None for nobody.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
     """
     for prompt in prompts:
         reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing)
-        record = reply.record
+        written = reply.written
         own = Trace(
             prompt_id=prompt.id,
             category=prompt.category,
-            tokens=record.tokens,
-            match=(False,) * len(record.tokens),
-            confidence=(0.0,) * len(record.tokens),
+            tokens=written.tokens,
+            match=(False,) * len(written.tokens),
+            confidence=(0.0,) * len(written.tokens),
             n_prompt=len(reply.prompt),
             prompt_tokens=reply.prompt,
-            ended=record.ended,
+            ended=written.ended,
         )
         yield Texts(
             prompt=prompt,
-            text=record.text,
+            text=written.text,
             own=own,
             by_drafter=tuple(_seen(own, look) for look in reply.drafters),
-            written_s=record.prompt_s + record.gen_s,
-            look_s=tuple(look.pass_s for look in reply.drafters),
+            written_s=written.seconds,
+            look_s=tuple(look.seconds for look in reply.drafters),
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines, forecast, profiles, trace
 from ggufspec.chat import Message
-from ggufspec.domain import Drafting, ModelFile, Prompt, RunSpec
+from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.measuring import Render
 from ggufspec.profiles import Texts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
 _SURELY = 2.0
-_BEGINNING = 48  # tokens of the first text, which tell whether a drafter may help to write all texts
+_BEGINNING = 32  # tokens of the first text, which tell whether a drafter may help to write all texts
 _SHORT_RUN_S = 0.05  # what a run of an engine that keeps its models takes beside its tokens
 
 
@@ -120,7 +120,7 @@ def _texts(
     return found
 
 
-def _quickest(seen: Texts) -> tuple[int, Drafting] | None:
+def _quickest(seen: Texts) -> tuple[int, int] | None:
     """Return the drafter that surely makes writing faster, and its draft size; None where none does.
 
     Surely: by the theorem, which takes a verified batch to cost as little as one token, at least twice.
@@ -131,9 +131,7 @@ def _quickest(seen: Texts) -> tuple[int, Drafting] | None:
         alpha, cost = sum(look.match) / size, look_s / seen.written_s
         gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
     best = max(gains, key=lambda each: gains[each], default=None)
-    if best is None or gains[best] < _SURELY:
-        return None
-    return best[0], Drafting(n_max=best[1])
+    return best if best is not None and gains[best] >= _SURELY else None
 
 
 def _continued(

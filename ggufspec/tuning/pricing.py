@@ -15,8 +15,8 @@ from ggufspec.tuning.values import Plan, Stage
 if TYPE_CHECKING:
     from ggufspec.engines.inprocess import InprocessEngine
 
-_EACH = 17  # tokens, up to which every batch is timed; beyond, only drafts from the text so far are as long
-_FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # batches; between them costs are taken to grow in a straight line
+_MANY = (*range(1, 10), 11, 13, 15, 17, 25, 33, 49)  # batches; between them costs grow in a straight line:
+_FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # where kernels change, below ten, every one of them is timed
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
 _REPEATS = 2
 _FEWEST = 1
@@ -37,7 +37,9 @@ def curves(
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all of them, and notes on what was stored or was not.
 
-    What was measured while others used the processor serves this once, and is not kept.
+    The target's batches cost the same whoever drafts: beside its first drafter nearly all of them are timed,
+    beside the others a few, for what their drafts cost. What was measured while others used the processor
+    serves this once, and is not kept.
 
     Args:
         engine: has the models loaded, or loads them.
@@ -61,6 +63,7 @@ def curves(
     shallow = min(each.own.n_prompt for each in texts)
     deep = max(each.own.n_prompt + len(each.own.tokens) for each in texts)
     found: Curves = {}
+    whole: dict[Offload, CostCurve] = {}  # the first drafter's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
         yield Stage(about="measuring costs", done=number, total=len(most))
@@ -70,28 +73,45 @@ def curves(
         stored = profiles.find(about, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
             found[offload, drafter] = stored.curve
+            whole.setdefault(offload, stored.curve)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
             continue
-        batches, repeats = _affordable(time_s / len(most), token_s, tokens, len(depths))
-        watch = machine.Watch.start()
-        measured = profiles.curve(
-            engine, spec, drafter, batches=batches, depths=depths, repeats=repeats, build=build, machine=here
-        )
+        shared = whole.get(offload)
+        if shared is not None and shared.most_tokens < tokens:
+            shared = None
+        few = shared is not None
+        batches, repeats = _affordable(time_s / len(most), token_s, tokens, len(depths), few=few)
+        with machine.Watch.start() as watch:
+            measured = profiles.curve(
+                engine,
+                spec,
+                drafter,
+                batches=batches,
+                depths=depths,
+                repeats=repeats,
+                build=build,
+                machine=here,
+            )
+            conditions = watch.conditions()
+        if shared is not None:
+            measured = replace(measured, verify=shared.verify)
+        whole.setdefault(offload, measured)
         found[offload, drafter] = measured
-        if doubts.was_busy(watch.conditions()):
+        if doubts.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
             profiles.save(measured)
     return found, tuple(notes)
 
 
-def _affordable(time_s: float, token_s: float, most: int, depths: int) -> tuple[tuple[int, ...], int]:
-    """Return which batches to time and how often: all of them, else a few of them once."""
-    few = tuple(sorted({each for each in _FEW if each < most} | {most}))
-    everything = tuple(sorted({*range(1, min(most, _EACH) + 1), *few}))
-    for batches, fewest in ((everything, _FEWEST + 1), (few, _FEWEST)):
+def _affordable(
+    time_s: float, token_s: float, most: int, depths: int, *, few: bool
+) -> tuple[tuple[int, ...], int]:
+    """Return which batches to time and how often: many of them where ``few`` does not do, else a few once."""
+    many, less = (tuple(sorted({e for e in sizes if e < most} | {most})) for sizes in (_MANY, _FEW))
+    for batches, fewest in ((less if few else many, _FEWEST + 1), (less, _FEWEST)):
         once_s = token_s * depths * _ROUNDS * sum(1 + _GROWTH * (size - 1) for size in batches)
         repeats = int(min(_REPEATS, time_s / once_s))
         if repeats >= fewest:
             return batches, repeats
-    return few, _FEWEST
+    return less, _FEWEST

@@ -182,7 +182,7 @@ def test_a_trace_foretells_what_drafting_accepts(engine: InprocessEngine, tmp_pa
     drafter = _drafter()
     trace = engine.trace(spec, [drafter, drafter])
     first, second = trace.drafters
-    assert len(first.matches) == len(first.confidences) == len(trace.record.tokens) == TOKENS + 10
+    assert len(first.matches) == len(first.confidences) == len(trace.written.tokens) == TOKENS + 10
     assert first.matches == second.matches
     assert first.overlaps is None
     for size in (2, 5, 8):
@@ -207,12 +207,11 @@ def test_a_drafter_that_is_the_target_overlaps_with_it_wholly(engine: InprocessE
 def test_a_drafter_that_helps_to_write_changes_nothing(engine: InprocessEngine) -> None:
     for name in CHOSEN:
         spec = _spec(Role.TARGET, name)
-        alone, helped = (
-            engine.trace(spec, [_drafter()], writing=writing) for writing in (None, (0, Drafting(n_max=8)))
-        )
-        assert len(helped.record.tokens) == TOKENS
-        assert helped.record.tokens == alone.record.tokens
+        alone, helped = (engine.trace(spec, [_drafter()], writing=writing) for writing in (None, (0, 8)))
+        assert len(helped.written.tokens) == TOKENS
+        assert helped.written == replace(alone.written, seconds=helped.written.seconds)
         assert helped.drafters[0].matches == alone.drafters[0].matches
+        assert helped.drafters[0].confidences == pytest.approx(alone.drafters[0].confidences, abs=1e-6)
 
 
 def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> None:

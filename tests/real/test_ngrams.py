@@ -43,7 +43,7 @@ def traced(llama: Install) -> Trace:
     """The target's own text, with the tokens of its prompt."""
     with InprocessEngine(install=llama, timeout_s=120) as engine:
         found = engine.trace(_spec(None, TOKENS + 20), drafters=[])
-    tokens = found.record.tokens
+    tokens = found.written.tokens
     return Trace(
         prompt_id="list-packing",
         tokens=tokens,

@@ -26,15 +26,7 @@ def write(target: Model, drafter: Model | None, run: Run) -> Record:
     """
     started = perf_counter()
     prompt = target.vocabulary.tokens(run.prompt)
-    if not prompt:
-        raise Failure(Status.FAILED, "the prompt has no tokens, and the model adds none")
-    needed = len(prompt) + run.n_predict
-    if needed > target.n_context:
-        reason = (
-            f"prompt ({len(prompt)} tokens) and answer ({run.n_predict}) "
-            f"do not fit into the context of {target.n_context} tokens"
-        )
-        raise Failure(Status.PROMPT_TOO_LONG, reason)
+    check_room(target, prompt, run.n_predict)
     for model in filter(None, (target, drafter)):
         model.use_threads(run.threads)
         model.clear()
@@ -42,6 +34,22 @@ def write(target: Model, drafter: Model | None, run: Run) -> Record:
     if drafter is None:
         return _alone(target, chosen, prompt, run.n_predict, started)
     return _together(target, drafter, chosen, prompt, run, started)
+
+
+def check_room(target: Model, prompt: Sequence[int], n_predict: int) -> None:
+    """Make sure that there is a prompt, and room for it and its answer.
+
+    Raises:
+        Failure: there is not.
+    """
+    if not prompt:
+        raise Failure(Status.FAILED, "the prompt has no tokens, and the model adds none")
+    if len(prompt) + n_predict > target.n_context:
+        reason = (
+            f"prompt ({len(prompt)} tokens) and answer ({n_predict}) "
+            f"do not fit into the context of {target.n_context} tokens"
+        )
+        raise Failure(Status.PROMPT_TOO_LONG, reason)
 
 
 def _alone(target: Model, chosen: Chooser, prompt: Sequence[int], n_predict: int, started: float) -> Record:

@@ -1,60 +1,112 @@
-"""What forecasts are made of: every drafter's look at the target's text, and the cost of evaluations."""
+"""What the target writes, and every drafter's look at it: what acceptance is forecast from."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import cycle, islice
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 
 from ggufspec import sampling as exact
-from ggufspec.domain import Drafting, Sampling, Status
-from ggufspec.engines.ending import Failure
-from ggufspec.engines.library.decoding import play, write
-from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest
+from ggufspec.domain import Drafting, Sampling
+from ggufspec.engines.library.decoding import check_room, write
+from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
 from ggufspec.engines.library.messages import (
-    Curve,
-    CurveRun,
     DrafterTrace,
     ModelLoad,
-    Part,
     Run,
-    Timing,
     Trace,
     TraceRun,
+    Written,
 )
 from ggufspec.engines.library.model import OUTPUTS, Model
-
-_SEED = 1  # of the order in which a curve's batches are timed
-_IN_A_ROW = 2  # samples of a batch
-_NOTHING = Drafting(n_max=1, p_min=2.0)  # the drafter looks and drafts nothing: a round of one token
 
 
 def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
     """Let the target write, then pass its text through every drafter, for sampling beside itself."""
-    place, drafting = run.writing if run.writing is not None and run.sampling.greedy else (None, None)
-    writing = Run(
+    for model in (target, *drafters):
+        model.use_threads(run.threads)
+    prompt = target.vocabulary.tokens(run.prompt)
+    place, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
+    known: dict[int, DrafterTrace] = {}
+    if place is None:
+        written = _write_alone(target, run)
+    else:
+        written, known[place] = _write_together(target, drafters[place], prompt, size, run, place)
+    text = (*prompt, *written.tokens)
+    looks = tuple(
+        known.get(number) or _look(load, drafter, target, text, len(prompt), run.sampling)
+        for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True))
+    )
+    return Trace(prompt=tuple(prompt), written=written, drafters=looks)
+
+
+def _write_alone(target: Model, run: TraceRun) -> Written:
+    plain = Run(
         target=run.target,
-        drafter=None if place is None else run.drafters[place],
+        drafter=None,
         prompt=run.prompt,
         n_predict=run.n_predict,
         threads=run.threads,
         sampling=run.sampling,
-        drafting=drafting,
+        drafting=None,
     )
-    record = write(target, None if place is None else drafters[place], writing)
-    if len(record.tokens) > run.n_predict:  # drafting overshoots
-        record = replace(record, tokens=record.tokens[: run.n_predict], ended=False)
-    prompt = target.vocabulary.tokens(run.prompt)
-    text = (*prompt, *record.tokens)
-    looks = []
-    for load, drafter in zip(run.drafters, drafters, strict=True):
-        drafter.use_threads(run.threads)
-        looks.append(_look(load, drafter, target, text, len(prompt), run.sampling))
-    return Trace(prompt=tuple(prompt), record=record, drafters=tuple(looks))
+    record = write(target, None, plain)
+    seconds = record.prompt_s + record.gen_s
+    return Written(tokens=record.tokens, text=record.text, ended=record.ended, seconds=seconds)
+
+
+def _write_together(
+    target: Model, drafter: Model, prompt: Sequence[int], size: int, run: TraceRun, place: int
+) -> tuple[Written, DrafterTrace]:
+    """Write a greedy text while its drafter looks ahead, one token further than is verified.
+
+    So the drafter has been asked about every token that is written, and reads the text token by token.
+
+    Raises:
+        Failure: the text does not fit into the context.
+    """
+    begun = perf_counter()
+    look_s = 0.0
+    check_room(target, prompt, run.n_predict)
+    *seen, last = prompt
+    for model in (target, drafter):
+        model.clear()
+        model.evaluate(seen, 0)
+    tokens: list[int] = []
+    matches: list[bool] = []
+    confidences: list[float] = []
+    ended = False
+    while not ended and (room := run.n_predict - len(tokens)):
+        at, ahead = len(seen) + len(tokens), min(size, room - 1)
+        looked = perf_counter()
+        draft = propose(drafter, Greedy(), last, at, ahead + 1, Drafting(n_max=ahead + 1))
+        look_s += perf_counter() - looked
+        target.evaluate([last, *draft.tokens[:ahead]], at, outputs=ahead + 1)
+        for logits, guess, sure in zip(
+            target.rows(ahead + 1), draft.tokens, draft.probabilities, strict=True
+        ):
+            last = likeliest(logits)
+            tokens.append(last)
+            matches.append(last == guess)
+            confidences.append(sure)
+            ended = target.vocabulary.ends(last)
+            if ended or last != guess:
+                break
+        for model in (target, drafter):
+            model.forget(len(seen) + len(tokens))
+    seconds = perf_counter() - begun - look_s
+    text = target.vocabulary.text(tokens)
+    return (
+        Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds),
+        DrafterTrace(
+            load=run.drafters[place],
+            matches=tuple(matches),
+            confidences=tuple(confidences),
+            overlaps=None,
+            seconds=look_s,
+        ),
+    )
 
 
 def _look(
@@ -97,71 +149,5 @@ def _look(
         matches=tuple(matches),
         confidences=tuple(confidences),
         overlaps=None if sampling.greedy else tuple(overlaps),
-        pass_s=perf_counter() - begun,
+        seconds=perf_counter() - begun,
     )
-
-
-def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
-    """Time rounds and the target alone, repeats interleaved, batches in changing order.
-
-    Each batch is evaluated once more before it is timed: in a run, rounds of the same size follow each other,
-    and the library uses the last one's graph again.
-
-    Raises:
-        Failure: the deepest round does not fit into the context.
-    """
-    deepest = max(run.depths) + max(run.batches) + 1
-    if deepest > target.n_context:
-        reason = f"rounds at a depth of {max(run.depths)} tokens do not fit into {target.n_context}"
-        raise Failure(Status.PROMPT_TOO_LONG, reason)
-    tokens = [*islice(cycle(target.vocabulary.tokens(run.text)), deepest)]
-    models = (target, *drafters)
-    for model in models:
-        model.use_threads(run.threads)
-        model.clear()
-    order = random.Random(_SEED)  # noqa: S311  # an order, no secret
-    timings: list[Timing] = []
-    filled = 0
-    for depth in sorted(run.depths):
-        for model in models:
-            model.evaluate(tokens[filled:depth], filled)
-            model.wait()
-        filled = depth
-        for _ in range(run.repeats):
-            batches = order.sample(run.batches, len(run.batches))
-            for size in batches if not drafters else (1,):
-                _, *timed = (_alone(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
-                timings += timed
-            for place, drafter in enumerate(drafters):
-                for size in batches:
-                    last = tokens[depth]
-                    rounds = (_round(target, drafter, place, last, depth, size) for _ in range(1 + _IN_A_ROW))
-                    _, *kept = map(tuple, rounds)
-                    timings += (timing for parts in kept for timing in parts)
-    return Curve(timings=tuple(timings))
-
-
-def _alone(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
-    begun = perf_counter()
-    target.evaluate(tokens[depth : depth + size], depth, outputs=size)
-    for row in target.rows(size):
-        likeliest(row)
-    seconds = perf_counter() - begun
-    target.forget(depth)
-    return Timing(Part.VERIFY, None, size, depth, seconds)
-
-
-def _round(target: Model, drafter: Model, place: int, last: int, depth: int, size: int) -> Iterator[Timing]:
-    """Play a round whose target batch has ``size`` tokens, and take it back."""
-    drafting = Drafting(n_max=size - 1) if size > 1 else _NOTHING
-    begun = perf_counter()
-    one = play(target, drafter, Greedy(), last, depth, drafting.n_max, drafting)
-    target.forget(depth)
-    drafter.forget(depth)
-    whole_s = perf_counter() - begun
-    target_s = one.evaluate_s + one.choose_s
-    drafter_s = one.propose_s + one.absorb_s
-    yield Timing(Part.DRAFT, place, drafting.n_max, depth, one.propose_s)
-    yield Timing(Part.ABSORB, place, size, depth, one.absorb_s)
-    yield Timing(Part.VERIFY, place, size, depth, target_s)
-    yield Timing(Part.ROUND, place, size, depth, whole_s - target_s - drafter_s)

@@ -19,6 +19,7 @@ from typing import Any
 from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.library import binding, commandline
+from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.messages import (
     CurveRun,
@@ -34,7 +35,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.model import Model
 from ggufspec.engines.library.threadpools import Threadpools
-from ggufspec.engines.library.tracing import curve, trace
+from ggufspec.engines.library.tracing import trace
 
 _Key = tuple[ModelLoad, bool]  # the second: it drafts for itself, and needs a second cache for that
 
@@ -114,6 +115,7 @@ def serve(channel: Connection, library: Path) -> None:
             return
         channel.send(worker.answer(request))
         gc.collect()
+        gc.freeze()  # what is left stays for good, and need not be looked through again
 
 
 def once(run: Run, library: Path) -> int:
