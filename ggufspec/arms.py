@@ -19,6 +19,8 @@ from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
 _NO_PROMPT = Prompt(id="", text="")
+_MOSTLY = 0.8  # of the watched time: a fifth at most, at less power, is something else than the request
+_DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,21 @@ class Layers:
 
     offloaded: int
     total: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """What a token takes of one kind of device, in J, and how that compares with the target alone.
+
+    Measured is a request as a whole: evaluating the prompt, decoding, and what idle devices draw meanwhile,
+    divided by the tokens decoded after the prompt. Runs whose request fills less than four fifths of the time
+    that was watched are left out: they loaded models, as every short run of a program of its own does.
+    """
+
+    device: str  # "GPU": all that may be used; "CPU": all packages
+    runs: int
+    per_token: stats.Estimate
+    ratio: stats.Estimate | None  # over the target alone, paired; below 1 drafting saves energy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +69,16 @@ class Arm:
     def role(self) -> Role:
         """What this arm measures."""
         return self.spec.role
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether dice decided what was accepted: then the texts mean nothing."""
+        return bool(self.spec.drafting and self.spec.drafting.synthetic)
+
+    @property
+    def what(self) -> str:
+        """What this arm measures, in words."""
+        return f"{self.role.value}, synthetic" if self.synthetic else self.role.value
 
     @property
     def draft_size(self) -> int | None:
@@ -104,6 +131,38 @@ class Arm:
         """Median time to the first token, where the engine sees it."""
         seen = [seconds for seconds in self.good.column("ttft_s") if seconds is not None]
         return median(seen) if seen else None
+
+    @cached_property
+    def energy(self) -> dict[str, Energy]:
+        """Energy per token by device, of those devices whose energy was measured."""
+        found = {}
+        for device, own in self.joules.items():
+            alone = self.baseline.joules.get(device) if self.baseline else None
+            per_token = stats.mean_rate(own)
+            if per_token is not None:
+                ratio = stats.speedup(own, alone) if alone else None
+                found[device] = Energy(device=device, runs=len(own), per_token=per_token, ratio=ratio)
+        return found
+
+    @cached_property
+    def joules(self) -> dict[str, dict[tuple[str, int], float]]:
+        """Device -> (prompt id, repeat) -> J per token, of runs whose energy is that of their request."""
+        runs = self.good
+        used = {device: runs.numbers(name) for device, name in _DEVICES.items()}
+        used = {device: joules for device, joules in used.items() if not np.isnan(joules).all()}
+        if not used:
+            return {}
+        prompt_tps, prompt_s = runs.numbers("prompt_tps"), np.zeros(len(runs))
+        np.divide(runs.numbers("prompt_tokens"), prompt_tps, out=prompt_s, where=prompt_tps > 0)
+        decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
+        requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
+        cells = [(spec.prompt.id, each) for spec, each in zip(runs.specs, runs.column("repeat"), strict=True)]
+        found = {}
+        for device, joules in used.items():
+            each_token = joules / runs.numbers("decoded")
+            counts = np.flatnonzero(requests & (each_token > 0)).tolist()
+            found[device] = {cells[place]: float(each_token[place]) for place in counts}
+        return found
 
     @property
     def compared(self) -> dict[str, bool]:

@@ -9,13 +9,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from ggufspec import machine
-from ggufspec.machine import Gpu, LoadWatch, Watch, nvml, sensors
+from ggufspec.machine import Gpu, LoadWatch, Watch, sensors
 from ggufspec.machine.load import descendants
 
 MIB = 1 << 20
@@ -244,55 +243,6 @@ def test_an_nvidia_smi_that_fails_finds_nothing(smi: Path, body: str) -> None:
     assert machine.nvidia_smi() == ()
     smi.unlink()
     assert machine.nvidia_smi() == ()
-
-
-NVML = """
-class NVMLError(Exception): pass
-NVML_CLOCK_SM = 1
-NVML_TEMPERATURE_GPU = 0
-energy = [1_000_000, 5_000_000]
-def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetUUID(gpu): return ("GPU-a", "GPU-b")[gpu]
-def nvmlDeviceGetTotalEnergyConsumption(gpu): return energy[gpu]
-def nvmlDeviceGetClockInfo(gpu, kind): return (1980, 1755)[gpu]
-def nvmlDeviceGetTemperature(gpu, kind):
-    if hot is None: raise NVMLError("not supported")
-    return (hot, 41)[gpu]
-hot = 66
-"""
-
-
-@pytest.fixture
-def pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fake of the optional package, with two GPUs."""
-    (tmp_path / "pynvml.py").write_text(NVML)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    nvml._opened.cache_clear()
-    yield tmp_path
-    sys.modules.pop("pynvml", None)
-    nvml._opened.cache_clear()
-
-
-def test_gpus_are_read_through_nvml_where_it_is(pynvml: Path) -> None:
-    watch = Watch.start()
-    driver: Any = sys.modules["pynvml"]
-    driver.energy[1] += 30_000
-    time.sleep(0.06)
-    elapsed = time.monotonic() - watch.at_s
-    conditions = watch.conditions()
-    assert (conditions.gpu_mhz, conditions.gpu_c) == (1867.5, 66.0)
-    assert conditions.gpu_w == pytest.approx(30.0 / elapsed, rel=0.2)
-    driver.hot = None
-    assert watch.conditions().gpu_c is None
-
-
-def test_hidden_gpus_are_not_read(pynvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
-    assert (nvml.clock_mhz(), nvml.temperature_c()) == (1755.0, 41.0)
 
 
 def test_the_machine_is_described() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggufspec import machine, units
 from ggufspec.checkup.finding import Finding, ok, remark
-from ggufspec.machine import Gpu, Room, sensors
+from ggufspec.machine import Gpu, Room, nvml, sensors
 
 _HOT_C = 85.0
 _LITTLE_MEMORY = 2 << 30
@@ -100,6 +100,35 @@ def gpus(found: Sequence[Gpu], hottest_c: float | None = None) -> Iterator[Findi
             yield ok("GPU", said)
 
 
+def gpu_state() -> Iterator[Finding]:
+    """Say how NVIDIA's GPUs are doing: driver, power, heat, and what slows them down.
+
+    Nothing without them; where there seem to be some and the package that reads them is missing, say so.
+    """
+    readings = nvml.read()
+    if not readings:
+        if shutil.which("nvidia-smi") and not nvml.installed():
+            said = "not read during runs: clocks, power, heat, memory and energy stay unknown"
+            yield remark("GPU state", said, "pip install 'ggufspec[gpu]'")
+        return
+    limit = nvml.power_limit_w()
+    watts = [each.watts for each in readings if each.watts is not None]
+    degrees = [each.celsius for each in readings if each.celsius is not None]
+    said = ", ".join(
+        (
+            f"driver {nvml.driver_version() or 'unknown'}",
+            *((f"{sum(watts):.0f} W" + (f" of {limit:.0f} W" if limit else ""),) if watts else ()),
+            *((f"{max(degrees):.0f} °C",) if degrees else ()),
+        )
+    )
+    slowed = sorted({reason for each in readings for reason in each.reasons or ()} & nvml.SLOWDOWNS)
+    if slowed:
+        said += f"; slowed down: {', '.join(slowed)}"
+        yield remark("GPU state", said, "cool it better, and look at its power supply")
+    else:
+        yield ok("GPU state", said)
+
+
 def disk(name: str, folder: Path, variable: str) -> Finding:
     """Say how much room a folder has, whether it is there yet or not.
 
@@ -125,6 +154,7 @@ def now(configured_threads: int | None) -> Iterator[Finding]:
     yield governor()
     yield heat()
     yield memory(machine.memory())
+    yield from gpu_state()
 
 
 def _read(file: Path) -> str:

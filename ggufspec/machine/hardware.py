@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from ggufspec.domain import Machine
+from ggufspec.machine import nvml
 from ggufspec.machine.gpus import Gpu
 
 
@@ -22,6 +23,8 @@ def snapshot(gpus: tuple[str, ...] = ()) -> Machine:
         cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         gpus=gpus,
+        gpu_driver=nvml.driver_version(),
+        gpu_bytes=nvml.total_bytes(),
     )
 
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from ggufspec.domain import Conditions
 from ggufspec.machine import nvml, sensors
 from ggufspec.machine.load import LoadWatch
+from ggufspec.machine.sampling import Sampler
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What the counters said at the start. Start and conditions together take a few milliseconds."""
+    """What the counters said at the start. Start and conditions together take a few milliseconds.
+
+    Where there are GPUs to ask, a thread reads them until ``conditions`` are asked for, the ``with`` block
+    ends, or the watch is forgotten; without them there is no thread.
+    """
 
     at_s: float
     load: LoadWatch
     energy: Mapping[str, sensors.EnergyCounter] | None
-    gpu_energy_mj: float | None
     swapped_bytes: int | None
     root: Path
+    gpus: Sampler | None
 
     @classmethod
     def start(cls, root: Path = sensors.SYS) -> Watch:
@@ -29,31 +36,41 @@ class Watch:
         return cls(
             load=LoadWatch.start(),
             swapped_bytes=sensors.swapped_bytes(),
-            gpu_energy_mj=nvml.energy_mj(),
             energy=sensors.energy(root),
             at_s=time.monotonic(),
             root=root,
+            gpus=Sampler() if nvml.present() else None,
         )
 
     def conditions(self) -> Conditions:
-        """Return the conditions since the start: counters over the whole time, sensors at its end."""
+        """Return the conditions since the start: counters over the whole time, sensors at its end.
+
+        GPUs are no longer read afterwards, so later calls tell the same of them.
+        """
+        gpus = self.gpus.stop() if self.gpus else Conditions()
         elapsed_s = time.monotonic() - self.at_s
-        energy, gpu_energy_mj = sensors.energy(self.root), nvml.energy_mj()
-        load = self.load.load()
-        gpu_mj = _increase(self.gpu_energy_mj, gpu_energy_mj)
-        swapped = _increase(self.swapped_bytes, sensors.swapped_bytes())
-        return Conditions(
+        energy, load = sensors.energy(self.root), self.load.load()
+        cpu_w = sensors.mean_w(self.energy, energy, elapsed_s)
+        return replace(
+            gpus,
             others_cores=load and load.others_cores,
             steal_cores=load and load.steal_cores,
             cpu_mhz=sensors.frequency_mhz(),
             cpu_c=sensors.temperature_c(self.root),
-            cpu_w=sensors.mean_w(self.energy, energy, elapsed_s),
-            swapped_bytes=None if swapped is None else int(swapped),
-            gpu_mhz=nvml.clock_mhz(),
-            gpu_c=nvml.temperature_c(),
-            gpu_w=None if gpu_mj is None or elapsed_s <= 0 else gpu_mj / 1000 / elapsed_s,
+            cpu_w=cpu_w,
+            cpu_j=None if cpu_w is None else cpu_w * elapsed_s,
+            swapped_bytes=_increase(self.swapped_bytes, sensors.swapped_bytes()),
         )
 
+    def __enter__(self) -> Self:
+        return self
 
-def _increase(before: float | None, after: float | None) -> float | None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.gpus:
+            self.gpus.stop()
+
+
+def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)

@@ -84,8 +84,9 @@ _KINDS: Mapping[str, _Kind] = {
     ),
     "pareto": _Kind(
         title="Memory against speed",
-        caption="Peak resident memory of llama.cpp's process and tokens per second. Blue diamonds on the "
-        "dashed line are the Pareto front: no other arm is as small and faster.",
+        caption="Memory and tokens per second. The axis says which memory: that of the GPUs where it is "
+        "known, else what llama.cpp's process held on the host. Blue diamonds on the dashed line are the "
+        "Pareto front: no other arm is as small and faster.",
         fields=(
             _ARM,
             number("memory_mib", "MiB", "{:.1f}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from ggufspec import arms, comparing, review, units
 from ggufspec.arms import Arm
@@ -14,7 +15,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
-from ggufspec.report.wording import layers
+from ggufspec.report.wording import counted, extent, layers, unchanged
 from ggufspec.results import ResultSet
 
 _SUMMARY = (
@@ -32,6 +33,13 @@ _SUMMARY = (
     Field(name="status", head="status"),
 )
 _IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "p_min", "status")
+_ENERGY = (
+    *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
+    Field(name="device", head="device"),
+    number("per_token", "J/token", "{:.3g}", interval=True),
+    number("ratio", "over the target alone", "{:.2f}×", interval=True),
+    number("runs", "runs"),
+)
 _COMPARED = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     *(rate("before", "before, tokens/s"), rate("after", "after, tokens/s")),
@@ -50,6 +58,7 @@ class Section:
     verdicts: tuple[str, ...]
     basis: str
     summary: Table
+    energy: Table
     figures: tuple[Figure, ...]
     warnings: Mapping[str, str]
     command: str  # ggufspec's own
@@ -76,6 +85,7 @@ def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
         verdicts=verdicts(groups),
         basis=_basis(groups),
         summary=_summary(groups),
+        energy=_energy(groups),
         figures=figures(results, forecasts),
         warnings=review.warnings(results, groups),
         command=shlex.join(results.meta.command),
@@ -128,7 +138,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
             "length": arm.acceptance and arm.acceptance.mean_accepted_length,
             **_estimate("gain", arm.gain and arm.gain.ratio),
             "verdict": arm.gain and arm.gain.verdict.value,
-            "text": f"{sum(arm.compared.values())} of {len(arm.compared)}" if arm.compared else None,
+            "text": unchanged(arm),
             "status": arm.status,
         }
         for arm in groups
@@ -141,8 +151,23 @@ def _summary(groups: Sequence[Arm]) -> Table:
     return table("All arms that were measured", rows, fields)
 
 
+def _energy(groups: Sequence[Arm]) -> Table:
+    rows = [
+        {
+            **_named(arm),
+            "device": device,
+            **_estimate("per_token", found.per_token),
+            **_estimate("ratio", found.ratio),
+            "runs": found.runs,
+        }
+        for arm in groups
+        for device, found in arm.energy.items()
+    ]
+    return table("Energy per token", rows, _ENERGY)
+
+
 def _named(arm: Arm) -> dict[str, object]:
-    return {"role": arm.role.value, "models": " + ".join(arm.models), "gamma": arm.draft_size}
+    return {"role": arm.what, "models": " + ".join(arm.models), "gamma": arm.draft_size}
 
 
 def _estimate(name: str, estimate: object) -> dict[str, object]:
@@ -154,22 +179,19 @@ def _basis(groups: Sequence[Arm]) -> str:
     """Say what the numbers rest on."""
     if not groups:
         return "Nothing was measured."
-    arm, spec = groups[0], groups[0].spec
-    how = "greedy" if spec.sampling.greedy else f"temperature {spec.sampling.temperature:g}"
     targets = dict.fromkeys(each.models[0] for each in groups if each.role is not Role.DRAFTER)
     drafters = dict.fromkeys(each.models[-1] for each in groups if each.draft_size is not None)
     return (
         f"Target: {', '.join(targets) or 'none'}. Drafter: {', '.join(drafters) or 'none'}. "
-        f"{arm.prompts} prompts × {arm.repeats} repeats, {spec.n_predict} tokens each, "
-        f"{spec.threads} thread{'s' * (spec.threads != 1)}, {how}. Tokens/s: geometric means over prompts of "
-        "tokens decoded after the prompt per second, with 95 % intervals over prompts and repeats."
+        f"{extent(groups[0])}. Tokens/s: geometric means over prompts of tokens decoded after the prompt per "
+        "second, with 95 % intervals over prompts and repeats."
     )
 
 
 def _command(arm: Arm) -> tuple[str, str]:
     """Return an arm's name and its command line on the first prompt."""
     drafting = arm.spec.drafting
-    parts = [f"{arm.role.value}: {' + '.join(arm.models)}"]
+    parts = [f"{arm.what}: {' + '.join(arm.models)}"]
     if drafting:
         parts.append(f"γ = {drafting.n_max}")
         parts += [f"p-min {drafting.p_min:g}"] if drafting.p_min else []
@@ -184,13 +206,23 @@ def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
         "backend": build.backend,
         "programs": build.path,
         "engine": results.meta.engine,
-        "processor": f"{machine.cpu}, {machine.cores} cores",
+        "processor": f"{machine.cpu}, {counted(machine.cores, 'core')}",
         "memory": units.format_bytes(machine.memory_bytes),
         "GPUs": ", ".join(machine.gpus),
+        "GPU memory": ", ".join(map(units.format_bytes, machine.gpu_bytes)),
+        "GPU driver": machine.gpu_driver,
         "system": machine.system,
         "machine": machine.hostname,
-        "started": results.meta.started_at,
+        "started": _when(results.meta.started_at),
         "runs": str(len(results.runs)),
         "stored in": str(results.folder),
     }
     return ((name, text) for name, text in facts.items() if text)
+
+
+def _when(text: str) -> str:
+    """Return a time as people write it; a time that cannot be read stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return text

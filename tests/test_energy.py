@@ -1,0 +1,206 @@
+"""Energy per token and GPU memory, where a bench has measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ggufspec import arms, frames, plot, results
+from ggufspec.domain import Conditions, Placement, Role, RunResult
+from ggufspec.frames.energy import ARM_COLUMNS
+from ggufspec.plot.memories import pareto_rows
+from ggufspec.report.html import html
+from ggufspec.report.html_sections import section
+from ggufspec.results import ResultSet
+from tests.values import BUILD, MACHINE, bench, run
+
+MIB = 1 << 20
+
+
+def _runs(
+    gpu: float | None = 300.0, cpu: float | None = None, *, loading_s: float = 0.1
+) -> Iterator[RunResult]:
+    """Target alone at 50 tokens/s and drafting at 100, 100 tokens each; ``gpu`` and ``cpu`` are in W."""
+    for repeat in range(2):
+        for prompt in ("p1", "p2"):
+            for role, tps in ((Role.TARGET, 50.0), (Role.DRAFTING, 100.0)):
+                made = run(
+                    role, prompt=prompt, repeat=repeat, tps=tps, draft=4 if role is Role.DRAFTING else None
+                )
+                wall_s = 100 / tps + loading_s
+                used = Conditions(
+                    gpu_j=None if gpu is None else gpu * wall_s, cpu_j=None if cpu is None else cpu * wall_s
+                )
+                yield replace(made, wall_s=wall_s, program_s=wall_s, conditions=used)
+
+
+def _row(results: ResultSet, role: Role) -> dict[Any, Any]:
+    summary = frames.summary(results)
+    found: dict[Any, Any] = summary[summary.role == role.value].iloc[0].to_dict()
+    return found
+
+
+def test_a_token_s_energy_is_the_request_s_over_its_tokens() -> None:
+    stored = bench(*_runs())
+    alone, drafting = _row(stored, Role.TARGET), _row(stored, Role.DRAFTING)
+    assert alone["gpu_j_per_token"] == pytest.approx(300 * 2.1 / 100)
+    assert drafting["gpu_j_per_token"] == pytest.approx(300 * 1.1 / 100)
+    assert drafting["gpu_energy_ratio"] == pytest.approx(1.1 / 2.1)
+    assert drafting["gpu_energy_ratio_lo"] <= drafting["gpu_energy_ratio"] <= drafting["gpu_energy_ratio_hi"]
+    assert not isinstance(alone["gpu_energy_ratio"], float)
+
+
+def test_gpu_and_processor_are_told_apart() -> None:
+    drafting = _row(bench(*_runs(300.0, 40.0)), Role.DRAFTING)
+    assert drafting["cpu_j_per_token"] == pytest.approx(40 * 1.1 / 100)
+    assert drafting["cpu_energy_ratio"] == drafting["gpu_energy_ratio"]
+
+
+def test_the_ratio_pairs_what_both_sides_have() -> None:
+    """A target alone that is only known on the dear prompt must not be compared with the cheap one."""
+    runs = [
+        replace(each, conditions=Conditions())
+        if each.spec.role is Role.TARGET and each.spec.prompt.id == "p1"
+        else replace(each, conditions=Conditions(gpu_j=10 * (each.conditions.gpu_j or 0)))
+        if each.spec.prompt.id == "p2" and each.conditions
+        else each
+        for each in _runs()
+    ]
+    (drafting,) = [arm for arm in arms.group(bench(*runs)) if arm.role is Role.DRAFTING]
+    found = drafting.energy["GPU"]
+    assert found.ratio is not None
+    assert found.ratio.value == pytest.approx(1.1 / 2.1)
+    assert found.runs == 4
+
+
+def test_the_interval_is_that_of_rates() -> None:
+    runs = [
+        replace(each, conditions=Conditions(gpu_j=(each.conditions.gpu_j or 0) * (1 + 0.1 * each.repeat)))
+        for each in _runs()
+        if each.conditions
+    ]
+    first = arms.group(bench(*runs))[0]
+    energy = first.energy["GPU"].per_token
+    assert energy.value == pytest.approx(300 * 2.1 / 100 * 1.1**0.5)
+    assert energy.lo is not None
+    assert energy.lo <= energy.value
+
+
+@pytest.mark.parametrize(("loading_s", "counts"), [(0.0, True), (0.2, True), (0.6, False), (5.0, False)])
+def test_runs_that_loaded_are_left_out(loading_s: float, counts: bool) -> None:
+    (target, _) = arms.group(bench(*_runs(loading_s=loading_s)))
+    assert ("GPU" in target.energy) is counts
+
+
+def test_the_prompt_s_evaluation_belongs_to_the_request() -> None:
+    runs = [
+        replace(each, sample=replace(each.sample, prompt_tokens=500, prompt_tps=1000.0))
+        for each in _runs(loading_s=0.5)
+    ]
+    assert [set(arm.energy) for arm in arms.group(bench(*runs))] == [{"GPU"}, {"GPU"}]
+
+
+def test_what_was_not_measured_is_not_shown() -> None:
+    stored = bench(*_runs(None), run(Role.TARGET, prompt="p3"))
+    assert all(not arm.energy for arm in arms.group(stored))
+    assert frames.summary(stored)[list(ARM_COLUMNS)].isna().all(axis=None)
+    assert not section(stored).energy.rows
+    assert "J/token" not in html(stored)
+
+
+def test_runs_tell_what_their_gpus_did() -> None:
+    seen = Conditions(gpu_j=12.5, gpu_peak_bytes=MIB, gpu_throttled=("hw-thermal", "sw-power-cap"))
+    stored = bench(
+        replace(run(), conditions=seen), replace(run(repeat=1), conditions=Conditions(gpu_throttled=()))
+    )
+    first = frames.runs(stored).iloc[0]
+    assert (first["gpu_j"], first["gpu_peak_bytes"]) == (12.5, MIB)
+    assert first["gpu_throttled"] == "hw-thermal; sw-power-cap"
+    assert frames.runs(stored).gpu_throttled.isna().tolist() == [False, True]
+
+
+def test_the_page_has_a_table_of_energy() -> None:
+    page = section(bench(*_runs(300.0, 40.0))).energy
+    assert [column.head for column in page.columns] == [
+        *("measured", "models", "γ", "device", "J/token", "over the target alone", "runs"),
+    ]
+    assert [row[3].text for row in page.rows] == ["GPU", "CPU", "GPU", "CPU"]
+    assert page.rows[0][4].text.startswith("6.3 [")
+    assert page.rows[0][5].text == ""
+    assert page.rows[2][5].text.startswith("0.52×")
+    assert "J/token" in html(bench(*_runs()))
+
+
+def test_the_page_names_gpu_memory_and_driver() -> None:
+    here = replace(MACHINE, gpu_driver="580.65.06", gpu_bytes=(80 << 30, 24 << 30))
+    stored = results.create(engine="binary", command=(), build=BUILD, machine=here, doubts={})
+    facts = section(stored).facts
+    assert (facts["GPU memory"], facts["GPU driver"]) == ("80 GiB, 24 GiB", "580.65.06")
+
+
+def _sized(
+    engine: str, backend: str, *, nvml: bool = True, logged: bool = True, rss: bool = True
+) -> ResultSet:
+    """Target alone and drafting: by NVML 300 and 500 MiB above 1000 in use before, by the log 250 and 400."""
+    stored = results.create(
+        engine=engine, command=(), build=replace(BUILD, backend=backend), machine=MACHINE, doubts={}
+    )
+    for made in _runs():
+        drafts = made.spec.role is Role.DRAFTING
+        seen = Conditions(gpu_used_bytes=1000 * MIB, gpu_peak_bytes=(1500 if drafts else 1300) * MIB)
+        sample = replace(
+            made.sample,
+            placement=(
+                Placement(device="CUDA0", model_bytes=200 * MIB, kv_bytes=50 * MIB),
+                Placement(device="CPU", model_bytes=700 * MIB),
+            )
+            if logged
+            else (),
+            draft_placement=(Placement(device="CUDA0", model_bytes=150 * MIB),) if logged and drafts else (),
+        )
+        stored = results.append(
+            stored,
+            replace(
+                made,
+                sample=sample,
+                conditions=seen if nvml else Conditions(),
+                peak_rss_bytes=(900 if drafts else 800) * MIB if rss else None,
+            ),
+        )
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("stored", "of", "sizes"),
+    [
+        (("binary", "cuda", True, True), "GPU memory taken at its peak, by NVML", [300, 500]),
+        (("server", "cuda", True, True), "GPU memory taken, by llama.cpp's log", [250, 400]),
+        (("server", "cuda", True, False), "GPU memory in use at its peak, by NVML", [1300, 1500]),
+        (("binary", "cuda", False, True), "GPU memory taken, by llama.cpp's log", [250, 400]),
+        (("binary", "cuda", False, False), "peak resident memory on the host", [800, 900]),
+        (("binary", "cpu", True, True), "peak resident memory on the host", [800, 900]),
+    ],
+)
+def test_speed_is_drawn_over_the_gpu_s_memory(
+    stored: tuple[str, str, bool, bool], of: str, sizes: list[int]
+) -> None:
+    engine, backend, nvml, logged = stored
+    results = _sized(engine, backend, nvml=nvml, logged=logged)
+    rows = pareto_rows(results)
+    assert [row["memory_mib"] for row in rows] == sizes
+    assert {row["memory_of"] for row in rows} == {of}
+    chart = plot.pareto(results)
+    assert chart is not None
+    assert f"{of} (MiB)" in chart.to_json()
+    assert str(chart.description).startswith(f"Speed over {of};")
+
+
+def test_memory_is_of_one_kind_for_all_arms() -> None:
+    """Where one arm's GPU memory is unknown, no arm's is drawn beside the host's of others."""
+    stored = _sized("binary", "cuda", logged=False)
+    odd = run(Role.DRAFTING, draft=8, tps=120.0)
+    stored = results.append(stored, replace(odd, peak_rss_bytes=950 * MIB))
+    assert [row["memory_mib"] for row in pareto_rows(stored)] == [800, 900, 950]
