@@ -53,7 +53,7 @@ class Positions:
 
     def __post_init__(self) -> None:
         shares = (1.0, *self.shares, 0.0)
-        if not self.shares or any(later > earlier for earlier, later in pairwise(shares)):
+        if not self.shares or not all(later <= earlier for earlier, later in pairwise(shares)):  # NaN, too
             raise ValueError("acceptances by position are shares of all rounds: from 0 to 1, never rising")
 
     @property

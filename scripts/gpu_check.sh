@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Checks everything that needs a GPU, on a bare machine: a GPU, its driver, CUDA 13, Python 3.11 or newer, no network.
+#
+#   scripts/gpu_check.sh part1          smoke test, embedded pair, 8B with 1B: at most 10 minutes, a build included
+#   scripts/gpu_check.sh part2          70B with 8B, then what part1 left: at most 10 minutes
+#   scripts/gpu_check.sh --cpu          the same steps with small shapes on a CPU, in one call (--smallest: a minute)
+#   scripts/gpu_check.sh --pack FOLDER  where there is a network: gather what the machine needs, at most 60 MiB
+#
+#   --bin FOLDER  prebuilt programs (or GGUFSPEC_LLAMA); without them, they are built from the carried source
+#   --out FOLDER  gets summary.md (for docs/gpu.md), partN.json, logs.tar.gz (tests/logs/… in it); $OUT, else gpu-check
+#   --time S      seconds that this call may take, 590 by default; what does not fit is listed as not run
+#
+# Every call goes on where the last one ended, as long as --out and the work folder are there.
+# The carry (GPU_CHECK_CARRY, by default .gpu-check in the repository): wheels/ and llama.cpp.tar.xz. The repository itself
+# and the embedded pair in models/ travel beside it. Models and results go to GPU_CHECK_WORK, up to 45 GB of them.
+set -euo pipefail
+started=$(date +%s)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+carry=${GPU_CHECK_CARRY:-$root/.gpu-check}
+work=${GPU_CHECK_WORK:-${TMPDIR:-/tmp}/ggufspec-gpu-check}
+mkdir -p "$work"
+
+python=${PYTHON:-}
+if [[ -z $python ]]; then
+    python=$root/.venv/bin/python
+    [[ -x $python ]] || python=python3
+fi
+if [[ -d $carry/wheels ]]; then
+    if [[ ! -e $work/site.done ]]; then
+        "$python" -m pip install -q --no-index --no-deps --no-compile --target "$work/site" "$carry"/wheels/*.whl
+        touch "$work/site.done"
+    fi
+    site=:$work/site
+fi
+export PYTHONPATH=$root/scripts:$root${site:-}${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PATH=$PATH:$work/site/bin # cmake and ninja
+exec "$python" -m gpu_check --work "$work" --carry "$carry" --started "$started" "$@"

@@ -1,0 +1,185 @@
+"""What is checked, in the order of its worth, as steps that know how long they may take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from ggufspec import paths, results
+from ggufspec.domain import Layers
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.llama import install as installs
+from gpu_check import benches, forecasts, memory_use, models, notebook
+from gpu_check.benches import Bench, Measured
+from gpu_check.presets import Pairing
+from gpu_check.steps import NotRunError, Report, Section, Step
+
+_RECORDER = Path(__file__).parent.parent / "record_logs.py"
+
+
+def steps(bench: Bench, reports: Mapping[str, Report], logs: Path) -> Iterator[Step]:
+    """Yield all steps.
+
+    Args:
+        bench: what all benches share.
+        reports: how the steps so far ended; it grows while they run.
+        logs: where recorded logs go.
+    """
+    step = partial(Step, part=1)
+    yield step(
+        name="smoke", title="Smoke test", least_s=5, most_s=60, run=lambda seconds: smoke(bench, seconds)
+    )
+    for engine in bench.preset.engines:
+        yield step(
+            name=f"demo-{engine}",
+            title=f"Embedded pair, engine {engine}",
+            least_s=8,
+            most_s=60,
+            run=partial(_demo, bench, engine),
+        )
+    yield step(
+        name="forecast-demo",
+        title="Forecast against measurement, embedded pair",
+        least_s=15,
+        most_s=90,
+        run=partial(forecasts.embedded, bench),
+    )
+    for pairing in bench.preset.pairings:
+        yield from _of_pair(bench, pairing, reports)
+    if bench.preset.records_logs:
+        yield step(
+            name="logs",
+            title="Logs for tests/logs",
+            least_s=20,
+            most_s=90,
+            run=partial(_recorded, bench, logs),
+        )
+
+
+def smoke(bench: Bench, seconds: float) -> Section:
+    """Run the embedded pair once, and say what is here."""
+    found, _ = bench.run(bench.demo("binary-simple", (3,), repeats=1, warmup=0), seconds)
+    install, machine = installs.find(bench.llama), found.meta.machine
+    facts = {
+        "llama.cpp": f"{install.version} ({install.backend})",
+        "devices": ", ".join(install.devices) or "none but the processor",
+        "GPU memory": ", ".join(f"{gpu.name}: {gpu.total_bytes / 2**30:.1f} GiB" for gpu in install.gpus),
+        "processor": f"{machine.cpu}, {machine.cores} cores",
+        "memory": f"{machine.memory_bytes / 2**30:.0f} GiB",
+        "system": machine.system,
+    }
+    bad = [run for run in found.runs if run.error]
+    if bad:
+        raise GgufspecError(f"{bad[0].spec.role.value}: {bad[0].sample.status.value}: {bad[0].error}")
+    return Section(
+        rows=[{"what": name, "here": value} for name, value in facts.items() if value],
+        benches=[found.meta.id],
+    )
+
+
+def _demo(bench: Bench, engine: str, seconds: float) -> Section:
+    sizes = (3,) if 3 in bench.preset.sizes else bench.preset.sizes[:1]
+    found, wanted = bench.run(bench.demo(engine, sizes, repeats=2, warmup=1), seconds)
+    return benches.table(found, wanted, prompts=len({spec.prompt.id for spec in found.runs.specs}))
+
+
+def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> Iterator[Step]:
+    """Yield what is checked with a random pair; forecasts and memory come before the last of the sweep."""
+    step, loads = partial(Step, part=pairing.part), pairing.load_s * (len(bench.preset.sizes) + 2)
+    first, *others = pairing.layers
+    name = pairing.name
+    yield step(
+        name=f"write-{name}",
+        title=f"Random {pairing.title}: written",
+        least_s=5 * pairing.load_s,
+        most_s=300,
+        run=partial(_written, bench, pairing),
+    )
+
+    def swept(layers: Layers) -> Step:
+        return step(
+            name=f"sweep-{name}-{layers}",
+            title=f"Random {pairing.title}: {layers} layers, synthetic acceptance",
+            least_s=loads,
+            most_s=4 * loads,
+            run=partial(benches.sweep, bench, pairing, layers),
+        )
+
+    def measured() -> Measured:
+        return _measured(pairing, reports)
+
+    yield swept(first)
+    yield swept(others[0])
+    yield step(
+        name=f"forecast-{name}",
+        title=f"Forecast against measurement, random {pairing.title}",
+        least_s=3 * pairing.load_s + 10,
+        most_s=120,
+        run=lambda seconds: forecasts.synthetic(bench, measured(), first, seconds),
+    )
+    yield from map(swept, others[1:])
+    yield step(
+        name=f"memory-{name}",
+        title=f"Memory plan against what was used, random {pairing.title}",
+        least_s=0 if bench.gpu else 5,
+        most_s=60,
+        run=lambda seconds: (
+            memory_use.on_gpu(bench, measured(), _bench(reports, "demo-server"))
+            if bench.gpu
+            else memory_use.on_cpu(bench, pairing, seconds)
+        ),
+    )
+    yield step(
+        name=f"notebook-{name}",
+        title=f"The Llama-3 notebook's table, and ours with {pairing.title}",
+        least_s=0,
+        most_s=10,
+        run=lambda _: notebook.table(measured(), first),
+    )
+
+
+def _written(bench: Bench, pairing: Pairing, seconds: float) -> Section:
+    gpus = installs.find(bench.llama).gpus
+    needed = models.size_bytes(pairing.drafter)
+    if gpus and sum(gpu.total_bytes for gpu in gpus) < needed:
+        raise NotRunError(f"the drafter alone takes {needed / 1e9:.1f} GB, more than the GPU has")
+    files = [models.write(model, bench.models, seconds) for model in (pairing.target, pairing.drafter)]
+    return Section(rows=[{"file": path.name, "GB": round(path.stat().st_size / 1e9, 3)} for path in files])
+
+
+def _measured(pairing: Pairing, reports: Mapping[str, Report]) -> Measured:
+    found = {}
+    for layers in pairing.layers:
+        report = reports.get(f"sweep-{pairing.name}-{layers}")
+        if report is not None and report.section.benches:
+            with suppress(ResultsError):  # measured on a machine that is gone
+                found[layers] = results.load(report.section.benches[0])
+    return Measured(by_layers=found)
+
+
+def _bench(reports: Mapping[str, Report], name: str) -> results.ResultSet:
+    report = reports.get(name)
+    with suppress(ResultsError):
+        if report is not None and report.section.benches:
+            return results.load(report.section.benches[0])
+    raise NotRunError(f"{name} was not measured here, which this needs")
+
+
+def _recorded(bench: Bench, logs: Path, seconds: float) -> Section:
+    """Record the logs of this build as those in tests/logs are."""
+    install = installs.find(bench.llama)
+    name = f"{install.version or 'unknown'}-{install.backend or 'gpu'}".replace(" ", "-")
+    words = ["--llama", bench.llama, "--name", name, "--pair", paths.models_dir() / "demo", "--out", logs]
+    command = [sys.executable, str(_RECORDER), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    files = sorted(path.name for path in (logs / name).glob("*.log"))
+    if done.returncode or not files:
+        raise RuntimeError(f"record_logs.py: {done.stderr.strip()[-300:]}")
+    said = (
+        f"{len(files)} logs are in logs.tar.gz under tests/logs/{name}; expected values are written by hand."
+    )
+    return Section(notes=[said])

@@ -1,0 +1,39 @@
+"""scripts/gpu_check.sh on a CPU, its smallest preset: the path that a GPU takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ggufspec.llama.install import Install
+
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "gpu_check.sh"
+
+
+@pytest.mark.timeout(240)
+def test_the_whole_check_runs_on_a_cpu(llama: Install, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--cpu", "--smallest", "--bin", llama.root, "--out", out, "--time", "200"]
+    environment = {**os.environ, "GPU_CHECK_WORK": str(tmp_path / "work"), "PYTHON": sys.executable}
+    done = subprocess.run(
+        [SCRIPT, *map(str, words)], capture_output=True, text=True, env=environment, timeout=230, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (part,) = (json.loads(path.read_text()) for path in out.glob("part*.json"))
+    ended = {step["name"]: (step["status"], step["said"]) for step in part["steps"]}
+    assert {status for status, _ in ended.values()} == {"done"}, ended
+    assert {"demo-binary", "demo-server", "demo-inprocess", "sweep-tiny-0", "notebook-tiny"} <= ended.keys()
+    summary = (out / "summary.md").read_text()
+    assert summary.startswith("# Dry run on a CPU")
+    assert "drafting, synthetic" in summary
+    assert "the notebook, April 2024" in summary
+    assert "2.58" in summary
+    with tarfile.open(out / "logs.tar.gz") as logs:
+        names = logs.getnames()
+    assert any(name.startswith("benches/sweep-tiny-0/logs/") for name in names)

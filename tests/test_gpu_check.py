@@ -1,0 +1,209 @@
+"""The pure parts of scripts/gpu_check: time, bars, tables, which calls do what."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec.errors import ModelFileError, OutOfMemoryError
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+
+
+class Clock:
+    """Seconds that pass only where a step says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The modules, by their names."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module
+
+
+def _run(check: Any, needs: dict[str, tuple[float, float]], deadline: float, **also: Any) -> Any:
+    """Run steps that need (least, taken) seconds."""
+    steps, clock = check("gpu_check.steps"), Clock()
+
+    def take(seconds: float) -> Any:
+        def run(_: float) -> Any:
+            clock.now += seconds
+            return steps.Section()
+
+        return run
+
+    made = [
+        steps.Step(name=name, title=name, part=1, least_s=least, most_s=1e9, run=take(taken))
+        for name, (least, taken) in needs.items()
+    ]
+    options = {"before": {}, "save": lambda _: None, "say": lambda _: None, **also}
+    return steps.run(made, deadline=deadline, clock=clock, **options)
+
+
+def test_what_does_not_fit_is_not_begun_and_said(check: Any) -> None:
+    found = _run(check, {"a": (10, 30), "b": (80, 5), "c": (10, 5)}, 100)
+    assert [(each.name, each.status) for each in found] == [("a", "done"), ("b", "not run"), ("c", "done")]
+    assert found[1].said == "70 s were left, and it needs 80"
+    assert found[0].seconds == 30
+
+
+def test_what_was_done_in_an_earlier_call_is_not_done_again(check: Any) -> None:
+    first = _run(check, {"a": (1, 1), "b": (50, 1)}, 10)
+    again = _run(check, {"a": (1, 1), "b": (5, 1)}, 10, before={each.name: each for each in first})
+    assert [(each.name, each.status, each.seconds) for each in again] == [("a", "done", 1), ("b", "done", 1)]
+    assert again[0] is first[0]
+
+
+def test_a_step_gets_no_more_than_its_own_most(check: Any) -> None:
+    steps, got = check("gpu_check.steps"), []
+
+    def run(seconds: float) -> Any:
+        got.append(seconds)
+        return steps.Section()
+
+    step = steps.Step(name="a", title="a", part=1, least_s=1, most_s=60, run=run)
+    for deadline in (100, 40):
+        steps.run([step], deadline=deadline, before={}, save=len, say=len, clock=Clock())
+    assert got == [60, 40]
+
+
+def test_a_failing_step_does_not_stop_the_next(check: Any) -> None:
+    steps, saved = check("gpu_check.steps"), []
+
+    def fail(error: Exception) -> Any:
+        def run(_: float) -> Any:
+            raise error
+
+        return run
+
+    errors = [
+        OutOfMemoryError("too large", "less"),
+        ValueError("odd"),
+        steps.NotRunError("no room"),
+        ModelFileError("lost", "look"),
+    ]
+    made = [
+        steps.Step(name=str(number), title="t", part=1, least_s=0, most_s=9, run=fail(error))
+        for number, error in enumerate(errors)
+    ]
+    found = steps.run(
+        made, deadline=9, before={}, save=lambda so_far: saved.append(len(so_far)), say=len, clock=Clock()
+    )
+    assert [each.status for each in found] == ["not run", "failed", "not run", "failed"]
+    assert [each.said for each in found] == ["too large", "ValueError: odd", "no room", "lost (look)"]
+    assert saved == [1, 2, 3, 4]
+
+
+def test_a_fault_fails_a_step_and_keeps_its_table(check: Any) -> None:
+    steps, writing = check("gpu_check.steps"), check("gpu_check.writing")
+    section = steps.Section(rows=[{"γ": 3}], fault="1 arms failed")
+    step = steps.Step(name="a", title="A", part=1, least_s=0, most_s=9, run=lambda _: section)
+    (found,) = steps.run([step], deadline=9, before={}, save=len, say=len, clock=Clock())
+    assert (found.status, found.said) == ("failed", "1 arms failed")
+    text = writing.summary("gpu", [found])
+    assert "- A: failed, 1 arms failed" in text
+    assert "| 3   |" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(5.0, "met"), (-5.0, "met"), (-5.1, "missed"), (None, "not run")]
+)
+def test_a_bar_is_met_on_both_sides_of_zero(check: Any, value: float | None, verdict: str) -> None:
+    assert check("gpu_check.steps").Bar(name="b", value=value, limit=5).verdict == verdict
+
+
+def _report(check: Any, name: str = "a", part: int = 1, **also: Any) -> Any:
+    steps = check("gpu_check.steps")
+    section = steps.Section(
+        rows=[{"γ": 3, "tokens/s": 2.5, "empty": None}, {"γ": None, "tokens/s": None, "empty": ""}],
+        notes=["A sentence."],
+        bars=[steps.Bar(name="tokens/s, worst", value=-11.0, limit=10.0)],
+        benches=["20260102-1"],
+    )
+    told = {"title": f"Step {name}", "status": "done", "section": section, **also}
+    return steps.Report(name=name, part=part, **told)
+
+
+def test_the_summary_names_the_mode_the_bars_and_what_is_missing(check: Any) -> None:
+    writing = check("gpu_check.writing")
+    steps = check("gpu_check.steps")
+    missing = _report(check, "b", status="not run", said="3 s were left", section=steps.Section())
+    text = writing.summary("gpu", [_report(check), missing])
+    assert text.startswith("# Measured on a GPU\n")
+    assert "1 steps done, 1 not run, 0 failed" in text
+    assert "| Step a | tokens/s, worst | -11 %   | within 10 % | missed    |" in text
+    assert "- Step b: not run, 3 s were left" in text
+    assert "| γ   | tokens/s   |\n" in text
+    assert "empty" not in text
+    on_cpu = writing.summary("cpu", [_report(check)])
+    assert on_cpu.startswith("# Dry run on a CPU: no figure here is a GPU's")
+    assert "missed (CPU)" in on_cpu
+
+
+def test_calls_add_to_one_folder_and_modes_do_not_mix(check: Any, tmp_path: Path) -> None:
+    writing = check("gpu_check.writing")
+    reports = [_report(check, "a", 1), _report(check, "b", 2)]
+    out = tmp_path / "out"
+    writing.write(out, "gpu", reports)
+    assert sorted(path.name for path in out.iterdir()) == ["part1.json", "part2.json", "summary.md"]
+    assert json.loads((out / "part2.json").read_text())["steps"][0]["name"] == "b"
+    found = writing.read(out, "gpu")
+    assert [found[name].to_json() for name in "ab"] == [each.to_json() for each in reports]
+    assert writing.read(out, "cpu") == {}
+    assert writing.status_of(found) == 0
+    assert writing.status_of({"c": _report(check, "c", status="failed")}) == 1
+
+
+def test_the_second_call_takes_up_what_the_first_left(check: Any) -> None:
+    main, steps = check("gpu_check.__main__"), check("gpu_check.steps")
+    every = [
+        steps.Step(name=name, title=name, part=part, least_s=0, most_s=0, run=len)
+        for name, part in (("a", 1), ("b", 2), ("c", 1))
+    ]
+    called = {call: [step.name for step in main._of_call(every, call)] for call in ("part1", "part2", "all")}
+    assert called == {"part1": ["a", "c"], "part2": ["b", "a", "c"], "all": ["a", "b", "c"]}
+
+
+def test_memory_is_what_was_added_less_what_the_driver_keeps(check: Any) -> None:
+    memory_use = check("gpu_check.memory_use")
+    rows = [memory_use.compared(1000 << 20, used << 20, 400 << 20) for used in (1430, 1340)]
+    assert [row["difference"] for row in rows] == ["+3.0%", "-6.0%"]
+    assert memory_use.worst(rows) == -6.0
+    assert memory_use.compared(1 << 20, None, 0)["difference"] is None
+    assert memory_use.worst([memory_use.compared(1 << 20, None, 0)]) is None
+
+
+def test_the_notebooks_acceptance_is_that_at_its_own_draft_size(check: Any) -> None:
+    presets = check("gpu_check.presets")
+    alpha = presets.ALPHA
+    assert (alpha + alpha**2 + alpha**3) / 3 == pytest.approx(0.708, abs=1e-9)
+    for preset in (presets.GPU, presets.CPU, presets.SMALLEST):
+        for pairing in preset.pairings:
+            assert len(set(pairing.layers)) == len(pairing.layers) > 1
+    (_, large) = presets.GPU.pairings
+    assert set(large.layers) == {0, 20, 45, 60, "all"}
+    assert set(presets.GPU.sizes) == {1, 3, 5, 8}
+
+
+def test_the_source_is_carried_without_what_nothing_is_built_from(check: Any) -> None:
+    pack = check("gpu_check.pack")
+    top = "llama_cpp_python-1/vendor/llama.cpp"
+    kept = {
+        f"{top}/CMakeLists.txt": True,
+        f"{top}/tools/ui/CMakeLists.txt": True,
+        f"{top}/docs/build.md": False,
+        f"{top}/models/ggml-vocab.gguf": False,
+        f"{top}/src/models/llama.cpp": True,
+        "llama_cpp_python-1/llama_cpp/llama.py": False,
+    }
+    assert {name: pack.carries(name) for name in kept} == kept
