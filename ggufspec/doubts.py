@@ -7,16 +7,15 @@ from enum import StrEnum
 
 from ggufspec.domain import (
     Conditions,
-    Layers,
     Machine,
-    Offload,
     Outcome,
     RunResult,
-    RunSpec,
     Sample,
     Status,
     Verdict,
+    offloading,
 )
+from ggufspec.machine.nvml import SLOWDOWNS
 
 
 class Doubt(StrEnum):
@@ -24,11 +23,15 @@ class Doubt(StrEnum):
 
     GPU_LESS_BUILD = "gpu-less-build"
     DRAFTER_ON_CPU = "drafter-on-cpu"
+    FEWER_LAYERS = "fewer-layers"
+    SPILLED = "spilled"
+    DEVICE_UNUSED = "device-unused"
     DRAFTING_INACTIVE = "drafting-inactive"
     THREADS_ABOVE_FREE_CORES = "threads-above-free-cores"
     BUSY_MACHINE = "busy-machine"
     FEW_REPEATS = "few-repeats"
     SWAPPING = "swapping"
+    GPU_THROTTLED = "gpu-throttled"
     DRIFT = "drift"
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
@@ -36,14 +39,21 @@ class Doubt(StrEnum):
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
     NEAR_TIES = "near-ties"
+    SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
 
 
 ADVICE = {
-    Doubt.GPU_LESS_BUILD: "layers were asked for on a GPU, but this llama.cpp has none: "
+    Doubt.GPU_LESS_BUILD: "layers were asked for on a GPU, but this llama.cpp used none: "
     "build with `ggufspec build --backend cuda` (or metal, vulkan, hip), or drop --ngl",
     Doubt.DRAFTER_ON_CPU: "the target uses the GPU and the drafter does not: add `--ngld all`",
+    Doubt.FEWER_LAYERS: "fewer layers went to the GPU than were asked for, so this is the speed of another "
+    "offload: see n_gpu_layers and offloaded_layers in `ggufspec show --runs`, and ask for as many",
+    Doubt.SPILLED: "a part of what belongs on the GPU is in the host's memory, behind the bus: "
+    "ask for fewer layers (--ngl), or use a smaller --ctx, --kv-type or quantization",
+    Doubt.DEVICE_UNUSED: "a device that --device names holds no weights: see placement in "
+    "`ggufspec show --runs`, and give it a share with --tensor-split or leave it out",
     Doubt.DRAFTING_INACTIVE: "nothing was drafted, so this is no measurement of drafting: "
     "see the run's log for why the drafter was not used",
     Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp collapses when it has more threads than free cores: "
@@ -51,6 +61,8 @@ ADVICE = {
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
     Doubt.FEW_REPEATS: "one repeat has no spread, so no interval: use --repeats 3 or more",
     Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
+    Doubt.GPU_THROTTLED: "a GPU lowered its clocks to protect itself from heat or from a weak power supply: "
+    "cool it better and measure again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` says when",
     Doubt.DRIFT: "the machine became faster or slower in the course of the bench (heat, power limits, "
     "other work): ratios are paired and hold, but let it cool and measure tokens/s again",
     Doubt.UNSTABLE: "repeats of the same run differ by more than usual: stop other programs, keep the clocks "
@@ -63,6 +75,8 @@ ADVICE = {
     "its speed is no fair comparison",
     Doubt.NEAR_TIES: "drafting's text parts from the target's where two tokens are as good as equally "
     "likely; batches of other sizes round differently, which is normal",
+    Doubt.SYNTHETIC: "dice decided what was accepted, not the target: speeds hold for that acceptance, texts "
+    "mean nothing; leave --synthetic-accept out to measure what the drafter is worth",
     Doubt.SUMMARY_RETRIED: "llama.cpp lost the end of a log and the run was repeated: nothing to do",
     Doubt.RUNS_FAILED: "some runs failed and are missing from the means: see their status with "
     "`ggufspec show --runs`",
@@ -72,6 +86,9 @@ _GRAVE = {
     Doubt.IMPLAUSIBLE: Outcome.IMPLAUSIBLE,
     Doubt.GPU_LESS_BUILD: Outcome.GPU_LESS_BUILD,
     Doubt.DRAFTER_ON_CPU: Outcome.DRAFTER_ON_CPU,
+    Doubt.SPILLED: Outcome.SPILLED,
+    Doubt.FEWER_LAYERS: Outcome.FEWER_LAYERS,
+    Doubt.DEVICE_UNUSED: Outcome.DEVICE_UNUSED,
     Doubt.TEXT_DIFFERS: Outcome.TEXT_DIFFERS,
     Doubt.BUSY_MACHINE: Outcome.DISTURBED,
 }
@@ -106,18 +123,17 @@ def of_run(run: RunResult, *, gpu: bool | None) -> tuple[Doubt, ...]:
     found = []
     if run.spec.drafting is not None and run.sample.status is Status.DRAFTING_INACTIVE:
         found.append(Doubt.DRAFTING_INACTIVE)
-    wanted = requested(run.spec)
-    on_cpu_only = bool(run.sample.devices) and all(name.startswith("CPU") for name in run.sample.devices)
-    if any(_wants_gpu(layers) for layers in wanted) and (gpu is False or (gpu is None and on_cpu_only)):
-        found.append(Doubt.GPU_LESS_BUILD)
-    elif run.spec.drafting is not None and gpu is not False and drafter_left_behind(run.spec.offload):
-        found.append(Doubt.DRAFTER_ON_CPU)
+    found += map(Doubt, offloading.shortfalls(run, gpu=gpu))
     if run.conditions is not None and was_busy(run.conditions):
         found.append(Doubt.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
         found.append(Doubt.SWAPPING)
+    if run.conditions is not None and not SLOWDOWNS.isdisjoint(run.conditions.gpu_throttled or ()):
+        found.append(Doubt.GPU_THROTTLED)
     if run.sample.status is Status.OK and not is_plausible(run.sample, run.program_s):
         found.append(Doubt.IMPLAUSIBLE)
+    if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
+        found.append(Doubt.SYNTHETIC)
     if run.attempts > 1:
         found.append(Doubt.SUMMARY_RETRIED)
     return tuple(found)
@@ -157,26 +173,6 @@ def is_plausible(sample: Sample, program_s: float) -> bool:
     return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
 
 
-def requested(spec: RunSpec) -> tuple[Layers, ...]:
-    """Return the GPU layers that a run asked for, of each model that it loads."""
-    match spec.role:
-        case "target":
-            return (spec.offload.target_layers,)
-        case "drafter":
-            return (spec.offload.draft_layers,)
-        case _:
-            return (spec.offload.target_layers, spec.offload.draft_layers)
-
-
 def advise(doubts: Iterable[Doubt]) -> dict[str, str]:
     """Return each doubt's advice by its name, in order, once."""
     return {doubt.value: ADVICE[doubt] for doubt in dict.fromkeys(doubts)}
-
-
-def drafter_left_behind(offload: Offload) -> bool:
-    """Whether the target goes to a GPU and the drafter is told to stay on the processor."""
-    return _wants_gpu(offload.target_layers) and offload.draft_layers == 0
-
-
-def _wants_gpu(layers: Layers) -> bool:
-    return layers == "all" or (isinstance(layers, int) and layers > 0)

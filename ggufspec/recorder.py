@@ -69,9 +69,9 @@ class Recorder:
         log = self.results.folder / "logs" / _log_name(len(self.results.runs), cell)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         started = time.perf_counter()
-        watch = machine.Watch.start()
-        with results.disk(log.parent):
+        with machine.Watch.start() as watch, results.disk(log.parent):
             measurement, attempts = self._attempt(cell, log)
+            conditions = watch.conditions()
         run = RunResult(
             spec=cell.spec,
             repeat=cell.repeat,
@@ -88,7 +88,7 @@ class Recorder:
             peak_rss_bytes=measurement.peak_rss_bytes,
             error=measurement.error,
             attempts=attempts,
-            conditions=watch.conditions(),
+            conditions=conditions,
         )
         run = replace(run, doubts=tuple(doubt.value for doubt in doubts.of_run(run, gpu=self.install.gpu)))
         late = self._late(run)
@@ -112,13 +112,16 @@ class Recorder:
         raise AssertionError("unreachable: the last attempt returns")
 
     def _compared(self, run: RunResult) -> RunResult:
-        """Compare a greedy drafting run with what the target alone wrote; without that, let it wait."""
+        """Compare a greedy drafting run with what the target alone wrote; without that, let it wait.
+
+        Where dice decide what is accepted, the text is not the target's, and nothing follows from it.
+        """
         if run.sample.text is None or run.spec.role is Role.DRAFTER:
             return run
         key = run.spec.baseline.key
         if run.spec.role is Role.TARGET:
             self._own.setdefault(key, run)
-        elif not run.spec.sampling.greedy:
+        elif not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
             return run
         elif key in self._own:
             return self._against(run, self._own[key])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
-from ggufspec.domain import Layers, Method, ModelFile, Pair, Program, Sampling
+from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import install as installs
 from ggufspec.llama import serving
@@ -28,6 +28,8 @@ class Request:
     Tuples are axes: every combination is measured. ``method`` is what drafts; without ``draft``, each has its
     own size. Decoding is greedy unless ``temp`` is positive, or left out and ``top_k``, ``top_p`` or
     ``min_p`` ask for sampling, then at temperature 1; ``top_k`` defaults to llama.cpp's 40 there.
+    ``synthetic_accept`` lets dice decide what is accepted: each token's chance, or the shares of rounds that
+    accept each position. ``offload`` is what places the models beside ``ngl`` and ``ngld``.
     ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
@@ -39,9 +41,11 @@ class Request:
     draft_model: Path | tuple[Path, ...] | None = None
     ngl: Layers | tuple[Layers, ...] = "auto"
     ngld: Layers | tuple[Layers, ...] = "auto"
+    offload: Offload = field(default_factory=Offload)
     method: str | tuple[str, ...] = Method.DRAFT_MODEL.value
     draft: int | tuple[int, ...] = ()
     p_min: float | tuple[float, ...] = 0.0
+    synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
     threads: int | tuple[int, ...] | None = None
@@ -91,6 +95,8 @@ def prepare(request: Request) -> Session:
     cards = {model: gguf.validate_file(model.path) for model in (*targets, *drafters) if model.path}
     install = installs.find(request.llama)
     _check_programs(install, request.engine, methods, drafting=bool(drafters))
+    if request.synthetic_accept is not None:
+        engines.check_synthetic(request.engine, install, methods if drafters else ())
     sizes, never = _sizes(request, methods)
     for target, drafter in product(targets, drafters):
         _check_drafter(cards[target], cards[drafter], install, request.engine)
@@ -108,11 +114,19 @@ def prepare(request: Request) -> Session:
         methods=methods,
         draft_sizes=_axis(request.draft),
         p_mins=_axis(request.p_min),
+        synthetic=None if request.synthetic_accept is None else _axis(request.synthetic_accept),
         threads=_axis(request.threads or machine.usable_cores()),
         kv_types=_axis(request.kv_type),
         ubatches=_axis(request.ubatch),
         sampling=_sampling(request),
+        offload=request.offload,
     )
+    engine = engines.make(
+        request.engine, install, timeout_s=request.timeout, capacity=fitting.capacity(sweep, cards, install)
+    )
+    if request.offload != Offload():
+        for arm in sweep.blocks()[0].arms:
+            engine.argv(arm)  # misses a flag now, not after the target has been measured
     tight = tuple(dict.fromkeys(fitting.check(sweep, cards, install, force=request.force)))
     return Session(
         name=name,
@@ -126,12 +140,7 @@ def prepare(request: Request) -> Session:
             precision=request.precision,
             max_time_s=request.max_time,
         ),
-        engine=engines.make(
-            request.engine,
-            install,
-            timeout_s=request.timeout,
-            capacity=fitting.capacity(sweep, cards, install),
-        ),
+        engine=engine,
         install=install,
         render=asked.render,
         notes=(

@@ -85,7 +85,7 @@ def _name(arm: Arm) -> str:
     if drafting is None:
         return arm.role.value
     how = "" if drafting.method.needs_drafter else f" {drafting.method.value}"
-    return f"{arm.role.value}{how} γ={drafting.n_max}"
+    return f"{arm.what}{how} γ={drafting.n_max}"
 
 
 def _where(runs: Runs) -> str:

@@ -19,6 +19,7 @@ from ggufspec.domain import (
     RunSpec,
     Sampling,
 )
+from ggufspec.errors import GgufspecError
 from ggufspec.trace import draft_sizes
 
 _ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
@@ -66,10 +67,12 @@ class Sweep:
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
     draft_sizes: tuple[int, ...] = ()
     p_mins: tuple[float, ...] = (0.0,)
+    synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
     threads: tuple[int, ...] = (1,)
     kv_types: tuple[str | None, ...] = (None,)
     ubatches: tuple[int | None, ...] = (None,)
     sampling: Sampling = field(default_factory=Sampling)
+    offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
 
     def blocks(self) -> tuple[Block, ...]:
         """Return one block for every baseline, in the order of the axes."""
@@ -87,7 +90,7 @@ class Sweep:
             n_predict=self.n_predict,
             context=self.context,
             threads=threads,
-            offload=Offload(target_layers=layers),
+            offload=replace(self.offload.target_alone, target_layers=layers),
             sampling=self.sampling,
             kv_type=kv_type,
             ubatch=ubatch,
@@ -96,19 +99,49 @@ class Sweep:
         drafters = self.drafters if Method.DRAFT_MODEL in self.methods else ()
         for drafter, draft_layers in product(drafters, self.draft_layers):
             pair = Pair(name=self.name, target=target, draft=drafter)
-            yield replace(alone, pair=pair, role=Role.DRAFTER, offload=Offload(draft_layers=draft_layers))
+            offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
+            yield replace(alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone)
             sizes = draft_sizes(Method.DRAFT_MODEL, self.draft_sizes)
             for n_max, p_min in product(sizes, self.p_mins):
                 yield replace(
                     alone,
                     pair=pair,
                     role=Role.DRAFTING,
-                    offload=Offload(target_layers=layers, draft_layers=draft_layers),
-                    drafting=Drafting(n_max=n_max, p_min=p_min),
+                    offload=offload,
+                    drafting=Drafting(n_max=n_max, p_min=p_min, synthetic=shares(self.synthetic, n_max)),
                 )
         for method in (method for method in self.methods if not method.needs_drafter):
             for n_max in draft_sizes(method, self.draft_sizes):
                 yield replace(alone, role=Role.DRAFTING, drafting=Drafting(n_max=n_max, method=method))
+
+
+def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | None:
+    """Return the shares of rounds that accept a draft's first, second, … token, see ``Drafting.synthetic``.
+
+    Args:
+        asked: one number is every token's chance, once the tokens before it were accepted; several are the
+            shares themselves, of which a shorter draft has the first ones. None without synthetic acceptance.
+        n_max: γ.
+
+    Raises:
+        GgufspecError: they are no shares that never rise, or fewer than the draft has tokens.
+    """
+    if asked is None:
+        return None
+    inside = all(0 <= rate <= 1 for rate in asked)  # NaN is nowhere
+    if not asked or not inside or list(asked) != sorted(asked, reverse=True):
+        raise GgufspecError(
+            f"synthetic acceptances go from 0 to 1 and never rise, not {', '.join(map(str, asked))}",
+            "give each token's chance (0.7), or the share of rounds that accept each position (0.9,0.8,0.7)",
+        )
+    if len(asked) == 1:
+        return tuple(round(asked[0] ** place, 6) for place in range(1, n_max + 1))
+    if len(asked) < n_max:
+        raise GgufspecError(
+            f"synthetic acceptance is given for {len(asked)} positions, and γ {n_max} has more",
+            "give as many shares as the largest --draft, or one chance for every token",
+        )
+    return asked[:n_max]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,7 @@ def test_before(threads: int, busy: float, found: tuple[Doubt, ...]) -> None:
 )
 def test_offload(offload: Offload, gpu: bool, found: tuple[Doubt, ...]) -> None:
     run = values.run(Role.DRAFTING, draft=3)
+    run = replace(run, sample=replace(run.sample, offloaded_layers=None))  # no log says what became of it
     assert doubts.of_run(replace(run, spec=replace(run.spec, offload=offload)), gpu=gpu) == found
 
 
@@ -54,7 +55,7 @@ def test_a_build_of_unknown_kind_is_judged_by_its_log(
     run = replace(
         run,
         spec=replace(run.spec, offload=Offload(target_layers="all")),
-        sample=replace(run.sample, devices=devices),
+        sample=replace(run.sample, devices=devices, offloaded_layers=7),
     )
     assert doubts.of_run(run, gpu=None) == found
 
@@ -67,6 +68,22 @@ def test_disturbed_retried_inactive_and_different_runs() -> None:
     assert doubts.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
     silent = values.run(Role.DRAFTING, draft=3, status=Status.DRAFTING_INACTIVE)
     assert doubts.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "found"),
+    [
+        (None, ()),
+        ((), ()),
+        (("sw-power-cap", "applications-clocks"), ()),  # usual under full load; somebody's own choice
+        (("hw-slowdown",), ()),  # said while clocks change, too
+        (("sw-thermal",), (Doubt.GPU_THROTTLED,)),
+        (("hw-power-brake", "hw-slowdown"), (Doubt.GPU_THROTTLED,)),
+    ],
+)
+def test_a_gpu_that_slowed_down(reasons: tuple[str, ...] | None, found: tuple[Doubt, ...]) -> None:
+    run = replace(values.run(), conditions=Conditions(gpu_throttled=reasons))
+    assert doubts.of_run(run, gpu=False) == found
 
 
 def _drafting(**sample: object) -> RunResult:

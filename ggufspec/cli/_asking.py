@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ggufspec.cli import _completing
-from ggufspec.cli._axes import Axis, flat
-from ggufspec.cli._options import KV_TYPES, Duration, Fraction, Suite
+from ggufspec.cli._axes import Axis, Shares, flat
+from ggufspec.cli._options import KV_TYPES, PLACING, Duration, Fraction, Suite, placed
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
 METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -107,6 +107,11 @@ _SHARED = (
 
 _REPEATING = (
     click.option(
+        "--synthetic-accept",
+        type=Shares(),
+        help="Let dice accept drafts: each token with this chance (0.7, 0.708@3), or shares by position.",
+    ),
+    click.option(
         "-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs per prompt."
     ),
     click.option(
@@ -137,6 +142,7 @@ def asking(*, many: bool, repeating: bool = True, engine: str = ENGINES[0]) -> C
             _model("-m", "--target", many=many, text="The target's GGUF."),
             _model("-md", "--draft-model", many=many, text="The drafter's GGUF."),
             *(_axis(names, told, text, many=many) for names, told, text in _AXES),
+            *PLACING,
             *_SHARED,
             click.option(
                 "--engine",
@@ -168,4 +174,4 @@ def _axis(
 
 def given(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, so that a request's own defaults stand for the others."""
-    return {name: value for name, value in asked.items() if value is not None and value != ()}
+    return placed({name: value for name, value in asked.items() if value is not None and value != ()})

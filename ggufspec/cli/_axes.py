@@ -84,6 +84,29 @@ class Axis(click.ParamType[tuple[Value, ...]]):
                 self.fail(f"{text!r} are more than {_MOST} values", param, ctx)
 
 
+class Shares(click.ParamType[tuple[float, ...]]):
+    """An acceptance: each token's chance, one that gives 70.8 % at γ 3 (0.708@3), or shares by position."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return each token's chance alone, or the share of rounds that accept each position."""
+        if isinstance(value, tuple):
+            return value
+        from ggufspec.whatif import Positions, Steady
+
+        rate, at, size = str(value).partition("@")
+        try:
+            if at:
+                return (Steady.from_rate(float(rate), int(size)).alpha,)
+            return Positions(tuple(float(part) for part in rate.split(","))).shares
+        except ValueError:
+            example = "0.7, 0.708@3 (accepted of all drafted tokens at γ 3) or 0.9,0.8,0.7"
+            self.fail(f"{value!r} is no acceptance from 0 to 1; give for example {example}", param, ctx)
+
+
 def flat(
     ctx: click.Context, param: click.Parameter, values: tuple[tuple[Value, ...], ...]
 ) -> tuple[Value, ...] | None:

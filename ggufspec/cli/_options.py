@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FORMATS = ("md", "csv", "json", "jsonl", "sql", "parquet")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
+SPLIT_MODES = ("none", "layer", "row", "tensor")
+
 Command = Callable[..., None]
 
 
@@ -83,6 +85,48 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class Devices(click.ParamType[tuple[str, ...]]):
+    """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
+
+    name = "devices"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names."""
+        names = value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
+        if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+            self.fail(f"{value!r} are no devices; give for example CUDA0, CUDA0,CUDA1 or none", param, ctx)
+        return names
+
+
+class Proportions(click.ParamType[tuple[float, ...]]):
+    """Shares of devices such as ``3,1``."""
+
+    name = "shares"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the numbers."""
+        try:
+            shares = value if isinstance(value, tuple) else tuple(map(float, str(value).split(",")))
+        except ValueError:
+            shares = ()
+        if not shares or not all(0 <= share < 1e9 for share in shares) or not any(shares):
+            self.fail(f"{value!r} are no shares; give for example 3,1", param, ctx)
+        return shares
+
+
+class Experts(click.ParamType[int | str]):
+    """A number of layers, or ``all``."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the number, or the word itself."""
+        text = str(value)
+        if text != "all" and not text.isdecimal():
+            self.fail(f"{text!r} is no number of layers; give for example 12 or all", param, ctx)
+        return text if text == "all" else int(text)
+
+
 class Suite(click.ParamType[str]):
     """The name of a built-in prompt suite; their list is read only when it is needed."""
 
@@ -123,6 +167,55 @@ def _suites() -> click.Choice[str]:
     from ggufspec import prompts
 
     return click.Choice(sorted(prompts.BUILT_IN))
+
+
+def _experts(all_of: str, some_of: str, whose: str) -> tuple[Callable[[Command], Command], ...]:
+    """Return llama.cpp's two options for the experts of a mixture, which say the same thing here."""
+    name = f"{whose}cpu_moe"
+    return (
+        click.option(
+            *all_of.split(),
+            name,
+            flag_value="all",
+            type=Experts(),
+            help=f"Keep all experts of the {'drafter' if whose else 'target'} on the processor.",
+        ),
+        click.option(*some_of.split(), name, type=Experts(), help="Keep those of the first N layers there."),
+    )
+
+
+PLACING: tuple[Callable[[Command], Command], ...] = (
+    click.option("-fit", "--fit", "fitting", type=click.Choice(("on", "off")), help="Let llama.cpp fit."),
+    click.option("-dev", "--device", "devices", type=Devices(), help="GPUs to use: CUDA0,CUDA1 or none."),
+    click.option("-devd", "--device-draft", "draft_devices", type=Devices(), help="Of the drafter."),
+    click.option("-ts", "--tensor-split", type=Proportions(), help="Shares of the GPUs: 3,1."),
+    click.option("-sm", "--split-mode", type=click.Choice(SPLIT_MODES), help="How to spread over GPUs."),
+    click.option("-mg", "--main-gpu", type=click.IntRange(0), help="The one GPU of --split-mode none, row."),
+    *_experts("-cmoe --cpu-moe", "-ncmoe --n-cpu-moe", ""),
+    *_experts("-cmoed --cpu-moe-draft", "-ncmoed --n-cpu-moe-draft", "draft_"),
+)
+"""Where models go, beside --ngl and --ngld; what is given becomes one Offload, see ``placed``."""
+_PLACES = ("devices", "draft_devices", "tensor_split", "main_gpu", "cpu_moe", "draft_cpu_moe")
+
+
+def placing_options(command: Command) -> Command:
+    """Add the options of PLACING."""
+    for option in reversed(PLACING):
+        command = option(command)
+    return command
+
+
+def placed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options as they were given, those of PLACING as one ``offload``."""
+    from ggufspec.domain import Offload, SplitMode
+
+    found = {name: given[name] for name in _PLACES if name in given}
+    if "fitting" in given:
+        found["fit"] = given["fitting"] == "on"
+    if "split_mode" in given:
+        found["split_mode"] = SplitMode(given["split_mode"])
+    rest = {name: value for name, value in given.items() if name not in {*_PLACES, "fitting", "split_mode"}}
+    return {**rest, "offload": Offload(**found)} if found else rest
 
 
 def output_options(command: Command) -> Command:

@@ -12,7 +12,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._asking import given
-from ggufspec.cli._options import Layers
+from ggufspec.cli._options import Layers, placing_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -24,6 +24,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--draft", type=click.IntRange(1, 64), default=3, show_default=True, help="Draft size γ.")
 @click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU: 45, all, auto.")
 @click.option("-ngld", "--ngld", type=Layers(), help="Drafter layers there, likewise.")
+@placing_options
 @click.option("-c", "--ctx", type=click.IntRange(16), help="Context in tokens; up to 4096 without it.")
 @click.option("-t", "--threads", type=click.IntRange(1, 1024), help="Threads; else all physical cores.")
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.domain.asked import (
     Drafting,
+    Experts,
     Layers,
     Method,
     ModelFile,
@@ -14,6 +15,7 @@ from ggufspec.domain.asked import (
     Role,
     RunSpec,
     Sampling,
+    SplitMode,
 )
 from ggufspec.domain.measured import (
     Build,
@@ -21,6 +23,7 @@ from ggufspec.domain.measured import (
     Difference,
     Machine,
     Outcome,
+    Placement,
     Round,
     RunResult,
     Sample,
@@ -33,6 +36,7 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Experts",
     "Layers",
     "Machine",
     "Method",
@@ -40,6 +44,7 @@ __all__ = [
     "Offload",
     "Outcome",
     "Pair",
+    "Placement",
     "Program",
     "Prompt",
     "Role",
@@ -48,6 +53,7 @@ __all__ = [
     "RunSpec",
     "Sample",
     "Sampling",
+    "SplitMode",
     "Status",
     "Verdict",
 ]

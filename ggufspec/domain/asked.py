@@ -13,6 +13,9 @@ from typing import Literal
 Layers = int | Literal["all", "auto"]
 """How many layers go to the GPU. Never a magic -1: its meaning changed between eras of llama.cpp."""
 
+Experts = int | Literal["all"]
+"""Of how many layers, counted from the first, the experts of a mixture stay on the processor."""
+
 
 class Role(StrEnum):
     """What a run measures."""
@@ -36,6 +39,15 @@ class Method(StrEnum):
     def needs_drafter(self) -> bool:
         """Whether a second model is loaded."""
         return self is Method.DRAFT_MODEL
+
+
+class SplitMode(StrEnum):
+    """How a model is spread over several GPUs."""
+
+    NONE = "none"  # one GPU, the main one
+    LAYER = "layer"
+    ROW = "row"
+    TENSOR = "tensor"
 
 
 class Program(StrEnum):
@@ -71,10 +83,44 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Offload:
-    """How many layers of each model go to the GPU."""
+    """How many layers of each model go to the GPU, to which devices, and how they are spread over them.
+
+    Beside the layers, None and () leave it to llama.cpp. Devices are named as ``--list-devices`` does
+    (``CUDA0``; ``none`` for none at all); a drafter without devices of its own uses the target's.
+    ``tensor_split`` (shares of the devices, in their order), ``split_mode`` and ``main_gpu`` hold for both
+    models. ``fit`` is whether llama.cpp may lower what is "auto" until it fits.
+    """
 
     target_layers: Layers = "auto"
     draft_layers: Layers = "auto"
+    fit: bool | None = None
+    devices: tuple[str, ...] = ()
+    draft_devices: tuple[str, ...] = ()
+    tensor_split: tuple[float, ...] = ()
+    split_mode: SplitMode | None = None
+    main_gpu: int | None = None
+    cpu_moe: Experts | None = None
+    draft_cpu_moe: Experts | None = None
+
+    @property
+    def target_alone(self) -> Offload:
+        """What is left of it where only the target is loaded."""
+        return replace(self, draft_layers="auto", draft_devices=(), draft_cpu_moe=None)
+
+    @property
+    def drafter_alone(self) -> Offload:
+        """What is left of it where only the drafter is loaded."""
+        own = self.draft_devices or self.devices
+        return replace(self, target_layers="auto", devices=(), draft_devices=own, cpu_moe=None)
+
+    @property
+    def drafter_as_target(self) -> Offload:
+        """The drafter's part, said as a target's: what loads it alone says it so."""
+        part = self.drafter_alone
+        said = replace(
+            part, target_layers=part.draft_layers, devices=part.draft_devices, cpu_moe=part.draft_cpu_moe
+        )
+        return said.target_alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +145,16 @@ class Drafting:
 
     A draft ends early before a token that the drafter gives less than ``p_min``; drafts shorter than
     ``n_min`` are not verified. Programs of the tree kind know neither.
+
+    ``synthetic`` lets dice decide what is accepted instead of the target: the share of rounds that accept
+    the draft's first, second, … token, ``n_max`` numbers that never rise. The text means nothing then.
     """
 
     n_max: int
     method: Method = Method.DRAFT_MODEL
     n_min: int = 0
     p_min: float = 0.0
+    synthetic: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +207,18 @@ class RunSpec:
         return self.pair.draft if self.drafting is not None else None
 
     @property
+    def own_offload(self) -> Offload:
+        """The offload of the model that this run's text comes from, said as a target's."""
+        return self.offload.drafter_as_target if self.role is Role.DRAFTER else self.offload
+
+    @property
     def baseline(self) -> RunSpec:
         """What this run is compared with: the target alone, on the same prompt under the same settings."""
         return replace(
             self,
             pair=replace(self.pair, draft=None),
             role=Role.TARGET,
-            offload=Offload(target_layers=self.offload.target_layers),
+            offload=self.offload.target_alone,
             drafting=None,
         )
 
@@ -179,4 +234,14 @@ class RunSpec:
 
 
 def _plain(value: object) -> object:
-    return vars(value) if is_dataclass(value) else str(value)
+    if not is_dataclass(value):
+        return str(value)
+    given = vars(value).items()
+    return {name: part for name, part in given if part not in (None, ()) or name not in _YOUNGER}
+
+
+_YOUNGER = {
+    *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
+    *("cpu_moe", "draft_cpu_moe"),
+}
+"""Fields that stored keys do not know: they change a key only where they are given."""

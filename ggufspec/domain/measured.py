@@ -41,6 +41,9 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed out"
     IMPLAUSIBLE = "implausible"  # figures that contradict each other or the clock
     GPU_LESS_BUILD = "GPU-less build"
+    FEWER_LAYERS = "fewer layers"  # on the GPU than were asked for
+    SPILLED = "spilled"  # out of a GPU's own memory
+    DEVICE_UNUSED = "device unused"
     DRAFTER_ON_CPU = "drafter on CPU"
     TEXT_DIFFERS = "text differs"
     DISTURBED = "disturbed"  # others used the processor meanwhile
@@ -53,6 +56,10 @@ class Verdict(StrEnum):
     DIVERGENCE = "divergence"  # the target would not have written this
 
 
+def _on_gpus(placement: tuple[Placement, ...]) -> int | None:
+    return sum(each.total_bytes for each in placement if not each.on_host) if placement else None
+
+
 _COUNTS_FIRST = (Program.TREE, Program.SERVER)
 """The programs that count the token which comes from the prompt's own evaluation."""
 
@@ -62,6 +69,33 @@ class Round(NamedTuple):
 
     drafted: int
     accepted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What one model occupies on one device, in bytes, as the log says; kinds that it does not name are None.
+
+    ``device`` is llama.cpp's name: ``CPU``, ``CUDA0``; ``CUDA_Host`` is the host's memory, locked for a GPU.
+    ``spilled_bytes`` is by how much it exceeds what the device had free before; None where nobody tells.
+    """
+
+    device: str
+    model_bytes: int | None = None
+    kv_bytes: int | None = None
+    compute_bytes: int | None = None
+    output_bytes: int | None = None
+    spilled_bytes: int | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything together."""
+        kinds = (self.model_bytes, self.kv_bytes, self.compute_bytes, self.output_bytes)
+        return sum(size or 0 for size in kinds)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is the processor's own memory."""
+        return self.device == "CPU" or self.device.endswith("_Host")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +129,10 @@ class Sample:
     offloaded_layers: int | None = None
     total_layers: int | None = None
     devices: tuple[str, ...] = ()  # devices that hold model weights, e.g. ("CPU", "CUDA0")
+    placement: tuple[Placement, ...] = ()  # of the target, or of the one model that the run loads
+    draft_offloaded_layers: int | None = None  # of the drafter beside it
+    draft_total_layers: int | None = None
+    draft_placement: tuple[Placement, ...] = ()
     text: str | None = None
     tokens: tuple[int, ...] | None = None  # what was generated, where the program tells ids
 
@@ -104,6 +142,16 @@ class Sample:
         if not self.n_drafted or self.n_accepted is None:
             return None
         return self.n_accepted / self.n_drafted
+
+    @property
+    def gpu_bytes(self) -> int | None:
+        """What the target, or the one model of the run, occupies on GPUs; None where nobody tells."""
+        return _on_gpus(self.placement)
+
+    @property
+    def draft_gpu_bytes(self) -> int | None:
+        """The same of the drafter beside it."""
+        return _on_gpus(self.draft_placement)
 
     @property
     def decoded(self) -> int | None:
@@ -145,21 +193,35 @@ class Machine:
     cores: int
     memory_bytes: int
     gpus: tuple[str, ...] = ()
+    gpu_driver: str | None = None  # NVIDIA's, as NVML says it: "580.65.06"
+    gpu_bytes: tuple[int, ...] = ()  # memory of each NVIDIA GPU that may be used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The machine's state while a run was measured; what cannot be read here is None."""
+    """The machine's state while a run was measured; what cannot be read here is None.
+
+    It begins before the run and ends after it, loading and lost attempts included. NVIDIA's GPUs are read
+    some times a second meanwhile; only those that CUDA_VISIBLE_DEVICES allows count, idle ones too.
+    """
 
     others_cores: float | None = None  # cores that other programs kept busy, steal included
     steal_cores: float | None = None  # cores that the hypervisor gave to others
     cpu_mhz: float | None = None  # mean over the cores, at the end
     cpu_c: float | None = None  # the hottest sensor of the processor, at the end
     cpu_w: float | None = None  # mean power of the processor's packages
+    cpu_j: float | None = None  # what they used
     swapped_bytes: int | None = None  # moved from and to swap by everyone meanwhile
-    gpu_mhz: float | None = None
-    gpu_c: float | None = None
-    gpu_w: float | None = None
+    gpu_mhz: float | None = None  # mean clock of the GPUs' multiprocessors
+    gpu_memory_mhz: float | None = None  # and of their memory
+    gpu_c: float | None = None  # the hottest GPU at its hottest
+    gpu_w: float | None = None  # mean power of all GPUs together, boards included
+    gpu_peak_w: float | None = None  # the most that was seen
+    gpu_power_limit_w: float | None = None  # what all together may draw
+    gpu_j: float | None = None  # what they used, by their counters or else by the power that was seen
+    gpu_used_bytes: int | None = None  # GPU memory in use before the run, everyone's
+    gpu_peak_bytes: int | None = None  # the most that was seen in use, everyone's
+    gpu_throttled: tuple[str, ...] | None = None  # what held clocks back, see machine/nvml.py; () for nothing
 
 
 @dataclass(frozen=True, kw_only=True)

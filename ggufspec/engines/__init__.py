@@ -8,9 +8,10 @@ from ggufspec.domain import Program
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.llama.install import Install
 
-__all__ = ["ENGINES", "Engine", "Measurement", "make"]
+__all__ = ["ENGINES", "Engine", "Measurement", "check_synthetic", "make"]
 
 ENGINES: Mapping[str, Program] = {
     "binary": Program.TREE,

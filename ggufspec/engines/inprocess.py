@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggufspec.domain import Drafting, Layers, ModelFile, Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.library import reading
@@ -30,6 +30,7 @@ from ggufspec.engines.library.messages import (
 )
 from ggufspec.engines.library.workers import Hosted, Workers
 from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.placing import as_drafter, placed
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
 
@@ -59,7 +60,7 @@ class InprocessEngine(Engine):
 
     def load_key(self, spec: RunSpec) -> Hashable:
         """Return what a worker is started for: the pair's target, whatever drafts for it."""
-        return self._load(spec.pair.target, spec.offload.target_layers, spec)
+        return self._target(spec)
 
     def close(self) -> None:
         """End all workers."""
@@ -87,11 +88,8 @@ class InprocessEngine(Engine):
             error = None if sample.status is Status.OK else "the drafter proposed nothing"
         return Measurement(
             sample=replace(
-                sample,
+                placed(sample, asked.head, asked.beside),
                 build=self.install.describe().version,
-                offloaded_layers=asked.head.offloaded_layers,
-                total_layers=asked.head.total_layers,
-                devices=asked.head.devices,
                 text=sample.text if sample.status is Status.OK else None,
             ),
             argv=self.argv(spec),
@@ -100,20 +98,20 @@ class InprocessEngine(Engine):
         )
 
     def trace(
-        self, spec: RunSpec, drafters: Sequence[ModelFile], *, writing: tuple[int, Drafting] | None = None
+        self, spec: RunSpec, drafters: Sequence[ModelFile], *, writing: tuple[int, int] | None = None
     ) -> Trace:
         """Let the target write one text, and every drafter look at it; see Trace.
 
         Args:
             spec: the target's run; what it says of drafting is not asked.
             drafters: their layers are those of ``spec.offload``.
-            writing: the place of the one that helps to write a greedy text, and how; None for nobody.
+            writing: place and draft size of the one that helps to write a greedy text; None for nobody.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
         """
         run = TraceRun(
-            target=self._load(spec.pair.target, spec.offload.target_layers, spec),
+            target=self._target(spec),
             drafters=self._drafters(spec, drafters),
             prompt=spec.prompt.text,
             n_predict=spec.n_predict,
@@ -147,7 +145,7 @@ class InprocessEngine(Engine):
             Failure: as ``trace``, or the deepest round does not fit into the context.
         """
         run = CurveRun(
-            target=self._load(spec.pair.target, spec.offload.target_layers, spec),
+            target=self._target(spec),
             drafters=self._drafters(spec, drafters),
             text=spec.prompt.text,
             threads=spec.threads,
@@ -170,7 +168,7 @@ class InprocessEngine(Engine):
         self, spec: RunSpec, request: Request, target: ModelLoad, drafters: Sequence[ModelLoad]
     ) -> _Asked:
         """Ask the worker of a target, once everything is loaded; a failure leaves what can still be used."""
-        host = self._load(spec.pair.target, spec.offload.target_layers, spec)
+        host = self._target(spec)
         asked = _Asked(started_s=time.perf_counter())
         hosted: Hosted | None = None
         try:
@@ -185,7 +183,9 @@ class InprocessEngine(Engine):
             asked.failure = failure
         asked.wall_s = time.perf_counter() - asked.started_s
         if hosted is not None:
-            asked.head = hosted.heads.get(target, asked.head)
+            asked.head = hosted.heads.get((target, False), asked.head)
+            heads = (hosted.heads.get((drafter, drafter == target)) for drafter in drafters)
+            asked.beside = next((as_drafter(head) for head in heads if head is not None), None)
             asked.log = hosted.link.read_log()
         self._workers.settle(host, asked.failure)
         return asked
@@ -194,19 +194,23 @@ class InprocessEngine(Engine):
         """Return what a worker is asked.
 
         Raises:
-            GgufspecError: something else than a model shall draft.
+            GgufspecError: something else than a model shall draft, or layers shall be fitted to memory.
         """
-        offload, drafter = spec.offload, spec.drafter
+        drafter = spec.drafter
+        if spec.offload.fit:
+            raise GgufspecError(
+                f"the engine {self.name} cannot fit layers to memory: llama.cpp's library does not",
+                "leave --fit out, or use another --engine",
+            )
         method = spec.drafting.method if spec.drafting is not None else None
         if method is not None and not method.needs_drafter:
             raise GgufspecError(
                 f"the engine {self.name} drafts with a second model only, not by {method.value}",
                 "use `--engine server` or `--engine binary-simple`",
             )
-        layers = offload.draft_layers if spec.role is Role.DRAFTER else offload.target_layers
         return Run(
-            target=self._load(spec.model, layers, spec),
-            drafter=None if drafter is None else self._load(drafter, offload.draft_layers, spec),
+            target=self._load(spec.model, spec.own_offload, spec),
+            drafter=None if drafter is None else self._drafters(spec, (drafter,))[0],
             prompt=spec.prompt.text,
             n_predict=spec.n_predict,
             threads=spec.threads,
@@ -215,15 +219,23 @@ class InprocessEngine(Engine):
         )
 
     def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[ModelLoad, ...]:
-        return tuple(self._load(drafter, spec.offload.draft_layers, spec) for drafter in drafters)
+        return tuple(self._load(drafter, spec.offload.drafter_as_target, spec) for drafter in drafters)
 
-    def _load(self, model: ModelFile, layers: Layers, spec: RunSpec) -> ModelLoad:
+    def _target(self, spec: RunSpec) -> ModelLoad:
+        return self._load(spec.pair.target, spec.offload, spec)
+
+    def _load(self, model: ModelFile, own: Offload, spec: RunSpec) -> ModelLoad:
         return ModelLoad(
             path=str(model.path),
             context_tokens=spec.context,
-            gpu_layers=_layers(layers, self.install),
+            gpu_layers=_layers(own.target_layers, self.install),
             kv_type=spec.kv_type,
             ubatch_tokens=spec.ubatch,
+            devices=own.devices,
+            tensor_split=own.tensor_split,
+            split_mode=own.split_mode and own.split_mode.value,
+            main_gpu=own.main_gpu,
+            cpu_moe=own.cpu_moe,
         )
 
 
@@ -236,6 +248,7 @@ class _Asked:
     reply: Reply | None = None
     failure: Failure | None = None
     head: Sample = field(default_factory=lambda: Sample(status=Status.SUMMARY_LOST))
+    beside: Sample | None = None  # of the first drafter
     log: bytes = b""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggufspec.domain import Offload, Pair, Prompt, Role, RunSpec, Sampling
+from ggufspec.domain import Pair, Prompt, Role, RunSpec, Sampling
 
 _NO_PROMPT = Prompt(id="", text="")
 
@@ -17,8 +17,8 @@ def load_of(spec: RunSpec) -> RunSpec:
     if spec.role is Role.DRAFTING:
         pair, role, offload = replace(spec.pair, name=""), Role.DRAFTING, spec.offload
     else:
-        own = spec.offload.draft_layers if spec.role is Role.DRAFTER else spec.offload.target_layers
-        pair, role, offload = Pair(name="", target=spec.model), Role.TARGET, Offload(target_layers=own)
+        pair, role = Pair(name="", target=spec.model), Role.TARGET
+        offload = spec.own_offload.target_alone
     return replace(
         spec, pair=pair, role=role, offload=offload, prompt=_NO_PROMPT, n_predict=0, sampling=Sampling()
     )

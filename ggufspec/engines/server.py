@@ -17,6 +17,7 @@ from ggufspec.engines.engine import Engine
 from ggufspec.engines.launch import Server, readable_argv, start
 from ggufspec.engines.load import load_of
 from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.placing import placed
 from ggufspec.engines.pool import Loaded, Pool
 from ggufspec.engines.request import body, note, send
 from ggufspec.errors import LogError
@@ -110,13 +111,11 @@ class ServerEngine(Engine):
             return Measurement(
                 sample=_failed(spec, failed), argv=loaded.argv, wall_s=wall_s, error=failed.reason
             )
+        head = loaded.head
         return Measurement(
             sample=replace(
-                parsed.sample,
-                build=loaded.head.build,
-                offloaded_layers=loaded.head.offloaded_layers,
-                total_layers=loaded.head.total_layers,
-                devices=loaded.head.devices,
+                placed(parsed.sample, head, head if spec.drafter is not None else None),
+                build=head.build,
                 text=parsed.sample.text if parsed.sample.status is Status.OK else None,
             ),
             argv=loaded.argv,

@@ -7,14 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from ggufspec import arms, doubts, review
-from ggufspec.domain import Outcome, Role, RunSpec
+from ggufspec import arms, doubts, review, units
+from ggufspec.domain import Outcome, Placement, Role, RunSpec
+from ggufspec.frames import energy
 from ggufspec.frames.tables import attributes, frame
 from ggufspec.results import ResultSet, Runs
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
-    *("method", "draft_n_max", "draft_p_min", "threads", "kv_type", "ubatch"),
+    *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
 )
 """What tells the arms of a bench apart, in every table that has a row for them."""
 
@@ -24,16 +25,18 @@ SUMMARY_COLUMNS = (
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
+    *energy.ARM_COLUMNS,
     *("text_identical", "status", "warnings", "llama_version", "llama_commit", "backend"),
 )
 RUN_COLUMNS = (
     *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
     *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
-    *("load_ms", "offloaded_layers", "total_layers"),
+    *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
+    *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
     *("repeat", "warmup", "anchor", "rerun", "wall_s", "program_s", "peak_rss_bytes", "attempts", "error"),
     *("log", "others_cores", "steal_cores", "cpu_mhz", "cpu_c", "cpu_w", "swapped_bytes"),
-    *("gpu_mhz", "gpu_c", "gpu_w"),
+    *("gpu_mhz", "gpu_c", "gpu_w", *energy.RUN_COLUMNS),
     *("text_identical", "differs_at_token", "differs_at_char", "target_token", "drafting_token"),
     *("margin_nats", "text_verdict", "doubts", "text", "spec_key", "started_at"),
 )
@@ -67,7 +70,8 @@ def runs(results: ResultSet) -> pd.DataFrame:
 def settings(spec: RunSpec) -> dict[str, Any]:
     """Return what was asked for; a layer column is empty for a model that the run does not load.
 
-    ``draft_p_min`` is empty for a method that knows none.
+    ``draft_p_min`` is empty for a method that knows none. ``synthetic_accept`` has the shares of rounds that
+    dice let accept each position, and is empty where the target itself decided.
     """
     drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
@@ -81,6 +85,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "method": drafting and drafting.method.value,
         "draft_n_max": drafting and drafting.n_max,
         "draft_p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
+        "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
+        if drafting and drafting.synthetic
+        else None,
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,
@@ -97,6 +104,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
         **arm.round_ms,
+        **energy.of_arm(arm),
         "n_gpu_layers": arm.layers and arm.layers.offloaded,
         "n_gpu_layers_draft": arm.draft_layers and arm.draft_layers.offloaded,
         "prompts": arm.prompts,
@@ -145,10 +153,25 @@ def _found(runs: Runs) -> dict[str, list[Any]]:
             for place, some in enumerate(named)
         ],
         "doubts": ["; ".join(some) or None for some in named],
+        "gpu_throttled": energy.throttled(runs),
         "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
         **{
             name: [each and getattr(each, field) for each in differences]
             for name, field in _DIFFERENCE.items()
         },
+        **_places(runs, ""),
+        **_places(runs, "draft_"),
         "text_verdict": [each and each.verdict and each.verdict.value for each in differences],
     }
+
+
+def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
+    """Return the columns of where a model is: bytes on GPUs, and in words what each device holds."""
+    return {
+        f"{whose}gpu_bytes": [getattr(said, f"{whose}gpu_bytes") for said in runs.outputs],
+        f"{whose}placement": [_placed(placement) for placement in runs.column(f"{whose}placement")],
+    }
+
+
+def _placed(placement: tuple[Placement, ...]) -> str | None:
+    return ", ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in placement) or None

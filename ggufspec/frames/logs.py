@@ -21,6 +21,8 @@ LOG_COLUMNS = (
         "load_ms",
         "offloaded_layers",
         "total_layers",
+        "gpu_bytes",
+        "draft_gpu_bytes",
         "status",
     ),
 )

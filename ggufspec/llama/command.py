@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ggufspec.domain import Layers, Program, Role, RunSpec
+from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command_drafting import put_drafting
+from ggufspec.llama.command_drafting import put_drafting, put_experts
 from ggufspec.llama.install import Install
 from ggufspec.llama.options import Options
 from ggufspec.llama.words import SPELLINGS, Words, layers_word
@@ -72,9 +72,11 @@ def put_placement(words: Words, spec: RunSpec, install: Install) -> None:
     """Put where the model's layers go, and the type of its cache.
 
     Raises:
-        GgufspecError: the program has no cache of this type.
+        GgufspecError: the program has no cache of this type, or lacks a flag that was asked for.
     """
-    words.put("layers", layers_word(_own_layers(spec), words.options, install))
+    own = spec.own_offload
+    words.put("layers", layers_word(own.target_layers, words.options, install))
+    _put_devices(words, own)
     if spec.kv_type is None:
         return
     for meaning in ("cache_k", "cache_v"):
@@ -84,6 +86,26 @@ def put_placement(words: Words, spec: RunSpec, install: Install) -> None:
                 f"{words.name} has no cache of type {spec.kv_type}", f"it has {', '.join(types)}"
             )
         words.put(meaning, spec.kv_type)
+
+
+def _put_devices(words: Words, own: Offload) -> None:
+    """Put what was asked for beside the layers; where there is no fitting, it need not be turned off."""
+    if own.fit or (own.fit is False and "--fit" in words.options):
+        words.insist("fit", "on" if own.fit else "off")
+    if own.devices:
+        words.insist("devices", ",".join(own.devices))
+    if own.tensor_split:
+        words.insist("tensor_split", ",".join(f"{share:g}" for share in own.tensor_split))
+    if own.split_mode is not None:
+        words.insist("split_mode", own.split_mode.value)
+        if not words.options.mentions("--split-mode", own.split_mode.value):
+            raise GgufspecError(
+                f"this {words.name} cannot split by {own.split_mode.value}: its --help does not list that",
+                "leave --split-mode out, or take another one",
+            )
+    if own.main_gpu is not None:
+        words.insist("main_gpu", own.main_gpu)
+    put_experts(words, own.cpu_moe)
 
 
 def put_fixed(words: Words, spec: RunSpec, install: Install) -> None:
@@ -102,8 +124,9 @@ def put_fixed(words: Words, spec: RunSpec, install: Install) -> None:
         )
     elif quantised:
         words.add("--flash-attn")
-    if "--fit" in words.options:
-        fit = "auto" in {_own_layers(spec), spec.offload.draft_layers} and install.gpu is not False
+    if "--fit" in words.options and spec.offload.fit is None:
+        layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
+        fit = "auto" in layers and install.gpu is not False
         words.add("--fit", "on" if fit else "off")
     if words.options.mentions(
         "--verbosity", "4: trace"
@@ -114,10 +137,6 @@ def put_fixed(words: Words, spec: RunSpec, install: Install) -> None:
 def needs_file(text: str) -> bool:
     """Whether a prompt is too long to be one argument of a command line."""
     return len(text.encode()) > _MAX_ARGUMENT_BYTES
-
-
-def _own_layers(spec: RunSpec) -> Layers:
-    return spec.offload.draft_layers if spec.role is Role.DRAFTER else spec.offload.target_layers
 
 
 def _cache_types(options: Options, flag: str) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ggufspec.domain import Drafting, Method, Program, RunSpec
+from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Executable, Install
 from ggufspec.llama.options import Options
@@ -14,6 +14,7 @@ from ggufspec.llama.words import Words, layers_word
 from ggufspec.trace import LOOKUPS
 
 _MODEL_TYPES = ("draft-simple", "draft")
+_SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
 
 _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
     {
@@ -57,6 +58,10 @@ def put_drafting(words: Words, spec: RunSpec, install: Install, *, program: Prog
     words.add(*(_model_type(words.options) if program is not Program.TREE else ()))
     words.put("draft_model", spec.pair.draft.path)
     words.put("draft_layers", layers_word(spec.offload.draft_layers, words.options, install))
+    devices = spec.offload.draft_devices or spec.offload.devices  # today's default, and no other era's
+    if devices:
+        words.insist("draft_devices", ",".join(devices))
+    put_experts(words, spec.offload.draft_cpu_moe, whose="draft_")
     words.put("draft_threads", spec.threads)
     words.put("draft_threads_batch", spec.threads)
     words.put("draft_context", spec.context)
@@ -66,6 +71,21 @@ def put_drafting(words: Words, spec: RunSpec, install: Install, *, program: Prog
     words.put("draft_max", drafting.n_max)
     words.put("draft_min", drafting.n_min)
     words.put("draft_p_min", f"{drafting.p_min:g}")
+    if drafting.synthetic is not None:
+        check_synthetic(install.executable(program))
+        words.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
+
+
+def put_experts(words: Words, kept: Experts | None, *, whose: str = "") -> None:
+    """Put of how many layers the experts stay on the processor: of the target, or of ``draft_``'s.
+
+    Raises:
+        GgufspecError: the program lacks the flag.
+    """
+    if kept == "all":
+        words.insist(f"{whose}cpu_moe")
+    elif kept is not None:
+        words.insist(f"{whose}n_cpu_moe", kept)
 
 
 def check_method(executable: Executable, program: Program, method: Method) -> None:
@@ -83,6 +103,19 @@ def check_method(executable: Executable, program: Program, method: Method) -> No
         raise GgufspecError(
             f"this {executable.path.name} cannot draft by {method.value}: its --help does not list that",
             "llama.cpp of 2026 does: `ggufspec build` makes one",
+        )
+
+
+def check_synthetic(executable: Executable) -> None:
+    """Make sure that a program can let dice decide what is accepted.
+
+    Raises:
+        GgufspecError: it cannot; the hint says what can.
+    """
+    if _SYNTHETIC not in executable.options:
+        raise GgufspecError(
+            f"this {executable.path.name} knows no synthetic acceptance: its --help lists no {_SYNTHETIC}",
+            "llama-server of autumn 2026 does: `ggufspec build` makes one",
         )
 
 

@@ -11,6 +11,7 @@ from ggufspec.errors import LogError
 from ggufspec.llama.logs_closing import find_closing
 from ggufspec.llama.logs_failures import Diagnosis, diagnose
 from ggufspec.llama.logs_lines import hits
+from ggufspec.llama.logs_offload import Load, loads
 from ggufspec.llama.logs_rounds import Statistics, find_statistics, with_requests, with_rounds
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
@@ -32,9 +33,6 @@ _BUILD = re.compile(
     r"|version: (?P<release>\S+ \(build \d+, commit \w+\))"
     r'|.*build info .* build=(?P<build>\d+) commit="(?P<commit>\w+)"'
 )
-_OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
-_WEIGHTS = re.compile(r"(?:llm_)?load_tensors: +(\S+) +(?:model )?buffer size = +[\d.]+ MiB")
-_HOST = re.compile("CPU|AMX|BLAS|.*_Host")
 
 # what stands in the logs of some programs only, wherever the closing statement is lost or alike
 _SIMPLE_MARKS = (b"speculative implementation", b"tokens will be translated")
@@ -183,34 +181,26 @@ def _unfinished(data: bytes) -> Sample | None:
 
 
 def _with_head(head: bytes, sample: Sample) -> Sample:
-    """Add what a program says before it generates: its build, and where the target's weights went."""
+    """Add what a program says before it generates: its build, and where its models went."""
     builds = (
         _BUILD.match(line.message) for needle in (b"build", b"version: ") for line in hits(head, needle)
     )
     build = next(filter(None, builds), None)
-    offloads = (_OFFLOADED.match(line.message) for line in hits(head, b"offloaded "))
-    offload = next(filter(None, offloads), None)  # the drafter's line comes second
     if sample.status is Status.LOAD_FAILED:
         return replace(sample, build=_build_name(build) if build else None)  # what was loaded is unsure
+    target, drafter = (*loads(head), Load(), Load())[:2]
     return replace(
         sample,
         build=_build_name(build) if build else None,
-        offloaded_layers=int(offload[1]) if offload else None,
-        total_layers=int(offload[2]) if offload else None,
-        devices=_devices(head),
+        offloaded_layers=target.offloaded_layers,
+        total_layers=target.total_layers,
+        devices=target.devices,
+        placement=target.placement,
+        draft_offloaded_layers=drafter.offloaded_layers,
+        draft_total_layers=drafter.total_layers,
+        draft_placement=drafter.placement,
     )
 
 
 def _build_name(match: re.Match[str]) -> str:
     return match["number"] or match["release"] or f"{match['build']} ({match['commit']})"
-
-
-def _devices(head: bytes) -> tuple[str, ...]:
-    """Return the devices with the target's weights; it gets its cache before the drafter is loaded."""
-    cache = head.find(b"KV buffer size")
-    weights = (
-        _WEIGHTS.match(line.message)
-        for line in hits(head, b"buffer size", end=cache if cache >= 0 else len(head))
-    )
-    names = ("CPU" if _HOST.match(match[1]) else match[1].split("_")[0] for match in weights if match)
-    return tuple(dict.fromkeys(names))

@@ -66,6 +66,7 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
             "unknown model architecture",
             "failed to create context",
             "failed to create llama_context",
+            "invalid value for main_gpu",
         ),
     ),
     (

@@ -26,10 +26,20 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "batch": ("--batch-size",),
     "ubatch": ("--ubatch-size",),
     "layers": ("-ngl",),
+    "fit": ("--fit",),
+    "devices": ("--device",),
+    "tensor_split": ("--tensor-split",),
+    "split_mode": ("--split-mode",),
+    "main_gpu": ("--main-gpu",),
+    "cpu_moe": ("--cpu-moe",),
+    "n_cpu_moe": ("--n-cpu-moe",),
     "cache_k": ("--cache-type-k",),
     "cache_v": ("--cache-type-v",),
     "draft_model": ("--model-draft", "-md"),
     "draft_layers": ("-ngld",),
+    "draft_devices": ("--spec-draft-device", "--device-draft"),
+    "draft_cpu_moe": ("--spec-draft-cpu-moe", "--cpu-moe-draft"),
+    "draft_n_cpu_moe": ("--spec-draft-n-cpu-moe", "--n-cpu-moe-draft"),
     "draft_threads": ("--threads-draft", "-td"),
     "draft_threads_batch": ("--threads-batch-draft", "-tbd"),
     "draft_context": ("--ctx-size-draft",),
@@ -88,6 +98,21 @@ class Words:
         flag = self.spelling(meaning)
         if flag is not None:
             self.add(flag, str(value))
+
+    def insist(self, meaning: str, *values: object) -> None:
+        """Add a flag that somebody asked for, with its value if it takes one.
+
+        Raises:
+            GgufspecError: the program does not list it.
+        """
+        flag = self.options.first(*SPELLINGS[meaning])
+        if flag is None:
+            name = SPELLINGS[meaning][-1]
+            raise GgufspecError(
+                f"this {self.name} knows no {name}: its --help does not list it",
+                f"leave {name} out, or take a llama.cpp that has it: `ggufspec build` makes one",
+            )
+        self.add(flag, *map(str, values))
 
     def spelling(self, meaning: str) -> str | None:
         """Return how the program spells a flag; None for one that it lacks and that may be left out.

@@ -85,7 +85,7 @@ def of(
     spec: RunSpec, drafter: ModelFile | None, *, build: Build | None, machine: Machine | None
 ) -> MeasuredOn:
     """Return what a curve of these models would be of."""
-    layers = spec.offload if drafter is not None else replace(spec.offload, draft_layers="auto")
+    layers = spec.offload if drafter is not None else spec.offload.target_alone
     return MeasuredOn(
         target=sized(spec.pair.target),
         drafter=None if drafter is None else sized(drafter),

@@ -9,7 +9,8 @@ from tabulate import tabulate
 from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Status, Verdict
-from ggufspec.report.wording import layers, spread
+from ggufspec.report import placed
+from ggufspec.report.wording import layers, spread, unchanged
 from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
@@ -49,7 +50,7 @@ def row(arm: Arm) -> dict[str, str]:
     spec, drafting, accepted = arm.spec, arm.spec.drafting, arm.acceptance
     length = accepted and accepted.mean_accepted_length
     return {
-        "": arm.role.value,
+        "": arm.what,
         "model": " + ".join(arm.models),
         "GPU layers": layers(arm),
         "threads": str(spec.threads),
@@ -60,6 +61,7 @@ def row(arm: Arm) -> dict[str, str]:
         "tokens/s": spread(arm.rate, units.format_rate),
         "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
         "tokens/round": f"{length:.2f}" if length is not None else "",
+        **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
         "speed-up": spread(arm.gain.ratio if arm.gain else None, lambda value: f"{value:.2f}×"),
         "verdict": arm.gain.verdict.value if arm.gain else "",
         "text unchanged": _texts(arm),
@@ -67,16 +69,17 @@ def row(arm: Arm) -> dict[str, str]:
     }
 
 
+def _joules(arm: Arm, device: str) -> str:
+    return spread(arm.energy[device].per_token, "{:.3g}".format) if device in arm.energy else ""
+
+
 def _texts(arm: Arm) -> str:
-    compared = arm.compared
-    if not compared:
-        return ""
+    said = unchanged(arm)
     ties = {
         spec.prompt.id
         for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
         if difference is not None and difference.verdict is Verdict.NEAR_TIE
     }
-    said = f"{sum(compared.values())} of {len(compared)}"
     return f"{said}, {len(ties)} near-tie{'s' * (len(ties) > 1)}" if ties else said
 
 
@@ -98,6 +101,9 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
         "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
         "[95 % interval over prompts and repeats]."
     )
+    went = placed.offload(groups)
+    if went is not None:
+        yield f"{went}."
     yield from _precision(groups)
     yield (
         f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "

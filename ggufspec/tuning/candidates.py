@@ -74,11 +74,12 @@ def _offloads(
             continue
         number = best.target.gpu_layers
         found.append(
-            Offload(
+            replace(
+                own,
                 target_layers="all" if number == everything else number,
                 draft_layers=layers if draft is not None else "auto",
             )
         )
         if number == everything:
             break  # nothing is left to gain from a drafter beside the GPU
-    return tuple(found) or (Offload(target_layers=0, draft_layers=0 if draft is not None else "auto"),)
+    return tuple(found) or (replace(own, target_layers=0, draft_layers=0 if draft is not None else "auto"),)

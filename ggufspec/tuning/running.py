@@ -60,6 +60,11 @@ def prepare(asked: TuneRequest) -> Plan:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
+    if asked.request.synthetic_accept is not None:
+        raise GgufspecError(
+            "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
+            "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
+        )
     install, program = installs.find(asked.request.llama), ENGINES[asked.request.engine]
     request = replace(
         asked.request,

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ggufspec.domain import Drafting, Sampling, Status
+from ggufspec.domain import Drafting, Experts, Sampling, Status
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLoad:
     """One model with a context; what it decides is not asked again for each run.
 
-    ``gpu_layers`` None leaves the library's own default, as ``kv_type`` and ``ubatch_tokens`` do.
+    None and () leave the library's own default; what places the model is as in ``domain.Offload``.
     """
 
     path: str
@@ -26,6 +26,11 @@ class ModelLoad:
     gpu_layers: int | None = None
     kv_type: str | None = None
     ubatch_tokens: int | None = None
+    devices: tuple[str, ...] = ()
+    tensor_split: tuple[float, ...] = ()
+    split_mode: str | None = None
+    main_gpu: int | None = None
+    cpu_moe: Experts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +130,9 @@ def _round(facts: Mapping[str, Any]) -> RoundRecord:
 class TraceRun:
     """Let the target write one text, and let every drafter look at it.
 
-    With ``writing``, the drafter of that place drafts for it, which is faster and changes nothing else: a
-    greedy text is the target's own.
+    With ``writing``, a place and a draft size, the drafter of that place looks ahead while the text is being
+    written, and the target verifies what it sees: faster, and nothing else changes, for a greedy text is the
+    target's own.
     """
 
     target: ModelLoad
@@ -135,7 +141,17 @@ class TraceRun:
     n_predict: int
     threads: int
     sampling: Sampling
-    writing: tuple[int, Drafting] | None = None
+    writing: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A target's text; ``seconds`` are the target's own, from the prompt's first token on."""
+
+    tokens: tuple[int, ...]
+    text: str
+    ended: bool  # the last token ends the generation
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +160,15 @@ class DrafterTrace:
 
     ``matches`` says whether its likeliest token is the target's; ``confidences`` are that token's
     probabilities among the ten likeliest, as ``p_min`` is compared with; ``overlaps`` are Σ min(p, q), the
-    probability that exact speculative sampling accepts a draft there, None in greedy mode.
+    probability that exact speculative sampling accepts a draft there, None in greedy mode. ``seconds`` are
+    the drafter's own.
     """
 
     load: ModelLoad
     matches: tuple[bool, ...]
     confidences: tuple[float, ...]
     overlaps: tuple[float, ...] | None
-    pass_s: float
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +176,7 @@ class Trace:
     """The target's text, and one DrafterTrace per drafter with as many places as it has tokens."""
 
     prompt: tuple[int, ...]
-    record: Record
+    written: Written
     drafters: tuple[DrafterTrace, ...]
 
 

@@ -13,13 +13,16 @@ from ggufspec.engines.library.messages import ModelLoad, Prepare, Prepared
 from ggufspec.errors import LogError
 from ggufspec.llama import logs
 
+Key = tuple[ModelLoad, bool]
+"""A model of a worker; the second is whether it is loaded once more, to draft for itself."""
+
 
 @dataclass(kw_only=True)
 class Hosted:
-    """A worker, and what its log says of where each model's weights are."""
+    """A worker, and what its log says of where each model is."""
 
     link: Link
-    heads: dict[ModelLoad, Sample] = field(default_factory=dict)
+    heads: dict[Key, Sample] = field(default_factory=dict)
 
     def prepare(
         self, target: ModelLoad, drafters: Sequence[ModelLoad], threads: int, timeout_s: float | None
@@ -29,11 +32,12 @@ class Hosted:
         Raises:
             Failure: something cannot be loaded, the drafter is refused, or the worker died or was too slow.
         """
-        asked = [Prepare(target=target, threads=threads)]
-        if drafters:
-            asked.append(Prepare(target=target, threads=threads, drafters=tuple(drafters)))
+        asked: dict[Key, Prepare] = {(target, False): Prepare(target=target, threads=threads)}
+        for drafter in drafters:  # one by one: each has a part of the log to itself
+            asked[drafter, drafter == target] = Prepare(target=target, threads=threads, drafters=(drafter,))
         load_s: float | None = None
-        for one in asked:
+        for key, one in asked.items():
+            seen = len(self.link.peek_log())
             try:
                 reply = self.link.ask(one, timeout_s=timeout_s)
             except Failure as failure:
@@ -41,7 +45,7 @@ class Hosted:
             assert isinstance(reply, Prepared)
             if reply.load_s is not None:
                 load_s = (load_s or 0.0) + reply.load_s
-                self.heads.setdefault(target, _head(self.link.peek_log()))
+                self.heads.setdefault(key, _head(self.link.peek_log()[seen:]))
         return load_s
 
     def _explained(self, failure: Failure) -> Failure:
@@ -90,7 +94,7 @@ class Workers:
 
 
 def _head(log: bytes) -> Sample:
-    """Return what the library says of where a model's weights are."""
+    """Return what the library says of where a model is."""
     try:
         return logs.parse(log, program=Program.PLAIN)
     except LogError:

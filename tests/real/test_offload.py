@@ -1,0 +1,76 @@
+"""Where real programs of every kind say that the embedded pair went, and that they take what places it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import catalog, engines, hub, prompts
+from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
+from ggufspec.llama.install import Install
+
+NOWHERE = Offload(
+    target_layers=0,
+    draft_layers=0,
+    fit=False,
+    devices=("none",),
+    tensor_split=(3.0, 1.0),
+    cpu_moe=2,
+    draft_cpu_moe="all",
+)
+
+
+def _spec(role: Role, offload: Offload) -> RunSpec:
+    return RunSpec(
+        pair=hub.resolve(catalog.find("demo"), offline=True),
+        role=role,
+        prompt=prompts.suite("demo").prompts[0],
+        n_predict=16,
+        context=512,
+        threads=1,
+        offload=offload,
+        drafting=Drafting(n_max=3) if role is Role.DRAFTING else None,
+    )
+
+
+@pytest.mark.parametrize("name", engines.ENGINES)
+def test_every_engine_places_models_and_reads_back_where_they_are(
+    llama: Install, tmp_path: Path, name: str
+) -> None:
+    with engines.make(name, llama, timeout_s=120) as engine:
+        for offload in (replace(NOWHERE, devices=()), NOWHERE):
+            both = engine.measure(_spec(Role.DRAFTING, offload), tmp_path / "both").sample
+            assert both.status is Status.OK
+            (target,), (drafter,) = both.placement, both.draft_placement
+            assert (target.device, drafter.device) == ("CPU", "CPU")
+            assert (both.gpu_bytes, both.draft_gpu_bytes) == (0, 0)
+            for one, weights, cache in ((target, 28.19, 8.0), (drafter, 1.70, 0.75)):
+                assert one.model_bytes == round(weights * (1 << 20))
+                assert one.kv_bytes == round(cache * (1 << 20))
+                assert one.compute_bytes
+        alone = engine.measure(_spec(Role.DRAFTER, NOWHERE), tmp_path / "alone").sample
+        assert alone.status is Status.OK
+        assert alone.placement[0].model_bytes == drafter.model_bytes
+        assert alone.draft_placement == ()
+
+
+def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> None:
+    with engines.make("binary", legacy, timeout_s=120) as engine:
+        measured = engine.measure(
+            _spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0)), tmp_path / "l"
+        )
+    (target,), (drafter,) = measured.sample.placement, measured.sample.draft_placement
+    assert (target.device, drafter.device) == ("CPU", "CPU")
+    assert target.model_bytes == round(28.19 * (1 << 20))
+    assert drafter.model_bytes == round(1.70 * (1 << 20))
+
+
+@pytest.mark.parametrize("name", ["binary", "server", "inprocess"])
+def test_a_device_that_is_not_there_is_a_typed_failure(llama: Install, tmp_path: Path, name: str) -> None:
+    offload = replace(NOWHERE, devices=("CUDA7",))
+    with engines.make(name, llama, timeout_s=120) as engine:
+        measured = engine.measure(_spec(Role.TARGET, offload), tmp_path / "log")
+    assert measured.sample.status is Status.FAILED
+    assert "CUDA7" in (measured.error or "")
