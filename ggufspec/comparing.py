@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 from ggufspec import arms, stats
 from ggufspec.arms import Arm
-from ggufspec.domain import RunSpec
+from ggufspec.domain import Drafting, RunSpec
 from ggufspec.errors import ResultsError, SlowerError
 from ggufspec.results import ResultSet
 
@@ -21,7 +22,7 @@ class Row:
     before: Arm
     after: Arm
     change: stats.Significance
-    texts_equal: int | None  # prompts on which both wrote the same, greedy runs only
+    texts_equal: int | None  # prompts on which both wrote the same, greedy runs only; no synthetic ones
     texts: int
 
 
@@ -32,10 +33,17 @@ class Comparison:
     ``overall`` weighs every prompt of every arm alike; ``differences`` name what the benches do not share.
     """
 
+    before: str  # ids of the two benches
+    after: str
     rows: tuple[Row, ...]
     overall: stats.Significance
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
+        page: str = import_module("ggufspec.report.notebook").comparison_html(self)
+        return page
 
 
 def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> Comparison:
@@ -68,6 +76,8 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
         )
     left_out = [*(first.keys() - second.keys()), *(second.keys() - first.keys())]
     return Comparison(
+        before=before.meta.id,
+        after=after.meta.id,
         rows=rows,
         overall=overall,
         differences=dict(_differences(before, after, rows)),
@@ -85,12 +95,12 @@ def _rows(
             continue
         ours, theirs = _texts(after), _texts(before)
         shared = ours.keys() & theirs.keys()
-        greedy = before.spec.sampling.greedy
+        own_words = before.spec.sampling.greedy and not before.synthetic
         yield Row(
             before=before,
             after=after,
             change=change,
-            texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if greedy and shared else None,
+            texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if own_words and shared else None,
             texts=len(shared),
         )
 
@@ -110,10 +120,17 @@ def _identity(spec: RunSpec) -> Identity:
         spec.role.value,
         " + ".join(arms.models(spec)),
         f"γ={drafting.n_max}" if drafting else "",
-        f"p-min={drafting.p_min:g}" if drafting and drafting.p_min else "",
+        " ".join(_manner(drafting)) if drafting else "",
         spec.n_predict,
         spec.sampling,
     )
+
+
+def _manner(drafting: Drafting) -> Iterator[str]:
+    if drafting.p_min:
+        yield f"p-min={drafting.p_min:g}"
+    if drafting.synthetic:
+        yield f"synthetic={','.join(f'{rate:g}' for rate in drafting.synthetic)}"
 
 
 def _settings(spec: RunSpec) -> dict[str, object]:
@@ -139,6 +156,7 @@ def _differences(
         "machine": (one.machine.hostname, two.machine.hostname),
         "processor": (one.machine.cpu, two.machine.cpu),
         "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
+        "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
     }
     for row in rows:
         ours, theirs = _settings(row.before.spec), _settings(row.after.spec)

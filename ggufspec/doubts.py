@@ -59,7 +59,7 @@ ADVICE = {
     Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp collapses when it has more threads than free cores: "
     "lower --threads, or stop what else is running",
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
-    Doubt.FEW_REPEATS: "one repeat has no spread, so no interval: use --repeats 3 or more",
+    Doubt.FEW_REPEATS: "one repeat does not tell how far this machine's runs spread: use --repeats 3 or more",
     Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
     Doubt.GPU_THROTTLED: "a GPU lowered its clocks to protect itself from heat or from a weak power supply: "
     "cool it better and measure again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` says when",

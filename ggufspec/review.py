@@ -11,6 +11,7 @@ from ggufspec.domain import Status
 from ggufspec.doubts import ADVICE, Doubt
 from ggufspec.results import ResultSet, Runs
 
+_MOST_NAMED = 6  # arms in one warning
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
 
@@ -72,9 +73,10 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Doubt
         if sure and abs(moved.value) > _DRIFT:
             yield Doubt.DRIFT, f"{moved.value:+.1%} from start to end"
     groups = tuple(groups)
-    restless = [_name(arm) for arm in groups if stats.unstable(arm.rates)]
+    restless = dict.fromkeys(_name(arm) for arm in groups if stats.unstable(arm.rates))
     if restless:
-        yield Doubt.UNSTABLE, ", ".join(restless)
+        more = f", and {len(restless) - _MOST_NAMED} more" if len(restless) > _MOST_NAMED else ""
+        yield Doubt.UNSTABLE, ", ".join([*restless][:_MOST_NAMED]) + more
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield Doubt.OUTLIERS, f"{outlying} of {len(results.current)} runs"
@@ -85,7 +87,8 @@ def _name(arm: Arm) -> str:
     if drafting is None:
         return arm.role.value
     how = "" if drafting.method.needs_drafter else f" {drafting.method.value}"
-    return f"{arm.what}{how} γ={drafting.n_max}"
+    ends = f" p-min {drafting.p_min:g}" if drafting.p_min else ""
+    return f"{arm.what}{how} γ={drafting.n_max}{ends}"
 
 
 def _where(runs: Runs) -> str:

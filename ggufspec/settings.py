@@ -72,12 +72,16 @@ def read(environ: Mapping[str, str] | None = None, file: Path | None = None) -> 
     """
     environ = os.environ if environ is None else environ
     found = defaults() | read_file(file or paths.config_file())
-    for key in KEYS:
-        variable = PREFIX + key.upper()
-        if text := environ.get(variable):
-            value = parse(key, text, variable)
-            found[key] = Setting(key=key, value=value, source=Source.ENVIRONMENT, where=variable)
-    return found
+    return found | {key: setting for key in KEYS if (setting := _variable(key, environ))}
+
+
+def one(key: str) -> Setting:
+    """Return one key's setting; what the variables of other keys say does not matter.
+
+    Raises:
+        GgufspecError: the file is wrong, or the value of this key is.
+    """
+    return _variable(key, os.environ) or (defaults() | read_file(paths.config_file()))[key]
 
 
 def defaults() -> dict[str, Setting]:
@@ -174,6 +178,15 @@ def change(file: Path, key: str, value: Value | None) -> None:
         raise GgufspecError(
             f"cannot write {file}: {error.strerror}", "GGUFSPEC_CONFIG names another folder"
         ) from error
+
+
+def _variable(key: str, environ: Mapping[str, str]) -> Setting | None:
+    variable = PREFIX + key.upper()
+    text = environ.get(variable)
+    if not text:
+        return None
+    value = parse(key, text, variable)
+    return Setting(key=key, value=value, source=Source.ENVIRONMENT, where=variable)
 
 
 def _setting(key: str, value: object, where: str) -> Setting:

@@ -1,4 +1,4 @@
-"""Bytes, seconds and rates to text and back."""
+"""Bytes, seconds, rates and counts to text, and the first two back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s unless it is one: ``1 thread``, ``2 threads``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -5,7 +5,7 @@ python scripts/validate_forecast.py --extra T D       one more pair of files as 
 
 Pairs: the embedded one; its target in 4 and in 5 bits; random weights of another shape, drafted for by their
 own first layers. The library reads every prompt once. Then costs are timed anew before each prompt, and all
-draft sizes measured on it in random order: a machine that becomes faster or slower meanwhile does so for both.
+draft sizes measured on it in random order: a machine that becomes faster or slower does so for both.
 """
 
 from __future__ import annotations

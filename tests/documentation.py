@@ -2,6 +2,7 @@
 
     <!-- run -->                  directly above a block of ```console or ```python: it is executed
     <!-- run: exit 33 -->         and its last command ends with this code
+    <!-- run: exit 0 or 33 -->    or with this one, on a machine of another mood; the page shows the first
     <!-- not run: needs a GPU --> it is not, and why
 
 In a console block `$ ` opens a command, which goes on after a backslash at the end of a line; what follows is
@@ -22,8 +23,8 @@ _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>console|python)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_MARK = re.compile(r"run(?:: exit (?P<code>\d+))?|not run: (?P<why>\S.*)")
-_CHANCE = ("warning ", "Speed-ups are known to ")
+_MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run: (?P<why>\S.*)")
+_CHANCE = ("warning ", "Speed-ups are known to ", "costs: not kept")
 """How lines begin that depend on how quiet the machine was."""
 _VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear)\b")
 _INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
@@ -36,11 +37,14 @@ _LIKE = 2 / 3
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command for a shell, what the page shows of its output, and its exit code."""
+    """One command for a shell, what the page shows of its output, and the exit codes it may end with.
+
+    What is shown belongs to the first of them.
+    """
 
     line: str
     shown: tuple[str, ...]
-    exit_code: int = 0
+    exit_codes: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,8 @@ class Block:
             found.append(Command(line="\n".join(lines[: ends + 1]), shown=tuple(lines[ends + 1 :])))
         match = _MARK.fullmatch(self.mark or "")
         if match and match["code"] and found:
-            found[-1] = Command(line=found[-1].line, shown=found[-1].shown, exit_code=int(match["code"]))
+            codes = tuple(int(code) for code in match.group("code", "other") if code)
+            found[-1] = Command(line=found[-1].line, shown=found[-1].shown, exit_codes=codes)
         return tuple(found)
 
 

@@ -18,12 +18,13 @@ from click.testing import CliRunner
 from ggufspec import paths
 from ggufspec.cli.build import command
 from ggufspec.errors import BuildError, SourceError
-from ggufspec.llama import store
+from ggufspec.llama import store, toolchain
 from ggufspec.llama.build import Request, build
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.source import Local
 from ggufspec.llama.store import Built
 from ggufspec.llama.toolchain import Backend
+from tests import cuda_parts
 
 HELP = """\
   -m, --model FNAME      model path
@@ -281,6 +282,36 @@ def test_remove_wants_to_know_what() -> None:
     refused = CliRunner().invoke(command, ["--remove"])
     assert refused.exit_code == 2
     assert "--version, --backend or both" in refused.stderr
+
+
+def test_an_architecture_is_for_cuda(tmp_path: Path) -> None:
+    words = ["--backend", "cpu", "--source", str(scripts(tmp_path / "tree")), "--cuda-arch", "90"]
+    refused = CliRunner().invoke(command, words)
+    assert refused.exit_code == 2
+    assert "--cuda-arch needs --backend cuda" in refused.stderr
+
+
+def test_a_build_for_cuda_is_made_with_wheels_and_tested_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if toolchain.nvidia() is not None:
+        pytest.skip("a GPU is here")
+    monkeypatch.setattr(toolchain, "nvcc", lambda: None)  # this machine may have one
+    cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
+    known = "".join(f'option({name} "" OFF)\n' for name in ("GGML_CUDA", "GGML_BACKEND_DL"))
+    tree = scripts(tmp_path / "tree", cmake=known)
+    work = build(Request(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            built: Built = end.value
+            break
+    assert built.note == "tested on the CPU only: no NVIDIA driver is here"
+    assert {"GGML_CUDA=ON", "GGML_BACKEND_DL=ON", "GGML_NATIVE=OFF"} <= set(built.options)
+    assert built.programs == ("llama-completion",)
+    assert (built.bin / "libcublas.so.13").read_text() == "cublas"
+    assert (built.bin / "licenses" / "nvidia-cublas" / "License.txt").is_file()
 
 
 def test_progress_elsewhere_than_in_a_terminal_is_a_few_lines(tmp_path: Path) -> None:

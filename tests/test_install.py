@@ -63,6 +63,26 @@ def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [found.origin for found in install.find_all()] == ["GGUFSPEC_LLAMA", "PATH"]
 
 
+def test_the_settings_file_names_one_for_every_search(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: fakes.install(tmp_path / name) for name in ("file", "variable", "path")}
+    monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
+    (home / "config.toml").write_text(f'llama = "{places["file"]}"\n')
+    where = f"{home / 'config.toml'}:1"
+    assert (install.find().root, install.find().origin) == (places["file"].resolve(), where)
+    assert [found.origin for found in install.find_all()] == [where, "PATH"]
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
+    assert install.find().root == places["variable"].resolve()
+    monkeypatch.delenv("GGUFSPEC_LLAMA")
+    (home / "config.toml").write_text('llama = "/nonexistent"\n')
+    with pytest.raises(NoInstallError, match=rf"{where} names /nonexistent"):
+        install.find()
+    (home / "config.toml").write_text("no toml")
+    assert [found.origin for found in install.find_all()] == ["PATH"]
+
+
 def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(NoInstallError, match=r"no llama.cpp was found") as caught:

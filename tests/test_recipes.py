@@ -9,6 +9,8 @@ import pytest
 
 from ggufspec.errors import SourceError
 from ggufspec.llama import recipes
+from ggufspec.llama.cuda_toolkit import Toolkit
+from ggufspec.llama.cuda_wheels import Wheels
 from ggufspec.llama.recipes import Wish
 from ggufspec.llama.toolchain import Backend
 
@@ -58,7 +60,10 @@ ERAS: Mapping[str, Mapping[str, tuple[str, ...] | str]] = {
             *(*LLAMA, "LLAMA_BUILD_TOOLS", "LLAMA_OPENSSL"),
             *("LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_COMMON"),
         ),
-        "ggml/CMakeLists.txt": (*GGML, "GGML_HIP", "GGML_SSE42", "GGML_AMX_TILE"),
+        "ggml/CMakeLists.txt": (
+            *(*GGML, "GGML_HIP", "GGML_SSE42", "GGML_AMX_TILE"),
+            *("GGML_BACKEND_DL", "GGML_CPU_ALL_VARIANTS", "GGML_CUDA_NO_VMM", "GGML_CCACHE"),
+        ),
     },
 }
 
@@ -206,6 +211,80 @@ def test_cuda_architectures(tmp_path: Path) -> None:
     root = plant(tmp_path, "0.3.36")
     assert options(root, Backend.CUDA, architectures=("80", "90"))["CMAKE_CUDA_ARCHITECTURES"] == "80;90"
     assert "CMAKE_CUDA_ARCHITECTURES" not in options(root, Backend.CUDA)
+
+
+def made_of_wheels(tmp_path: Path, *, links_driver: bool) -> Toolkit:
+    wheels = Wheels(release=(13, 0), files={}, licences={})
+    home = tmp_path / "cuda"
+    return Toolkit(
+        nvcc=home / "bin" / "nvcc", release=(13, 0), home=home, wheels=wheels, links_driver=links_driver
+    )
+
+
+CPU = frozenset({"AVX", "AVX2"})
+
+
+def test_cuda_backends_are_plugins_where_the_tree_knows_them(tmp_path: Path) -> None:
+    root = plant(tmp_path, "0.3.36")
+    assert recipes.has_plugins(root)
+    chosen = options(root, Backend.CUDA, cpu=CPU)
+    assert chosen["GGML_BACKEND_DL"] == "ON"
+    assert (chosen["GGML_NATIVE"], chosen["GGML_AVX2"]) == ("OFF", "ON")  # the two exclude each other
+    assert "GGML_CPU_ALL_VARIANTS" not in chosen
+    for backend in set(Backend) - {Backend.CUDA}:
+        assert "GGML_BACKEND_DL" not in options(root, backend, cpu=CPU)
+
+
+def test_a_tree_without_plugins_is_not_asked_for_them(tmp_path: Path) -> None:
+    root = plant(tmp_path, "b3642")
+    assert not recipes.has_plugins(root)
+    assert "GGML_BACKEND_DL" not in options(root, Backend.CUDA, cpu=CPU)
+
+
+@pytest.mark.parametrize(("links_driver", "no_vmm"), [(True, None), (False, "ON")])
+def test_a_toolkit_of_wheels_is_named(tmp_path: Path, *, links_driver: bool, no_vmm: str | None) -> None:
+    toolkit = made_of_wheels(tmp_path, links_driver=links_driver)
+    chosen = options(plant(tmp_path / "tree", "0.3.36"), Backend.CUDA, cpu=CPU, cuda=toolkit)
+    assert chosen["CUDAToolkit_ROOT"] == str(tmp_path / "cuda")
+    assert chosen["CMAKE_CUDA_COMPILER"] == str(tmp_path / "cuda" / "bin" / "nvcc")
+    assert chosen.get("GGML_CUDA_NO_VMM") == no_vmm
+    old = options(plant(tmp_path / "old", "b3642"), Backend.CUDA, cuda=toolkit)
+    assert "GGML_CUDA_NO_VMM" not in old  # this tree does not know it
+
+
+def test_a_toolkit_of_the_machine_is_found_by_cmake(tmp_path: Path) -> None:
+    toolkit = Toolkit(nvcc=Path("/usr/local/cuda/bin/nvcc"), release=(12, 4), home=Path("/usr/local/cuda"))
+    chosen = options(plant(tmp_path, "0.3.36"), Backend.CUDA, cpu=CPU, cuda=toolkit)
+    assert not {"CUDAToolkit_ROOT", "CMAKE_CUDA_COMPILER", "GGML_CUDA_NO_VMM"} & chosen.keys()
+
+
+def test_make_looks_for_libraries_beside_its_programs(tmp_path: Path) -> None:
+    toolkit = made_of_wheels(tmp_path, links_driver=True)
+    wish = Wish(backend=Backend.CUDA, architectures=("90",), cuda=toolkit)
+    words, _ = recipes.make_words(plant(tmp_path / "tree", "b2699"), wish, toolkit.home)
+    assert words[-1] == f"LDFLAGS=-L{tmp_path}/cuda/lib64/stubs -Wl,-rpath,'$$ORIGIN'"
+
+
+@pytest.mark.parametrize(
+    ("backend", "languages"), [(Backend.CPU, {"C", "CXX"}), (Backend.CUDA, {"C", "CXX", "CUDA"})]
+)
+def test_the_compiler_cache_is_put_before_every_compiler(
+    tmp_path: Path, backend: Backend, languages: set[str]
+) -> None:
+    root = plant(tmp_path, "0.3.36")
+    chosen = options(root, backend, cpu=CPU, compiler_cache=Path("/usr/bin/ccache"))
+    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": "/usr/bin/ccache" for language in languages}
+    assert {name: value for name, value in chosen.items() if "LAUNCHER" in name} == launchers
+    assert chosen["GGML_CCACHE"] == "OFF"  # or the tree would put it there a second time
+    assert "GGML_CCACHE" not in options(root, backend, cpu=CPU)
+
+
+def test_only_what_lies_alone_forgets_where_it_was_linked() -> None:
+    here = Path("/build/bin")
+    for alone, value in ((True, "OFF"), (False, "ON")):
+        placed = recipes.layout(here, origin="$ORIGIN", alone=alone)
+        assert f"CMAKE_INSTALL_RPATH_USE_LINK_PATH={value}" in placed
+        assert "CMAKE_INSTALL_RPATH=$ORIGIN" in placed
 
 
 def test_the_metal_library_is_embedded(tmp_path: Path) -> None:

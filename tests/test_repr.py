@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import tuning
+from ggufspec import comparing, tuning
+from ggufspec.comparing import Comparison
 from ggufspec.domain import Prompt, Role, Status
 from ggufspec.report import notebook
 from ggufspec.results import ResultSet
@@ -40,7 +41,7 @@ def _tuned(results: ResultSet, *, notes: tuple[str, ...] = ()) -> Tuned:
     return tuning.judge(outlook, results, measuring_s=4.0)
 
 
-def _shown(value: ResultSet | Tuned) -> Page:
+def _shown(value: ResultSet | Tuned | Comparison) -> Page:
     return Page(value._repr_html_())
 
 
@@ -143,6 +144,36 @@ def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:
     page = _tuned(bench(*runs))._repr_html_()
     assert "Do not draft: 51.00 tokens/s of the target alone are the best." in Page(page).words
     assert "<strong>target.gguf</strong>" in page
+
+
+def test_a_comparison_is_its_verdict_a_row_for_each_arm_and_what_differs() -> None:
+    before, after = swept(name="before"), swept(name="after", gain=1.32, engine="server")
+    page = comparing.compare(before, after)._repr_html_()
+    words = Page(page).words
+    assert "of the speed before: " in words
+    assert "Before: before. After: after." in words
+    assert "engine: inprocess → server" in words
+    assert "Two benches are not interleaved" in words
+    assert "Stored as" not in words
+    head, *rows = _table(page)
+    assert head[:6] == ["measured", "model", "γ", "before", "after", "after/before"]
+    assert [row[2] for row in rows] == ["", "2", "4"]
+    assert rows[1][5].startswith("1.100")
+
+
+def test_hostile_names_stay_text_side_by_side() -> None:
+    before = swept(HARMFUL, target=HARMFUL, tag=HARMFUL, name="before")
+    machine = replace(before.meta.machine, cpu=f"new{HARMFUL}")
+    page = _shown(comparing.compare(before, replace(before, meta=replace(before.meta, machine=machine))))
+    assert {tag for tag, _ in page.elements} <= PLAIN
+    assert {name for _, about in page.elements for name in about} <= {"class", "style", "scope"}
+    assert f"new{HARMFUL}" in page.words
+
+
+def test_one_of_a_thing_is_said_as_one() -> None:
+    alone = run()
+    shown = _shown(bench(replace(alone, spec=replace(alone.spec, threads=1))))
+    assert "1 prompt × 1 repeat, 32 tokens each, 1 thread, greedy" in shown.words
 
 
 def test_results_are_read_without_what_shows_them() -> None:

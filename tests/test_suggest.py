@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,18 @@ def test_pairs_are_verified_by_asking(
     code, out, err = run("pairs", "gone", "--verify")
     assert (code, out) == (31, "gone: me/T-GGUF has no file t-Q2_K.gguf\n")
     assert err == "error: 1 of 1 pairs are not to be had\nhint: fix the catalogue\n"
+    code, out, _ = run("pairs", "gone", "--verify", "-o", "json")
+    assert (code, json.loads(out)[0]["error"]) == (31, "me/T-GGUF has no file t-Q2_K.gguf")
+    mine = json.loads(run("pairs", "mine", "--verify", "-o", "json")[1])
+    assert (mine[0]["changed"], mine[0]["error"]) == (["d-Q8_0.gguf"], None)
     code, out, _ = run("pairs")
     assert code == 0
     assert "mine (unverified)" in out
+    listed = {row["pair"]: row for row in json.loads(run("pairs", "-o", "json")[1])}
+    assert listed["gone"]["drafter"] is None
+    assert listed["mine"]["drafter"]["repo"] == "me/D-GGUF"
+    assert not listed["mine"]["verified"]
+    assert json.loads(run("pairs", "mine", "-o", "json")[1]) == [listed["mine"]]
     code, out, _ = run("pairs", "mine")
     assert "verified   by nobody; ask the Hub with --verify\n" in out
 
@@ -80,12 +90,18 @@ def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
         "c/Model-3-1B-other-GGUF/d-Q8_0.gguf",
     ]
     assert lines[1][1:] == ["1.74", "MiB", "1/24", "90,000", "accepted"]
-    assert "refused: 1 tokens have other texts" in out
+    assert "refused: 1 token has another text" in out
     assert err == "".join(
         f"ggufspec fetch --target me/Model-3-8B-GGUF:Q4_K_M --draft-model {line[0]} && ggufspec bench\n"
         for line in lines[1:3]
     )
     assert hub.bytes_served <= 4 << 20
+    code, out, _ = run("suggest", "me/Model-3-8B-GGUF:Q4_K_M", "-o", "json")
+    rows = json.loads(out)
+    assert [row["outcome"] for row in rows] == ["accepted", "accepted", "refused"]
+    assert (rows[0]["drafter"], rows[0]["downloads"]) == (lines[1][0], 90_000)
+    assert rows[0]["ratio"] == pytest.approx(1 / 24, rel=0.05)
+    assert rows[2]["helps"]
 
 
 def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:

@@ -62,17 +62,56 @@ def test_a_compiler_without_a_driver_means_cpu(tool: Tool) -> None:
 
 
 @linux
-def test_a_driver_without_a_compiler_means_cpu(tool: Tool) -> None:
+def test_a_driver_without_a_compiler_means_cuda_by_wheels(tool: Tool) -> None:
     tool("nvidia-smi", SMI)
     backend, why = choose_backend()
+    assert backend is Backend.CUDA
+    assert why == (
+        "CUDA, because NVIDIA H200, NVIDIA A100-SXM4-80GB is here; its compiler comes from the package index"
+    )
+
+
+@linux
+def test_a_driver_too_old_for_the_wheels_means_cpu(tool: Tool) -> None:
+    table = 'echo "Driver Version: 550.54.15   CUDA Version: 12.4"'
+    tool("nvidia-smi", f'case "$1" in --query*) {SMI} ;; *) {table} ;; esac')
+    backend, why = choose_backend()
     assert backend is Backend.CPU
-    assert "no nvcc" in why
+    assert "no nvcc is here and the driver 550.54.15 (CUDA up to 12.4) is older than its wheels" in why
+    assert "install the CUDA 12.4 toolkit" in why
 
 
 def test_cudaarchs_wins_over_the_gpus_that_are_here(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     tool("nvidia-smi", SMI)
     monkeypatch.setenv("CUDAARCHS", "75;86")
     assert toolchain.cuda_architectures() == ("75", "86")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("86,89,90", ("86", "89", "90")),
+        ("8.6; 9.0", ("86", "90")),
+        (" 90 ,90", ("90",)),
+        ("120a-real,90-virtual", ("120a-real", "90-virtual")),
+        ("native", ("native",)),
+        ("all-major", ("all-major",)),
+    ],
+)
+def test_architectures_as_users_write_them(
+    monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[str, ...]
+) -> None:
+    assert toolchain.cuda_architectures(text) == found
+    monkeypatch.setenv("CUDAARCHS", text)
+    assert toolchain.cuda_architectures() == found
+    assert toolchain.cuda_architectures("75") == ("75",)  # the option wins over the environment
+
+
+@pytest.mark.parametrize("text", ["", " , ", "h100", "9", "sm_90", "90x", "90,-"])
+def test_what_is_no_architecture(text: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        toolchain.cuda_architectures(text)
+    assert "--cuda-arch 86,89,90" in str(caught.value.hint)
 
 
 def test_a_gpu_of_unknown_capability_is_no_architecture(tool: Tool) -> None:
@@ -132,6 +171,24 @@ def test_the_cuda_compiler_comes_first(tool: Tool) -> None:
     environment = toolchain.environment(Backend.CUDA, history=False)
     assert environment["PATH"].startswith(f"{nvcc.parent}{os.pathsep}")
     assert environment["CUDACXX"] == str(nvcc)
+
+
+def test_the_cuda_compiler_of_a_toolkit_comes_before_that_on_path(tool: Tool, tmp_path: Path) -> None:
+    tool("nvcc", "")
+    chosen = tmp_path / "cuda" / "bin" / "nvcc"
+    environment = toolchain.environment(Backend.CUDA, history=False, cuda_compiler=chosen)
+    assert environment["PATH"].startswith(f"{chosen.parent}{os.pathsep}")
+    assert environment["CUDACXX"] == str(chosen)
+
+
+def test_the_compiler_cache_forgets_where_a_build_lay(tool: Tool, tmp_path: Path) -> None:
+    assert toolchain.compiler_cache() is None
+    ccache = tool("ccache", "")
+    assert toolchain.compiler_cache() == ccache
+    environment = toolchain.environment(Backend.CPU, history=False, base=tmp_path)
+    assert (environment["CCACHE_BASEDIR"], environment["CCACHE_NOHASHDIR"]) == (str(tmp_path), "1")
+    plain = toolchain.environment(Backend.CPU, history=False)
+    assert plain.get("CCACHE_BASEDIR") == os.environ.get("CCACHE_BASEDIR")
 
 
 def test_the_toolkit_behind_a_wrapper_is_found(

@@ -73,7 +73,7 @@ def heat(root: Path = sensors.SYS) -> Finding:
     if degrees is not None and degrees >= _HOT_C:
         return remark("heat", f"{said}: too hot to measure", "let it cool down; clean the fans")
     if any(counts):
-        said += f"; slowed down by heat {max(counts)} times since the start"
+        said += f"; slowed down by heat {units.counted(max(counts), 'time')} since the start"
         return remark("heat", said, "cool it better, or use fewer --threads")
     return ok("heat", said)
 

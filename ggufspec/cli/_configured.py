@@ -18,7 +18,7 @@ _YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
 """A set value stands back where one of these options is given: it says the same thing otherwise."""
 _NOT_OF = {("pair", "whatif"), ("engine", "tune"), ("engine", "chat")}
 """Commands that do without: a what-if has rates instead, the others need an engine of their own choice."""
-_SEES_ITSELF = "llama"  # the search for llama.cpp reads GGUFSPEC_LLAMA itself, and names it in its messages
+_SEARCHED = "llama"  # the search for llama.cpp reads this key itself: commands without --llama search, too
 
 
 def defaults(command: click.Command) -> Mapping[str, Any]:
@@ -31,9 +31,7 @@ def defaults(command: click.Command) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for key, setting in settings.read().items():
         param = params.get(key)
-        if param is None or setting.value is None or (key, command.name) in _NOT_OF:
-            continue
-        if key == _SEES_ITSELF and setting.source is Source.ENVIRONMENT:
+        if param is None or setting.value is None or key == _SEARCHED or (key, command.name) in _NOT_OF:
             continue
         if key == "output" and not _prints(param, setting):
             continue
@@ -65,8 +63,9 @@ def tell(ctx: click.Context) -> None:
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)
         who = "command line" if source is click.core.ParameterSource.COMMANDLINE else found[key].where
-        if ctx.params[key] is not None:
-            log.info("%s: %s (%s)", key, ctx.params[key], who or Source.DEFAULT)
+        value = found[key].value if key == _SEARCHED and ctx.params[key] is None else ctx.params[key]
+        if value is not None:
+            log.info("%s: %s (%s)", key, value, who or Source.DEFAULT)
 
 
 def _text(setting: Setting) -> str:

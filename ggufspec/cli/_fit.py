@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ggufspec import catalog, hub, machine, memory
+from ggufspec.cli._following import following
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
 from ggufspec.llama import install
@@ -43,7 +44,7 @@ def _surveys(access: hub.Access) -> list[tuple[int, hub.Survey]]:
     """Ask for every pair; those that are not to be had are counted and left out."""
     surveys: list[tuple[int, hub.Survey]] = []
     failures: list[GgufspecError] = []
-    for pair in catalog.load().values():
+    for pair in following([*catalog.load().values()], lambda each: each.name):
         try:
             found = hub.survey_pair(pair, access)
         except GgufspecError as error:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggufspec import units
+
 if TYPE_CHECKING:
     from ggufspec.costs import CostCurve, Device
     from ggufspec.domain import Program
@@ -120,7 +122,7 @@ def _of(profile: Profile) -> str:
     assert about.drafter is not None
     pair = f"{about.target.filename} + {about.drafter.filename}"
     cpu = about.machine.cpu if about.machine else "unknown machine"
-    return f"{pair}, {about.threads} threads, {cpu}, measured at {profile.measured_at}"
+    return f"{pair}, {units.counted(about.threads or 0, 'thread')}, {cpu}, measured at {profile.measured_at}"
 
 
 def depth(asked: dict[str, Any], curve: CostCurve) -> float:

@@ -14,6 +14,7 @@ from ggufspec import api, report, tuning
 from ggufspec.cli import _benching
 from ggufspec.cli._asking import given
 from ggufspec.cli._options import emit
+from ggufspec.report import foretold
 from ggufspec.report import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage
 from ggufspec.tuning.running import default
@@ -86,6 +87,8 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
 
 
 def _forecasts(outlook: Outlook, output: str) -> str | bytes:
+    if output == "md":
+        return foretold.table(outlook)
     from ggufspec.frames.forecasts import prospects
 
     return report.render(prospects(outlook.prospects), output, title="forecasts")

@@ -35,7 +35,8 @@ def command(ctx: click.Context, /, *, output: str) -> None:
     """Show what is set for every command, and who set it; or change it.
 
     The command line wins over the environment (GGUFSPEC_PAIR and so on), the environment over the file.
-    Keys: pair, llama, engine, suite, threads, offline, output.
+    Keys: pair, llama, engine, suite, threads, offline, output. They are the defaults of the options of that
+    name; llama holds wherever llama.cpp is looked for, without such an option and in notebooks, too.
 
     \b
     ggufspec config

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import click
 
 
@@ -25,7 +27,8 @@ def command(*, offline: bool, output: str) -> None:
     from ggufspec.checkup.text import render
     from ggufspec.errors import GgufspecError
 
-    found = checkup.examine(offline=offline)
+    with _waiting():
+        found = checkup.examine(offline=offline)
     click.echo(render(found, output), nl=False)
     if not found.can_run:
         missing = [
@@ -36,3 +39,11 @@ def command(*, offline: bool, output: str) -> None:
         click.echo("a bench can run: ggufspec bench", err=True)
     else:
         click.echo("a bench can run after: ggufspec build", err=True)
+
+
+def _waiting() -> AbstractContextManager[object]:
+    """Return what says on a terminal that something is being done: a Hub may take its time to answer."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.status("looking at what is here") if console.is_terminal else nullcontext()

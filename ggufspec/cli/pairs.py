@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.cli import _completing
 
 if TYPE_CHECKING:
+    from ggufspec import hub
     from ggufspec.catalog import Entry
     from ggufspec.domain import ModelFile
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=_completing.pairs)
 @click.option("--verify", is_flag=True, help="Ask the Hub for every file.")
 @click.option("--token", help="Access token, instead of the usual login.")
-def command(*, name: str | None, verify: bool, token: str | None) -> None:
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+)
+def command(*, name: str | None, verify: bool, token: str | None, output: str) -> None:
     """List the pairs that are known by name, or all that is known about one.
 
     Pairs of your own go into pairs.toml of your configuration folder, in the form of models/pairs.toml.
@@ -26,6 +31,7 @@ def command(*, name: str | None, verify: bool, token: str | None) -> None:
     \b
     ggufspec pairs
     ggufspec pairs llama-3-70b --verify
+    ggufspec pairs -o json
     """
     from ggufspec import catalog
 
@@ -34,7 +40,9 @@ def command(*, name: str | None, verify: bool, token: str | None) -> None:
         catalog.find(name)
         entries = {name: entries[name]}
     if verify:
-        _verify(entries, token)
+        _verify(entries, token, output)
+    elif output == "json":
+        _print([_facts(entry) for entry in entries.values()])
     elif name is not None:
         click.echo(_details(entries[name]), nl=False)
     else:
@@ -75,28 +83,81 @@ def _where(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
-def _verify(entries: Mapping[str, Entry], token: str | None) -> None:
+def _facts(entry: Entry) -> dict[str, Any]:
+    return {
+        "pair": entry.pair.name,
+        "target": _model(entry.pair.target),
+        "drafter": None if entry.pair.draft is None else _model(entry.pair.draft),
+        "method": entry.method,
+        "licence": entry.licence,
+        "source": entry.source,
+        "verified": entry.verified,
+        "evidence": entry.evidence,
+        "note": entry.note,
+        "listed_in": str(entry.catalogue),
+    }
+
+
+def _model(model: ModelFile) -> dict[str, Any]:
+    return {
+        "repo": model.repo,
+        "file": model.filename,
+        "quant": model.quant,
+        "revision": model.revision,
+        "sha256": model.sha256,
+        "path": None if model.path is None else str(model.path),
+    }
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
     """Ask for each pair; a pair that is gone is a line, and in the end an error."""
     from ggufspec import hub
-    from ggufspec.errors import CatalogError, GgufspecError
-    from ggufspec.units import format_bytes
+    from ggufspec.cli._following import following
+    from ggufspec.errors import CatalogError
 
     access = hub.Access(token=token)
-    failed = 0
-    for name, entry in entries.items():
-        try:
-            found = hub.survey_pair(entry.pair, access).pair
-        except GgufspecError as error:
-            failed += 1
-            click.echo(f"{name}: {error.message}")
-            continue
-        both = ((entry.pair.target, found.target), (entry.pair.draft, found.draft))
-        size = sum(there.size_bytes or 0 for _, there in both if there)
-        changed = [there.filename for listed, there in both if listed and there and _changed(listed, there)]
-        said = f"changed since it was listed: {', '.join(changed)}" if changed else "ok"
-        click.echo(f"{name}: {said}, {format_bytes(size)}")
+    rows = [_asked(entry, access) for entry in following([*entries.values()], _name)]
+    if output == "json":
+        _print(rows)
+    else:
+        click.echo("".join(f"{row['pair']}: {_said(row)}\n" for row in rows), nl=False)
+    failed = sum(row["error"] is not None for row in rows)
     if failed:
         raise CatalogError(f"{failed} of {len(entries)} pairs are not to be had", "fix the catalogue")
+
+
+def _asked(entry: Entry, access: hub.Access) -> dict[str, Any]:
+    """Return what the Hub says of a pair: its bytes and what changed, or why it is not to be had."""
+    from ggufspec import hub
+    from ggufspec.errors import GgufspecError
+
+    row: dict[str, Any] = {"pair": entry.pair.name, "size_bytes": None, "changed": [], "error": None}
+    try:
+        found = hub.survey_pair(entry.pair, access).pair
+    except GgufspecError as error:
+        return row | {"error": error.message}
+    both = ((entry.pair.target, found.target), (entry.pair.draft, found.draft))
+    return row | {
+        "size_bytes": sum(there.size_bytes or 0 for _, there in both if there),
+        "changed": [there.filename for listed, there in both if listed and there and _changed(listed, there)],
+    }
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    from ggufspec.units import format_bytes
+
+    if row["error"] is not None:
+        return str(row["error"])
+    changed = f"changed since it was listed: {', '.join(row['changed'])}" if row["changed"] else "ok"
+    return f"{changed}, {format_bytes(row['size_bytes'])}"
+
+
+def _name(entry: Entry) -> str:
+    return entry.pair.name
 
 
 def _changed(listed: ModelFile, there: ModelFile) -> bool:

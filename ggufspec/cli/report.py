@@ -54,16 +54,20 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
     from ggufspec import plot, profiles
+    from ggufspec.cli._following import following
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GgufspecError(f"cannot make {folder}: {error.strerror}", "choose another folder") from error
-    for bench in stored:
-        for name, drawn in plot.drawn(bench, profiles.kept(bench.folder)).items():
-            file = folder / f"{f'{bench.meta.id}-' * (len(stored) > 1)}{name}.{form}"
-            emit(plot.image(drawn.chart, form), file)
-            _tell(file)
+    charts = {
+        folder / f"{f'{bench.meta.id}-' * (len(stored) > 1)}{name}.{form}": drawn.chart
+        for bench in stored
+        for name, drawn in plot.drawn(bench, profiles.kept(bench.folder)).items()
+    }
+    for file in following([*charts], lambda file: file.name):
+        emit(plot.image(charts[file], form), file)
+        _tell(file)
 
 
 def _tell(file: Path) -> None:

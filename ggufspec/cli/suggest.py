@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 @click.option("--most", default=6, show_default=True, help="How many repositories to look into.")
 @click.option("--offline", is_flag=True, help="Look through the local cache only.")
 @click.option("--token", help="Access token, instead of the usual login.")
-def command(*, target: str, most: int, offline: bool, token: str | None) -> None:
+@click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+)
+def command(*, target: str, most: int, offline: bool, token: str | None, output: str) -> None:
     """Find drafters for TARGET: the same family, smaller, and accepted by llama.cpp.
 
     TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half a pair or a local path. Only
@@ -28,10 +33,11 @@ def command(*, target: str, most: int, offline: bool, token: str | None) -> None
 
     \b
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
-    ggufspec suggest llama-3-70b:target --offline
+    ggufspec suggest llama-3-70b:target --offline -o json
     """
     from ggufspec import catalog, hub
     from ggufspec.cli import _hub
+    from ggufspec.cli._following import following
     from ggufspec.hub import search
 
     access = hub.Access(token=token, offline=offline)
@@ -44,48 +50,87 @@ def command(*, target: str, most: int, offline: bool, token: str | None) -> None
         else search.on_hub(model, card.architecture, access, most=most)
     )
     rule = _hub.rule_in_use()
-    rows = []
-    for candidate in candidates:
+    found = []
+    for candidate in following(candidates, lambda each: each.repo):
         try:
-            row = _row(candidate, card, rule, access)
+            drafter = _judged(candidate, card, rule, access)
         except GgufspecError as error:  # one broken repository must not end the search
             click.echo(f"{candidate.repo}: {error.message}", err=True)
         else:
-            rows += [row] if row else []
-    if not rows:
+            found += [drafter] if drafter else []
+    if not found:
         raise RemoteFileNotFoundError(
             f"no smaller model of the family {search.family(model.repo or model.filename)!r} was found",
             "name a drafter yourself: ggufspec fetch --target … --draft-model …",
         )
-    rows.sort(key=lambda row: row[0])
-    click.echo(
-        _hub.table(["drafter", "size", "ratio", "downloads", "llama.cpp"], [row[1] for row in rows]), nl=False
-    )
-    for _, (name, *_) in [row for row in rows if not row[0][0]][:3]:
+    found.sort(key=lambda each: (each.refused, -each.promise))
+    if output == "json":
+        click.echo(json.dumps([each.facts() for each in found], indent=2, ensure_ascii=False))
+    else:
+        heads = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
+        click.echo(_hub.table(heads, [each.cells() for each in found]), nl=False)
+    for each in [each for each in found if not each.refused][:3]:
         click.echo(
-            f"ggufspec fetch --target {reference.text} --draft-model {name} && ggufspec bench", err=True
+            f"ggufspec fetch --target {reference.text} --draft-model {each.name} && ggufspec bench", err=True
         )
 
 
-def _row(
+@dataclass(frozen=True, kw_only=True)
+class _Drafter:
+    """A model that may draft: what llama.cpp says to it, and how promising it is (the higher the better)."""
+
+    file: ModelFile
+    downloads: int | None
+    ratio: float  # of its bytes to the target's
+    verdict: compat.Verdict
+    refused: bool
+    promise: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.file.repo}/{self.file.filename}"
+
+    def cells(self) -> list[str]:
+        from ggufspec.units import format_bytes
+
+        said = [str(self.verdict.outcome), *self.verdict.reasons[:1]]
+        return [
+            self.name,
+            format_bytes(self.file.size_bytes or 0),
+            f"1/{1 / self.ratio:.0f}",
+            "" if self.downloads is None else f"{self.downloads:,}",
+            ": ".join(said),
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "drafter": self.name,
+            "size_bytes": self.file.size_bytes,
+            "ratio": self.ratio,
+            "downloads": self.downloads,
+            "outcome": self.verdict.outcome.value,
+            "reasons": list(self.verdict.reasons),
+            "helps": list(self.verdict.helps),
+        }
+
+
+def _judged(
     candidate: Candidate, target: gguf.ModelCard, rule: compat.Rule, access: hub.Access
-) -> tuple[tuple[bool, float], list[str]] | None:
-    """Return a sort key (refused last, then by promise) and the cells of the table."""
+) -> _Drafter | None:
+    """Return a candidate's best file and what llama.cpp says to it; None where it has no file that suits."""
     from ggufspec import compat, hub
     from ggufspec.hub import search
-    from ggufspec.units import format_bytes
 
-    file: ModelFile | None = search.draft_file(candidate, target.size_bytes, access)
+    file = search.draft_file(candidate, target.size_bytes, access)
     if file is None:
         return None
     verdict = compat.check(target, hub.read_card(file, access), rule)
-    refused = verdict.outcome is compat.Outcome.REFUSED
     ratio = (file.size_bytes or 0) / target.size_bytes
-    said = f"{verdict.outcome}: {verdict.reasons[0]}" if verdict.reasons else str(verdict.outcome)
-    return (refused, -search.score(ratio, candidate.downloads)), [
-        f"{file.repo}/{file.filename}",
-        format_bytes(file.size_bytes or 0),
-        f"1/{1 / ratio:.0f}",
-        "" if candidate.downloads is None else f"{candidate.downloads:,}",
-        said,
-    ]
+    return _Drafter(
+        file=file,
+        downloads=candidate.downloads,
+        ratio=ratio,
+        verdict=verdict,
+        refused=verdict.outcome is compat.Outcome.REFUSED,
+        promise=search.score(ratio, candidate.downloads),
+    )

@@ -56,9 +56,12 @@ def check(target: ModelCard, draft: ModelCard, rule: Rule) -> Verdict:
     found = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
+        differ = (
+            "1 token has another text" if n_differences == 1 else f"{n_differences} tokens have other texts"
+        )
         found.append(
             _Finding(
-                reason=f"{n_differences} tokens have other texts, first token {first[0].id}: "
+                reason=f"{differ}, first token {first[0].id}: "
                 f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter",
                 help=_FAMILY,
             )

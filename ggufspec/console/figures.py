@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ggufspec.console.conversation import Answer, Conversation
 from ggufspec.domain import Role, Sample
 from ggufspec.engines.streaming import Ending
-from ggufspec.units import format_duration, format_rate
+from ggufspec.units import counted, format_duration, format_rate
 
 _ENDED = {
     Ending.END_OF_TEXT: None,
@@ -20,7 +20,7 @@ _ENDED = {
 
 def progress(sample: Sample) -> list[str]:
     """Return what is known of an answer while it comes."""
-    words = [f"{sample.gen_tokens or 0} tokens"]
+    words = [counted(sample.gen_tokens or 0, "token")]
     if sample.decode_tps is not None:
         words.append(f"{format_rate(sample.decode_tps)} tokens/s")
     if sample.accept_rate is not None:

@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, proc
+from ggufspec import machine, proc, settings
 from ggufspec.domain import Build, Program
-from ggufspec.errors import NoInstallError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import devices, releases, store
 from ggufspec.llama.options import Options, parse_help
 from ggufspec.machine import Gpu
@@ -118,14 +118,16 @@ def environment(scratch: Path) -> dict[str, str]:
 
 
 def find(explicit: Path | None = None) -> Install:
-    """Return the install to measure with: the given one, GGUFSPEC_LLAMA, our newest build, or PATH.
+    """Return the install to measure with: the given one, the one that is set, our newest build, or PATH.
+
+    What is set is GGUFSPEC_LLAMA, or else ``llama`` of the settings file.
 
     Raises:
         NoInstallError: the named place holds no llama.cpp, or none was found anywhere.
+        GgufspecError: the settings file is wrong.
     """
-    named = explicit or (Path(value) if (value := os.environ.get("GGUFSPEC_LLAMA")) else None)
+    named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        origin = "--llama" if explicit else "GGUFSPEC_LLAMA"
         install = probe(named.expanduser().absolute(), origin)
         if install is None:
             raise NoInstallError(
@@ -142,8 +144,10 @@ def find(explicit: Path | None = None) -> Install:
 
 def find_all() -> tuple[Install, ...]:
     """Return every install that was found, the one that ``find`` takes first."""
-    named = os.environ.get("GGUFSPEC_LLAMA")
-    first = probe(Path(named).expanduser().absolute(), "GGUFSPEC_LLAMA") if named else None
+    first = None
+    with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
+        named, origin = _set()
+        first = probe(named.expanduser().absolute(), origin) if named else None
     return (*((first,) if first else ()), *_candidates())
 
 
@@ -166,6 +170,12 @@ def probe(place: Path, origin: str, built: store.Built | None = None) -> Install
         if install is not None:
             return install
     return None
+
+
+def _set() -> tuple[Path | None, str]:
+    """Return the folder that the environment or the settings file names, and where that stands."""
+    setting = settings.one("llama")
+    return (None, "") if setting.value is None else (Path(str(setting.value)), setting.where or setting.key)
 
 
 def _candidates() -> Iterator[Install]:

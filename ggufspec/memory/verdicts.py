@@ -9,7 +9,7 @@ from enum import IntEnum
 from ggufspec.machine import Gpu, Room
 from ggufspec.memory.placement import Footprint
 from ggufspec.memory.plans import MemoryPlan, best_fit
-from ggufspec.units import format_bytes
+from ggufspec.units import counted, format_bytes
 
 
 class Fit(IntEnum):
@@ -74,7 +74,7 @@ def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], wor
     total, free = sum(gpu.total_bytes for gpu in gpus), sum(gpu.free_bytes for gpu in gpus)
     kinds = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
     have = f"{kinds} has" if len(gpus) == 1 else f"{len(gpus)} GPUs ({kinds}) have"
-    layers = f"{plan.target.gpu_layers} layers of the target"
+    layers = f"{counted(plan.target.gpu_layers, 'layer')} of the target"
     if plan.draft is not None:
         layers += f" and {plan.draft.gpu_layers} of the drafter"
     needs = f"{layers} need {format_bytes(plan.gpu_bytes)} on the GPU"

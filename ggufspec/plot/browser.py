@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from typing import Any
 
 import altair as alt
 import vl_convert
+
+from ggufspec import paths
 
 
 @cache
 def javascript() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``, some 900 kB.
 
-    Their licence is BSD 3-clause, © University of Washington Interactive Data Lab.
+    Their licence is BSD 3-clause, © University of Washington Interactive Data Lab. To bundle them takes
+    seconds, so that the script is kept in the cache folder.
     """
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    file = paths.cache_dir() / f"vega-{metadata.version('vl-convert-python')}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text(encoding="utf-8")
+    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    with suppress(OSError):  # a report needs no cache
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}.{os.getpid()}")
+        new.write_text(script, encoding="utf-8")
+        new.replace(file)
+    return script
 
 
 def spec(chart: alt.LayerChart) -> dict[str, Any]:

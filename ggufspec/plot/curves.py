@@ -19,6 +19,7 @@ _TPS = "tokens/s"
 _GAMMA = "γ (draft size)"
 _HIGHEST = 1.45  # times the fastest: where its label stands at most
 _DODGE = 5  # pixels between series of the same γ, so that their intervals stay readable
+_WIDEST_DODGE = 20  # pixels from the first series to the last, so that a γ stays one place on a telephone
 
 
 def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Row]:
@@ -61,8 +62,9 @@ def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     sizes, speeds = look.whole_numbers(points, "gamma"), look.speeds(rows)
     best = max(points, key=lambda row: row["tps"])
     layers = [*_alone(alone, above=all(row["tps"] > best["tps"] for row in alone))]
+    dodge = min(_DODGE, _WIDEST_DODGE / len(names))
     for place, name in enumerate(names):
-        offset = (place - (len(names) - 1) / 2) * _DODGE
+        offset = (place - (len(names) - 1) / 2) * dodge
         own = [row for row in points if row["series"] == name]
         layers += _series(own, names, offset, sizes, speeds)
         if best in own:

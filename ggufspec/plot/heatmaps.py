@@ -52,7 +52,10 @@ def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
             sort=None,
             title="category of the prompts" if across == "category" else across,
             axis=alt.Axis(
-                labelAngle=-35 if len(columns) > 4 else 0, labelLimit=110, domain=False, ticks=False
+                labelAngle=-35 if len(columns) > 4 else 0,
+                labelLimit=110 if len(columns) > 3 else 165,
+                domain=False,
+                ticks=False,
             ),
             scale=alt.Scale(padding=0.04),
         ),

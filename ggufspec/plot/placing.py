@@ -50,7 +50,7 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
     if not rows:
         return None
     names = distinct(rows, "series")
-    colours, _ = look.series_scale(names)
+    colours, shapes = look.series_scale(names)
     y_title = "accepted" if len(names) < 2 else f"accepted (dashed: {GIVEN})"
     measures = alt.StrokeDash(
         "measure:N",
@@ -83,6 +83,8 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
     )
     return look.dress(
         base.mark_line(strokeWidth=2).encode(strokeDash=measures),
-        base.mark_point(filled=True, size=45, opacity=1),
+        base.mark_point(filled=True, size=45, opacity=1).encode(
+            shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
+        ),
         description=f"Share of draft tokens accepted, by position in the draft. {said}.",
     )

@@ -47,6 +47,7 @@ def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
     for arm, row in made:
         drafts = arm.role is Role.DRAFTING
         said = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
+        said = ", ".join(filter(None, (said, "synthetic"))) if arm.synthetic else said
         first = f"γ={arm.draft_size}" if drafts else "target alone"
         row["label"] = f"{first}, {said}" if said else first
         row["series"] = (said or "measured") if drafts else row["label"]

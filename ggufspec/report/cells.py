@@ -13,6 +13,6 @@ def cells(suite: Suite, output: str) -> str | bytes:
     if output != "md":
         return report.render(frame, output, title="cells")
     total = units.format_duration(sum(expected.values()))
-    baselines = f"{len(suite.blocks)} baseline{'s' * (len(suite.blocks) > 1)}"
-    about = f"{len(expected)} arms with {baselines}, {suite.n_runs} runs: about {total}."
+    arms, runs = units.counted(len(expected), "arm"), units.counted(suite.n_runs, "run")
+    about = f"{arms} with {units.counted(len(suite.blocks), 'baseline')}, {runs}: about {total}."
     return f"{report.render(frame, 'md')}\n{about}\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tabulate import tabulate
 
 from ggufspec import units
@@ -10,17 +12,42 @@ from ggufspec.comparing import Comparison
 from ggufspec.results import Meta
 from ggufspec.stats import Significance
 
+ASIDE = "Two benches are not interleaved: a machine that was warmer or busier in one of them shows here too."
+
 
 def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     """Return the table of ``ggufspec compare``."""
-    rows = [
+    cells = rows(compared)
+    said = columns(cells)
+    table = tabulate(
+        [[row[name] for name in said] for row in cells],
+        headers=said,
+        tablefmt="github",
+        disable_numparse=True,
+    )
+    overall = compared.overall
+    lines = [
+        table,
+        "",
+        f"overall: {ratio(overall)}, p {_p(overall)}: {overall.verdict.value}",
+        f"before: {before.id}   after: {after.id}",
+        *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
+        *(f"  in one of them only: {arm}" for arm in compared.unmatched),
+        ASIDE,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rows(compared: Comparison) -> list[dict[str, str]]:
+    """Return the cells of each arm that both benches have, by the names of their columns."""
+    return [
         {
-            "": row.before.role.value,
+            "": row.before.what,
             "model": " + ".join(row.before.models),
             "γ": str(row.before.draft_size or ""),
             "before": _rate(row.before),
             "after": _rate(row.after),
-            "after/before": _ratio(row.change),
+            "after/before": ratio(row.change),
             "p": _p(row.change),
             "verdict": row.change.verdict.value,
             "accepted": _accepted(row.before, row.after),
@@ -28,31 +55,22 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
         }
         for row in compared.rows
     ]
-    said = [name for name in rows[0] if name in {"", "model"} or any(row[name] for row in rows)]
-    table = tabulate(
-        [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
-    )
-    overall = compared.overall
-    lines = [
-        table,
-        "",
-        f"overall: {_ratio(overall)}, p {_p(overall)}: {overall.verdict.value}",
-        f"before: {before.id}   after: {after.id}",
-        *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
-        *(f"  in one of them only: {arm}" for arm in compared.unmatched),
-        "Two benches are not interleaved: a machine that was warmer or busier in one of them shows here too.",
-    ]
-    return "\n".join(lines) + "\n"
+
+
+def columns(cells: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that say something."""
+    return [name for name in cells[0] if name in {"", "model"} or any(row[name] for row in cells)]
+
+
+def ratio(change: Significance) -> str:
+    """Return the speed after over the speed before, with its interval."""
+    value = change.ratio
+    interval = "" if value.lo is None or value.hi is None else f" [{value.lo:.3f}, {value.hi:.3f}]"
+    return f"{value.value:.3f}{interval}"
 
 
 def _rate(arm: Arm) -> str:
     return units.format_rate(arm.rate.value) if arm.rate else ""
-
-
-def _ratio(change: Significance) -> str:
-    ratio = change.ratio
-    interval = "" if ratio.lo is None or ratio.hi is None else f" [{ratio.lo:.3f}, {ratio.hi:.3f}]"
-    return f"{ratio.value:.3f}{interval}"
 
 
 def _p(change: Significance) -> str:

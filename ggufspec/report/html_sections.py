@@ -15,7 +15,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
-from ggufspec.report.wording import counted, extent, layers, unchanged
+from ggufspec.report.wording import extent, layers, unchanged
 from ggufspec.results import ResultSet
 
 _SUMMARY = (
@@ -206,7 +206,7 @@ def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
         "backend": build.backend,
         "programs": build.path,
         "engine": results.meta.engine,
-        "processor": f"{machine.cpu}, {counted(machine.cores, 'core')}",
+        "processor": f"{machine.cpu}, {units.counted(machine.cores, 'core')}",
         "memory": units.format_bytes(machine.memory_bytes),
         "GPUs": ", ".join(machine.gpus),
         "GPU memory": ", ".join(map(units.format_bytes, machine.gpu_bytes)),

@@ -14,10 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec import arms, review, units
 from ggufspec.arms import Arm
+from ggufspec.comparing import Comparison
 from ggufspec.domain import Role
-from ggufspec.report import overview
+from ggufspec.report import comparison, overview
 from ggufspec.report.tuned import expected, verdict
 from ggufspec.report.verdict import verdicts
+from ggufspec.report.wording import extent
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
@@ -56,7 +58,8 @@ def tuned_html(tuned: Tuned) -> str:
     groups = [arm for arm in arms.group(tuned.results) if arm.role is not Role.DRAFTER]
     outlook, spent = tuned.outlook, tuned.spent
     looked = (
-        f"{len(outlook.prospects)} configurations forecast from {len(outlook.prompts)} prompts, the best "
+        f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
+        f"{units.counted(len(outlook.prompts), 'prompt')}, the best "
         f"measured beside the target alone; {units.format_duration(spent.total_s)} in all."
     )
     return _page(
@@ -71,6 +74,26 @@ def tuned_html(tuned: Tuned) -> str:
     )
 
 
+def comparison_html(compared: Comparison) -> str:
+    """Return what a notebook shows of two benches side by side."""
+    cells = comparison.rows(compared)
+    ratio, verdict_of_all = comparison.ratio(compared.overall), compared.overall.verdict.value
+    return _rendered(
+        sentences=(
+            f"All arms together ran at {ratio} of the speed before: {verdict_of_all}.",
+            f"Before: {compared.before}. After: {compared.after}.",
+        ),
+        columns=comparison.columns(cells),
+        rows=[_Row(cells=each) for each in cells],
+        every="ggufspec.frames.comparison(…)",
+        basis=(
+            *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
+            *(f"in one of them only: {arm}" for arm in compared.unmatched),
+            comparison.ASIDE,
+        ),
+    )
+
+
 def _page(
     results: ResultSet,
     groups: Sequence[Arm],
@@ -79,17 +102,40 @@ def _page(
     rows: Sequence[_Row],
     basis: Sequence[str],
 ) -> str:
+    return _rendered(
+        sentences=sentences,
+        columns=overview.columns([row.cells for row in rows]),
+        rows=rows,
+        every="ggufspec.summary(…)",
+        basis=basis,
+        id=results.meta.id,
+        warnings=review.warnings(results, groups),
+    )
+
+
+def _rendered(
+    *,
+    sentences: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[_Row],
+    every: str,
+    basis: Sequence[str],
+    id: str = "",  # noqa: A002  # what users call it
+    warnings: Mapping[str, str] | None = None,
+) -> str:
+    """Lay it out; ``every`` is the call that gives all rows where these are too many to show."""
     return _PAGES.get_template("notebook.html").render(
         sentences=sentences,
         columns=[
             {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}
-            for name in overview.columns([row.cells for row in rows])
+            for name in columns
         ],
         rows=rows[:_MOST_ROWS],
         left_out=max(0, len(rows) - _MOST_ROWS),
+        every=every,
         basis=basis,
-        id=results.meta.id,
-        warnings=review.warnings(results, groups),
+        id=id,
+        warnings=warnings or {},
     )
 
 
@@ -106,10 +152,6 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
     """Say what was run, how often, and on what."""
     build, said = results.meta.build, []
     if groups:
-        spec = groups[0].spec
-        how = "greedy" if spec.sampling.greedy else f"temperature {spec.sampling.temperature:g}"
-        often = f"{groups[0].prompts} prompts × {groups[0].repeats} repeats"
-        threads = f"{spec.threads} thread{'s' * (spec.threads != 1)}"
-        said.append(f"{often}, {spec.n_predict} tokens each, {threads}, {how}")
+        said.append(extent(groups[0]))
     version = " ".join(filter(None, ("llama.cpp", build.version, build.backend)))
     return "; ".join((*said, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."

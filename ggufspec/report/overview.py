@@ -10,7 +10,7 @@ from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Status, Verdict
 from ggufspec.report import placed
-from ggufspec.report.wording import layers, spread, unchanged
+from ggufspec.report.wording import extent, layers, spread, unchanged
 from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
@@ -80,21 +80,17 @@ def _texts(arm: Arm) -> str:
         for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
         if difference is not None and difference.verdict is Verdict.NEAR_TIE
     }
-    return f"{said}, {len(ties)} near-tie{'s' * (len(ties) > 1)}" if ties else said
+    return f"{said}, {units.counted(len(ties), 'near-tie')}" if ties else said
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what the numbers are, and where they come from."""
     build, first = results.meta.build, groups[0]
-    spec = first.spec
     version = " ".join(
         part for part in ("llama.cpp", build.version, build.commit and f"({build.commit[:9]})") if part
     )
     yield (
-        f"{first.prompts} prompts × {first.repeats} repeats, {spec.n_predict} tokens each, "
-        f"{spec.threads} threads, "
-        f"{'greedy' if spec.sampling.greedy else f'temperature {spec.sampling.temperature:g}'}; "
-        f"{version}, {build.backend or 'backend unknown'}, engine {results.meta.engine}; "
+        f"{extent(first)}; {version}, {build.backend or 'backend unknown'}, engine {results.meta.engine}; "
         f"{results.meta.machine.cpu}."
     )
     yield (
@@ -121,7 +117,7 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     repeats = [need.repeats for need in needs if need.repeats is not None]
     prompts = [need.prompts for need in needs if need.prompts is not None]
     takes = (
-        f"about {max(repeats)} repeats"
+        f"about {units.counted(max(repeats), 'repeat')}"
         if repeats and len(repeats) == len(needs)
         else f"about {max(prompts)} prompts like these"
         if prompts

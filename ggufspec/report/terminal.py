@@ -121,6 +121,7 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
         parts = [f"{marks.gamma}={drafted.n_max}" if drafted else "target alone"]
         parts += [f"p-min {drafted.p_min:g}"] if drafted and several_ends else []
         parts += [arm.models[-1]] if several_models else []
+        parts += ["synthetic"] if arm.synthetic else []
         names.append(" ".join(parts))
     return names
 

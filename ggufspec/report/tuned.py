@@ -171,16 +171,17 @@ def _named(spec: RunSpec) -> str:
 def _short(choice: Choice) -> str:
     if not choice.drafts or choice.gain is None:
         return "do not draft"
-    unsure = "" if choice.sure else f", {choice.prompts} prompts: unsure"
+    unsure = "" if choice.sure else f", {units.counted(choice.prompts, 'prompt')}: unsure"
     return f"{_named(choice.arm.spec)} ({choice.gain.ratio.value:.2f}×{unsure})"
 
 
 def _basis(tuned: Tuned) -> Iterator[str]:
     outlook, spent = tuned.outlook, tuned.spent
-    forecast = len(outlook.prospects)
+    forecast = units.counted(len(outlook.prospects), "configuration")
+    prompts = units.counted(len(outlook.prompts), "prompt")
     yield (
-        f"{forecast} configurations were forecast from one look at {len(outlook.prompts)} prompts of "
-        f"{outlook.n_predict} tokens, the best measured beside the target alone; "
+        f"{forecast} forecast from one look at {prompts} of {outlook.n_predict} tokens, the best measured "
+        "beside the target alone; "
         f"engine {tuned.results.meta.engine}."
     )
     yield (

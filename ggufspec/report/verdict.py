@@ -44,7 +44,8 @@ def _name(arm: Arm) -> str:
     drafting = arm.spec.drafting
     assert drafting is not None
     ends = f" and p-min {drafting.p_min:g}" if drafting.p_min else ""
-    return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}"
+    dice = " and synthetic acceptance" if arm.synthetic else ""
+    return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}{dice}"
 
 
 def _alone(base: Arm) -> str:
@@ -69,12 +70,16 @@ def _gain(arm: Arm) -> float:
 
 def _text(arm: Arm) -> str:
     compared = arm.compared
+    if arm.synthetic:
+        return "Its acceptance is synthetic: dice decided it, and its text was not checked."
     if not compared:
         return "Whether its text is the target's own was not compared."
     changed = len(compared) - sum(compared.values())
+    prompts = units.counted(len(compared), "prompt")
     if not changed:
-        return f"Its text is the target's own, unchanged on all {len(compared)} prompts."
-    where = f"its text parts from the target's on {changed} of {len(compared)} prompts"
+        every = "the one prompt" if len(compared) == 1 else f"all {prompts}"
+        return f"Its text is the target's own, unchanged on {every}."
+    where = f"its text parts from the target's on {changed} of {prompts}"
     if Doubt.TEXT_DIFFERS.value in review.of_arm(arm):
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ggufspec import units
 from ggufspec.arms import Arm
 from ggufspec.stats import Estimate
 
@@ -15,6 +16,27 @@ def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     if estimate.lo is None or estimate.hi is None:
         return show(estimate.value)
     return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
+
+
+def extent(arm: Arm) -> str:
+    """Return how much of an arm was measured, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
+    spec = arm.spec
+    return ", ".join(
+        (
+            f"{units.counted(arm.prompts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
+            f"{units.counted(spec.n_predict, 'token')} each",
+            units.counted(spec.threads, "thread"),
+            "greedy" if spec.sampling.greedy else f"temperature {spec.sampling.temperature:g}",
+        )
+    )
+
+
+def unchanged(arm: Arm) -> str:
+    """Return on how many prompts a drafting arm's text is the target's own; nothing where nobody compared."""
+    if arm.synthetic:
+        return "not checked: synthetic acceptance"
+    compared = arm.compared
+    return f"{sum(compared.values())} of {len(compared)}" if compared else ""
 
 
 def layers(arm: Arm) -> str:

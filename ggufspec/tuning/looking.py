@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import engines, forecast, profiles, trace
+from ggufspec import engines, forecast, profiles, trace, units
 from ggufspec.chat import Message
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
@@ -146,5 +146,6 @@ def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
     suite = plan.session.suite
     if allowed.prompts == len(suite.prompts) and allowed.n_predict == first.n_predict:
         return []
-    taken = f"{allowed.prompts} of {len(suite.prompts)} prompts with {allowed.n_predict} tokens each"
+    of = units.counted(len(suite.prompts), "prompt")
+    taken = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
     return [f"time: {taken}; a longer --max-time takes more"]
