@@ -13,18 +13,12 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.checkup.finding import Finding, install_words, missing, ok, remark
 from ggufspec.errors import BuildError
-from ggufspec.llama import toolchain
-
-Release = tuple[int, int]
+from ggufspec.llama import cuda_driver, cuda_toolkit, cuda_wheels, toolchain
+from ggufspec.llama.cuda_driver import Release
+from ggufspec.llama.cuda_driver import said as _said
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
-_NVCC = re.compile(r"release (\d+)\.(\d+)")
-_DRIVER = re.compile(r"Driver Version: *([\d.]+) +CUDA (?:UMD )?Version: *(\d+)\.(\d+)")
 _COMPILERS = ("c++", "g++", "clang++")
-_FIRST_FOR = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
-"""Compute capability -> the first CUDA that compiles for it (CUDA's release notes)."""
-_ALL_BUT_OLD = (13, 75)
-"""CUDA 13 compiles for nothing older than compute capability 7.5."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +28,7 @@ class Cuda:
     compiler: Path | None = None
     toolkit: Release | None = None
     headers: bool = True
+    whole: bool = True  # compiler, headers and cuBLAS; otherwise builds take all of them from wheels
     driver: str | None = None
     supports: Release | None = None  # the newest CUDA that the driver was made for
     capabilities: tuple[int, ...] = ()  # of the GPUs: 90 is 9.0
@@ -71,17 +66,15 @@ def ninja() -> Finding:
 
 def look_for_cuda() -> Cuda:
     """Ask NVIDIA's compiler and driver what they are."""
-    found, supports, driver = toolchain.nvcc(), None, None
-    toolkit = _NVCC.search(_ask([str(found), "--version"])) if found else None
-    smi, gpus = shutil.which("nvidia-smi"), toolchain.nvidia()
-    if smi and (match := _DRIVER.search(_ask([smi]))):
-        driver, supports = match[1], (int(match[2]), int(match[3]))
+    found, driver, gpus = toolchain.nvcc(), cuda_driver.find(), toolchain.nvidia()
+    version = driver.version if driver else None
     return Cuda(
         compiler=found,
-        toolkit=(int(toolkit[1]), int(toolkit[2])) if toolkit else None,
+        toolkit=cuda_toolkit.release_of(found) if found else None,
         headers=toolchain.cuda_home() is not None,
-        driver=driver or ("of unknown version" if gpus else None),
-        supports=supports,
+        whole=cuda_toolkit.system() is not None,
+        driver=version or ("of unknown version" if driver or gpus else None),
+        supports=driver.supports if driver else None,
         capabilities=tuple(int(each) for each in (gpus.architectures if gpus else ()) if each.isdecimal()),
     )
 
@@ -93,13 +86,8 @@ def cuda(found: Cuda) -> Finding:
         if found.compiler is None:
             return ok(name, "neither toolkit nor driver of NVIDIA is here")
         return remark(name, f"{found.compiler} is here, but no driver that works", "install NVIDIA's driver")
-    if found.compiler is None or found.toolkit is None:
-        newest = f" (up to CUDA {_said(found.supports)})" if found.supports else ""
-        return remark(
-            name,
-            f"the driver {found.driver} is here, but no toolkit: builds would not use the GPU",
-            f"install the CUDA toolkit{newest}: {install_words('nvidia-cuda-toolkit')}",
-        )
+    if found.compiler is None or found.toolkit is None or not found.whole:
+        return _without_toolkit(found)
     said = f"toolkit {_said(found.toolkit)} ({found.compiler}), driver {found.driver}"
     if found.supports:
         said += f" for CUDA up to {_said(found.supports)}"
@@ -111,15 +99,32 @@ def cuda(found: Cuda) -> Finding:
     return _fits_gpus(found, said)
 
 
+def _without_toolkit(found: Cuda) -> Finding:
+    here = "no toolkit" if found.compiler is None else f"no whole toolkit beside {found.compiler}"
+    supports = f" for CUDA up to {_said(found.supports)}" if found.supports else ""
+    said = f"the driver {found.driver}{supports} is here, but {here}"
+    if found.supports is None or found.supports >= cuda_wheels.PINNED:
+        wheels = "of this environment" if cuda_wheels.find() else "from the package index"
+        return ok("CUDA", f"{said}: builds take CUDA {_said(cuda_wheels.PINNED)}'s wheels {wheels}")
+    return remark(
+        "CUDA",
+        f"{said}, and it is too old for the wheels of CUDA {_said(cuda_wheels.PINNED)}: builds would not "
+        "use the GPU",
+        f"update the driver, or install the CUDA toolkit (up to CUDA {_said(found.supports)}): "
+        f"{install_words('nvidia-cuda-toolkit')}",
+    )
+
+
 def _fits_gpus(found: Cuda, said: str) -> Finding:
     assert found.toolkit is not None
     for capability in found.capabilities:
-        first = max((need for known, need in _FIRST_FOR.items() if known <= capability), default=(0, 0))
+        first = cuda_toolkit.first_for(capability)
         gpu = f"compute capability {capability // 10}.{capability % 10}"
         if found.toolkit < first:
             return remark("CUDA", f"{said}: too old for {gpu}", f"install CUDA {_said(first)} or newer")
-        if found.toolkit[0] >= _ALL_BUT_OLD[0] and capability < _ALL_BUT_OLD[1]:
-            return remark("CUDA", f"{said}: too new for {gpu}", f"install CUDA {_ALL_BUT_OLD[0] - 1}.x")
+        last, oldest = cuda_toolkit.ALL_BUT_OLD
+        if found.toolkit[0] >= last and capability < oldest:
+            return remark("CUDA", f"{said}: too new for {gpu}", f"install CUDA {last - 1}.x")
     return ok("CUDA", said)
 
 
@@ -129,10 +134,6 @@ def now() -> Iterator[Finding]:
     yield cmake()
     yield ninja()
     yield cuda(look_for_cuda())
-
-
-def _said(release: Release) -> str:
-    return f"{release[0]}.{release[1]}"
 
 
 def _first_line(program: str) -> str:

@@ -20,6 +20,11 @@ _BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
 )
 @click.option("--backend", type=click.Choice(_BACKENDS), default="auto", help="What shall compute.")
 @click.option("--source", metavar="WHERE", help="sdist, git, git+URL, or a source tree or archive.")
+@click.option(
+    "--cuda-arch",
+    metavar="LIST",
+    help="GPUs to compile CUDA code for, such as 86,89,90 (default: CUDAARCHS, else this machine's).",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
 @click.option("--list", "listing", is_flag=True, help="List what is built and found instead.")
 @click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both instead.")
@@ -31,6 +36,7 @@ def command(
     version: str | None,
     backend: str,
     source: str | None,
+    cuda_arch: str | None,
     jobs: int | None,
     listing: bool,
     remove: bool,
@@ -39,11 +45,13 @@ def command(
     """Build llama.cpp for this machine, or list and remove what is built.
 
     Programs and the library for the Python binding come from one build. What is built already is not built
-    again. The source is verified; the programs are tested before the build counts.
+    again. The source is verified; the programs are tested before the build counts. Where CUDA's compiler
+    is missing, it comes from the package index.
 
     \b
     ggufspec build                   the llama.cpp of the installed binding
     ggufspec build --version legacy  the one with `main` and `speculative`
+    ggufspec build --backend cuda --cuda-arch 90  for H100 and H200, also on a machine without them
     """
     from ggufspec.llama import build, install, store, toolchain
     from ggufspec.llama.source import LEGACY, choose
@@ -69,11 +77,13 @@ def command(
         click.echo(f"backend: {why}", err=True)
     else:
         chosen = Backend(backend)
+    if cuda_arch is not None and chosen is not Backend.CUDA:
+        raise click.UsageError("--cuda-arch needs --backend cuda")
     request = build.Request(
         source=choose(source, version),
         backend=chosen,
         jobs=jobs or toolchain.default_jobs(),
-        architectures=toolchain.cuda_architectures() if chosen is Backend.CUDA else (),
+        architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
     )
     ready = store.find(request.key())
     if ready:
@@ -86,13 +96,19 @@ def _show(work: Generator[Progress, None, Built]) -> Built:
     from contextlib import closing
 
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description:9}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:9}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
     quiet = not console.is_terminal
     with closing(work), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+        told: set[str] = set()
         shown, task = "", bar.add_task("", total=None)
         while True:
             try:
@@ -103,7 +119,10 @@ def _show(work: Generator[Progress, None, Built]) -> Built:
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
             if at.notice or (quiet and quarter != shown):
                 click.echo(at.line if at.notice else quarter, err=True)
+                told.add(at.line)
             shown = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
     click.echo(f"built: llama.cpp {built.version} ({built.backend})", err=True)
+    if built.note and built.note not in told:
+        click.echo(f"note: {built.note}", err=True)
     return built

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ggufspec import proc
 from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama import hints, recipes, smoke, source, store, toolchain
+from ggufspec.llama import cuda_toolkit, devices, hints, recipes, smoke, source, store, toolchain
 from ggufspec.llama.compilation import Compiled, compile_tree
+from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.recipes import Wish
 from ggufspec.llama.source import Source, Tree
@@ -19,6 +21,12 @@ from ggufspec.llama.store import Built
 from ggufspec.llama.toolchain import Backend
 
 _POLL_S = 0.5
+_NO_GPU = "tested on the CPU only: no NVIDIA driver is here"
+_UNSEEN = "its programs see no GPU: is CUDA_VISIBLE_DEVICES empty, or the driver too old?"
+_NO_ARCHITECTURE = (
+    "no GPU is here to compile for: llama.cpp's own list is compiled, which takes long; "
+    "name what you need, as in --cuda-arch 90"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +47,8 @@ class Request:
             *sorted(toolchain.machine()),
             f"recipes {recipes.REVISION}",
         )
+        if self.backend is Backend.CUDA:
+            facts = (*facts, f"CUDA recipes {recipes.CUDA_REVISION}")
         return store.key(self.source.label, self.backend.value, facts)
 
 
@@ -77,8 +87,9 @@ def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
     try:
         for folder in ("source", "scratch"):
             (work / folder).mkdir()
+        toolkit = yield from _toolkit(request, work, log)
         tree = yield from source.prepare(request.source, work / "source", log)
-        compiled, note = yield from _compile_what_runs(request, tree, work, log)
+        compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
         place = store.place(name)
         built = Built(
             path=place,
@@ -104,27 +115,43 @@ def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
             log.unlink()  # it did not come to a tool that could say anything
 
 
+def _toolkit(request: Request, work: Path, log: Path) -> Generator[Progress, None, Toolkit | None]:
+    if request.backend is not Backend.CUDA:
+        return None
+    if not request.architectures:
+        yield Progress(step=Step.CONFIGURE, line=_NO_ARCHITECTURE, notice=True)
+    return (yield from cuda_toolkit.provide(request.architectures, work, log))
+
+
 def _compile_what_runs(
-    request: Request, tree: Tree, work: Path, log: Path
+    request: Request, tree: Tree, toolkit: Toolkit | None, work: Path, log: Path
 ) -> Generator[Progress, None, tuple[Compiled, str | None]]:
     """Compile for this very processor; where that crashes, name its features one by one, AMX left out."""
     wish = Wish(
-        backend=request.backend, architectures=request.architectures, number=tree.number, commit=tree.commit
+        backend=request.backend,
+        architectures=request.architectures,
+        cuda=toolkit,
+        compiler_cache=toolchain.compiler_cache(),
+        number=tree.number,
+        commit=tree.commit,
     )
+    if toolkit is not None and toolchain.is_x86() and recipes.has_plugins(tree.root):
+        wish = replace(wish, cpu=toolchain.cpu_features())
     compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
-    if request.backend is Backend.CUDA and toolchain.nvidia() is None:
+    no_gpu = None if toolkit is None else _without_gpu(compiled, work)
+    if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
         return compiled, "not tested: no NVIDIA driver is here"
     signal = yield from _test(request, compiled, work, log)
     if signal is None:
-        return compiled, None
-    if not recipes.uses_make(tree.root):
+        return compiled, no_gpu
+    if not recipes.uses_make(tree.root) and wish.cpu is None:
         note = _explain(signal)
         yield Progress(step=Step.TEST, line=note, notice=True)
         wish = replace(wish, cpu=toolchain.cpu_features())
         compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
         signal = yield from _test(request, compiled, work, log)
         if signal is None:
-            return compiled, note
+            return compiled, "; ".join(filter(None, (note, no_gpu)))
     raise BuildError(f"the programs die of {signal} on the embedded pair; the log is {log}", hints.FALLBACK)
 
 
@@ -132,9 +159,20 @@ def _test(
     request: Request, compiled: Compiled, work: Path, log: Path
 ) -> Generator[Progress, None, str | None]:
     yield Progress(step=Step.TEST, line="running the embedded pair")
-    gpu = request.backend is not Backend.CPU
+    gpu = request.backend is not Backend.CPU and not (
+        request.backend is Backend.CUDA and toolchain.nvidia() is None
+    )
     folder, scratch = work / "final" / "bin", work / "scratch"
     return smoke.check(folder, plain=compiled.programs[0], gpu=gpu, scratch=scratch, log=log)
+
+
+def _without_gpu(compiled: Compiled, work: Path) -> str | None:
+    """Return what to know of a build for CUDA that sees no GPU; None where all is well or nobody knows."""
+    if toolchain.nvidia() is None:
+        return _NO_GPU
+    plain = work / "final" / "bin" / compiled.programs[0]
+    _, listed, _ = proc.capture([str(plain), devices.FLAG])
+    return _UNSEEN if "Available devices" in listed and not devices.parse(listed) else None
 
 
 def _explain(signal: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError
-from ggufspec.llama import hints, recipes, toolchain
+from ggufspec.llama import cuda_root, hints, recipes, toolchain
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.recipes import Wish
 from ggufspec.llama.source import Tree
@@ -47,14 +47,22 @@ def compile_tree(
         BuildError: a tool is missing or fails.
         SourceError: the tree does not know the backend.
     """
-    environment = toolchain.environment(wish.backend, history=tree.history)
+    environment = toolchain.environment(
+        wish.backend,
+        history=tree.history,
+        cuda_compiler=wish.cuda.nvcc if wish.cuda else None,
+        base=work if wish.compiler_cache else None,
+    )
     if recipes.uses_make(tree.root):
         produced = tree.root
         compiled = yield from _by_make(tree.root, wish, jobs, log, environment)
     else:
         produced = work / "build" / "bin"
         compiled = yield from _by_cmake(tree.root, wish, produced, jobs, log, environment)
-    _collect(produced, compiled.programs, work / "final" / "bin")
+    final = work / "final" / "bin"
+    _collect(produced, compiled.programs, final)
+    if wish.cuda is not None and wish.cuda.wheels is not None:
+        cuda_root.bring_libraries(wish.cuda.wheels, final)
     return compiled
 
 
@@ -62,7 +70,8 @@ def _by_make(
     root: Path, wish: Wish, jobs: int, log: Path, environment: Mapping[str, str]
 ) -> Generator[Progress, None, Compiled]:
     make = toolchain.tool("make", hint="install make: apt install make, or xcode-select --install")
-    options, targets = recipes.make_words(root, wish, toolchain.cuda_home())
+    home = wish.cuda.home if wish.cuda else toolchain.cuda_home()
+    options, targets = recipes.make_words(root, wish, home)
     words = [str(make), "-C", str(root), f"-j{jobs}", *options, *targets]
     _, plan, _ = proc.capture([*words, "--dry-run"], env=environment)
     total = sum(bool(_COMPILE.match(line)) for line in plan.splitlines())
@@ -76,7 +85,9 @@ def _by_cmake(
     cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
     folder = str(produced.parent)
     options = recipes.cmake_options(root, wish)
-    placed = recipes.layout(produced, origin="@loader_path" if sys.platform == "darwin" else "$ORIGIN")
+    origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
+    alone = wish.cuda is not None and wish.cuda.wheels is not None
+    placed = recipes.layout(produced, origin=origin, alone=alone)
     definitions = [f"-D{option}" for option in (*options, f"CMAKE_MAKE_PROGRAM={ninja}", *placed)]
     configure = [cmake, "-S", str(root), "-B", folder, "-G", "Ninja", *definitions]
     yield from _run(configure, Step.CONFIGURE, log, environment)

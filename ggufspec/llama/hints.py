@@ -16,19 +16,19 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"[Uu]nsupported gpu architecture",
-        "this CUDA toolkit does not know that GPU: name another with CUDAARCHS, or use another toolkit",
+        "this CUDA toolkit does not know that GPU: name another with --cuda-arch (or CUDAARCHS)",
     ),
     (
         r"unsupported GNU version|host_config\.h.*#error",
-        "this CUDA toolkit wants an older host compiler: name it with CUDAHOSTCXX",
+        "this CUDA toolkit wants an older host compiler: apt install g++-12, then CUDAHOSTCXX=g++-12",
     ),
     (
         r"No CMAKE_CUDA_COMPILER could be found|CUDA Toolkit not found|nvcc: (?:command )?not found",
-        "install the CUDA toolkit or put nvcc on PATH; --backend cpu does without",
+        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu does without",
     ),
     (
         r"cannot find -lcuda\b|libcuda\.so",
-        "NVIDIA's driver library is missing: install the driver, or use --backend cpu",
+        "NVIDIA's driver library is missing: install the driver, or build a llama.cpp that does without",
     ),
     (
         r"Could NOT find CURL|curl/curl\.h",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec.errors import SourceError
+from ggufspec.llama import toolchain
+from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.toolchain import Backend
 
 REVISION = 1
@@ -51,6 +53,15 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
 )
 """What is built: of each row the first that the tree has."""
 
+CUDA_REVISION = 2
+"""The same for builds with CUDA alone."""
+
+PLUGINS = "GGML_BACKEND_DL"
+"""Backends as plug-ins: where the driver is missing, the programs still start, and compute on the CPU."""
+
+NO_VMM = "GGML_CUDA_NO_VMM"
+"""CUDA without the driver's own functions, where there is no driver to link against."""
+
 _NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
 _EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
 _X86 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2", "AVX_VNNI")
@@ -65,11 +76,14 @@ class Wish:
 
     ``cpu`` is None to compile for this very processor, else the features to name one by one.
     ``architectures`` are CUDA's compute capabilities ("90", "native"); empty leaves it to the tree.
+    ``cuda`` is the toolkit; None leaves it to the tree to find one. ``compiler_cache`` is ccache.
     """
 
     backend: Backend
     cpu: frozenset[str] | None = None
     architectures: tuple[str, ...] = ()
+    cuda: Toolkit | None = None
+    compiler_cache: Path | None = None
     number: int | None = None
     commit: str | None = None
 
@@ -110,6 +124,8 @@ def make_words(
         variables["CUDA_DOCKER_ARCH"] = oldest if oldest in {"native", "all-major"} else f"sm_{oldest}"
         if cuda_home is not None:
             variables |= {"CUDA_PATH": str(cuda_home), "LDFLAGS": f"-L{cuda_home}/lib64/stubs"}
+        if wish.cuda is not None and wish.cuda.wheels is not None:
+            variables["LDFLAGS"] += " -Wl,-rpath,'$$ORIGIN'"  # make and its shell take one layer each
     targets = _make_targets(root)
     library = ("libllama.so",) if "libllama.so" in targets else ()
     return tuple(f"{name}={value}" for name, value in variables.items()), (*programs(targets), *library)
@@ -137,8 +153,13 @@ def cmake_options(root: Path, wish: Wish) -> tuple[str, ...]:
             chosen[switch] = "ON" if backend is wish.backend else "OFF"
     if wish.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
         chosen[embed] = "ON"
-    if wish.backend is Backend.CUDA and wish.architectures:
-        chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(wish.architectures)
+    if wish.backend is Backend.CUDA:
+        chosen |= _cuda(known, wish)
+    if wish.compiler_cache is not None:
+        languages = ("C", "CXX", "CUDA") if wish.backend is Backend.CUDA else ("C", "CXX")
+        chosen |= {f"CMAKE_{each}_COMPILER_LAUNCHER": str(wish.compiler_cache) for each in languages}
+        if "GGML_CCACHE" in known:
+            chosen["GGML_CCACHE"] = "OFF"  # or old trees put it before the compiler a second time
     chosen |= _cpu(known, wish)
     top = _text(root / "CMakeLists.txt")
     if wish.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
@@ -149,19 +170,25 @@ def cmake_options(root: Path, wish: Wish) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
-def layout(bin_dir: Path, *, origin: str) -> tuple[str, ...]:
+def has_plugins(root: Path) -> bool:
+    """Whether a tree's backends can be plug-ins; on x86 that excludes compiling for this very processor."""
+    return PLUGINS in _options(root)
+
+
+def layout(bin_dir: Path, *, origin: str, alone: bool = False) -> tuple[str, ...]:
     """Return the definitions that put programs and libraries in one folder that can be moved.
 
     Args:
         bin_dir: where the build writes both.
         origin: what the loader calls a program's own folder ("$ORIGIN" on Linux).
+        alone: every library will be there; otherwise CUDA's are looked for where they were linked.
     """
     return (
         f"CMAKE_RUNTIME_OUTPUT_DIRECTORY={bin_dir}",
         f"CMAKE_LIBRARY_OUTPUT_DIRECTORY={bin_dir}",
         f"CMAKE_INSTALL_RPATH={origin}",
         "CMAKE_BUILD_WITH_INSTALL_RPATH=ON",
-        "CMAKE_INSTALL_RPATH_USE_LINK_PATH=ON",  # CUDA's libraries, where the loader does not know them
+        f"CMAKE_INSTALL_RPATH_USE_LINK_PATH={'OFF' if alone else 'ON'}",
     )
 
 
@@ -178,6 +205,20 @@ def programs(available: Iterable[str]) -> tuple[str, ...]:
             f"the tree builds none of {', '.join(PROGRAMS[0])}", "is it a complete tree of llama.cpp?"
         )
     return tuple(chosen)
+
+
+def _cuda(known: frozenset[str], wish: Wish) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    if wish.architectures:
+        chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(wish.architectures)
+    if PLUGINS in known and (wish.cpu is not None or not toolchain.is_x86()):
+        chosen[PLUGINS] = "ON"
+    if wish.cuda is not None and wish.cuda.wheels is not None:
+        chosen["CUDAToolkit_ROOT"] = str(wish.cuda.home)
+        chosen["CMAKE_CUDA_COMPILER"] = str(wish.cuda.nvcc)
+    if wish.cuda is not None and not wish.cuda.links_driver and NO_VMM in known:
+        chosen[NO_VMM] = "ON"
+    return chosen
 
 
 def _cpu(known: frozenset[str], wish: Wish) -> dict[str, str]:

@@ -54,7 +54,8 @@ class Built:
     def programs(self) -> tuple[str, ...]:
         """The names of the programs, in alphabetical order."""
         libraries = re.compile(r"\.(?:so|dylib)(?:\.|$)")
-        return tuple(sorted(path.name for path in self.bin.iterdir() if not libraries.search(path.name)))
+        files = (path for path in self.bin.iterdir() if path.is_file())
+        return tuple(sorted(path.name for path in files if not libraries.search(path.name)))
 
 
 def key(label: str, backend: str, facts: Iterable[str]) -> str:

@@ -16,10 +16,13 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError
+from ggufspec.llama import cuda_driver, cuda_wheels
+from ggufspec.llama.cuda_driver import said
 
 CMAKE_MINIMUM = (3, 24)  # knows CUDA's "native" architecture
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _GPU = re.compile(r"^(.+?), *(\d+)\.(\d+)$", re.MULTILINE)  # "NVIDIA H200, 9.0"
+_ARCHITECTURE = re.compile(r"\d{2,3}[af]?(?:-real|-virtual)?|native|all|all-major")
 _CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
 _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
 _FEATURES = {
@@ -72,15 +75,17 @@ def choose_backend() -> tuple[Backend, str]:
     if compiler and gpus:
         return (
             Backend.CUDA,
-            f"CUDA, because {compiler} and {', '.join(gpus.names) or 'an NVIDIA driver'} are here",
+            f"CUDA, because {compiler} and {gpus} are here",
         )
     if compiler:
         return Backend.CPU, f"CPU, because {compiler} is here but no NVIDIA driver"
     if gpus:
-        return (
-            Backend.CPU,
-            "CPU, because an NVIDIA driver is here but no nvcc (install the CUDA toolkit for CUDA)",
-        )
+        driver = cuda_driver.find()
+        if cuda_wheels.serve(driver):
+            return Backend.CUDA, f"CUDA, because {gpus} is here; its compiler comes from the package index"
+        assert driver is not None, "without one, wheels serve"
+        mend = f"update the driver, or install the CUDA {said(driver.supports)} toolkit"
+        return Backend.CPU, f"CPU, because no nvcc is here and {driver} is older than its wheels ({mend})"
     return Backend.CPU, "CPU, because neither nvcc nor an NVIDIA driver is here"
 
 
@@ -147,11 +152,24 @@ def nvidia() -> Gpus | None:
     return Gpus(names=(), architectures=("native",)) if works else None
 
 
-def cuda_architectures() -> tuple[str, ...]:
-    """Return what to compile CUDA code for: CUDAARCHS as CMake reads it, else the GPUs of this machine."""
-    named = tuple(filter(None, os.environ.get("CUDAARCHS", "").split(";")))
+def cuda_architectures(text: str | None = None) -> tuple[str, ...]:
+    """Return what to compile CUDA code for, as CMake spells it.
+
+    Args:
+        text: compute capabilities as users write them, "86,89,90" or "8.6;8.9"; None for CUDAARCHS, and
+            without that the GPUs of this machine.
+
+    Raises:
+        BuildError: the text names no architecture.
+    """
+    named = text if text is not None else os.environ.get("CUDAARCHS", "")
+    words = [word.strip().replace(".", "") for word in re.split(r"[;,]", named) if word.strip()]
+    if wrong := [word for word in words if not _ARCHITECTURE.fullmatch(word)]:
+        raise BuildError(f"{wrong[0]} is no architecture of a GPU", "write them as in --cuda-arch 86,89,90")
+    if text is not None and not words:
+        raise BuildError("no architecture is named", "write them as in --cuda-arch 86,89,90")
     gpus = nvidia()
-    return named or (gpus.architectures if gpus else ())
+    return tuple(dict.fromkeys(words)) or (gpus.architectures if gpus else ())
 
 
 def cpu_features(text: str | None = None) -> frozenset[str]:
@@ -168,6 +186,11 @@ def cpu_features(text: str | None = None) -> frozenset[str]:
     return frozenset(named | ({"AVX512"} if flags >= _AVX512 else set()))
 
 
+def is_x86() -> bool:
+    """Whether this is an x86 processor."""
+    return platform.machine() in {"x86_64", "AMD64", "i686"}
+
+
 def machine() -> frozenset[str]:
     """Return what programs compiled here may rely on: the system, the processor's family and features."""
     return cpu_features() | {f"{sys.platform}-{platform.machine()}"}
@@ -180,18 +203,35 @@ def default_jobs() -> int:
     return max(1, min(cores, int(free[1]) * 1024 // _BYTES_PER_JOB if free else cores))
 
 
-def environment(backend: Backend, *, history: bool) -> Mapping[str, str]:
+def compiler_cache() -> Path | None:
+    """Return ccache, or None."""
+    found = shutil.which("ccache")
+    return Path(found) if found else None
+
+
+def environment(
+    backend: Backend, *, history: bool, cuda_compiler: Path | None = None, base: Path | None = None
+) -> Mapping[str, str]:
     """Return the environment of a build.
 
     Args:
         backend: CUDA's and HIP's compilers are named by the environment.
+        cuda_compiler: the nvcc to use; None for the one that is found.
+        base: the folder that everything compiled lies in. The compiler cache forgets its name, so that
+            it recognizes the same source in another folder.
         history: whether the tree has a git history of its own. Otherwise git must find nothing, or the
             build would count the commits of whatever repository the cache lies in.
     """
     changed = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     if not history:
         changed["GIT_DIR"] = os.devnull
-    if backend is Backend.CUDA and (compiler := nvcc()):
+    if base is not None:
+        changed |= {
+            "CCACHE_BASEDIR": str(base),
+            "CCACHE_NOHASHDIR": "1",
+            "CCACHE_COMPILERCHECK": "content",  # a toolkit of wheels is a new one every time
+        }
+    if backend is Backend.CUDA and (compiler := cuda_compiler or nvcc()):
         changed["PATH"] = f"{compiler.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         changed["CUDACXX"] = str(compiler)
     if backend is Backend.HIP and (hipconfig := shutil.which("hipconfig")):

@@ -40,8 +40,19 @@ def load(library: Path) -> Any:
         if odd:
             raise mismatch(f"{name} has another {odd[0]}")
     lib.llama_log_set(lib.llama_log_callback(), None)  # the package has put its own there
+    _load_plugins(library)
     lib.llama_backend_init()
     return lib
+
+
+def _load_plugins(library: Path) -> None:
+    """Bring backends that are plug-ins; by itself ggml looks beside the executable, which is Python here."""
+    found = next((path for end in ("so", "dylib") if (path := library / f"libggml.{end}").exists()), None)
+    ggml = ctypes.CDLL(str(found)) if found else None
+    if ggml is not None and hasattr(ggml, "ggml_backend_load_all_from_path"):
+        ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
+        if not ggml.ggml_backend_reg_count():  # what is built in has registered itself by now
+            ggml.ggml_backend_load_all_from_path(os.fsencode(library))
 
 
 def mismatch(why: str) -> Failure:

@@ -1,0 +1,176 @@
+"""The CUDA toolkit of a build: the machine's own where it is whole and fits, else one made of wheels."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.errors import BuildError
+from ggufspec.llama import cuda_driver, cuda_root, cuda_wheels, toolchain
+from ggufspec.llama.cuda_driver import Driver, Release, said
+from ggufspec.llama.cuda_wheels import Wheels
+from ggufspec.llama.progress import Progress
+
+FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
+"""Compute capability -> the first CUDA that compiles for it (CUDA's release notes)."""
+
+ALL_BUT_OLD: tuple[int, int] = (13, 75)
+"""CUDA 13 compiles for nothing older than compute capability 7.5."""
+
+_FIRST_WITH_CPP17: Release = (11, 0)  # llama.cpp's CUDA code is C++17
+_NVCC = re.compile(r"release (\d+)\.(\d+)")
+_ARCHITECTURE = re.compile(r"compute_(\d+)")
+_NEWEST_GCC = re.compile(r"__GNUC__ > (\d+)")
+_HEADERS = ("include", "targets/x86_64-linux/include", "targets/sbsa-linux/include")
+_DEBIAN = Path("/usr")  # its package keeps headers and libraries among all others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolkit:
+    """A CUDA toolkit.
+
+    ``home`` holds bin, include and lib64; None where only the compiler is known to be somewhere.
+    ``wheels`` is what it was made of, None for a toolkit of the machine.
+    ``links_driver`` says whether there is a libcuda to link against.
+    """
+
+    nvcc: Path
+    release: Release
+    home: Path | None
+    wheels: Wheels | None = None
+    links_driver: bool = True
+
+
+def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Progress, None, Toolkit]:
+    """Return a toolkit that compiles for these architectures and this driver.
+
+    Args:
+        architectures: as CMake spells them; empty leaves them to llama.cpp.
+        work: a toolkit of wheels is made in its folder ``cuda``.
+        log: what pip says is appended here.
+
+    Raises:
+        BuildError: there is none, or it does not go with the driver, the GPUs or the C++ compiler.
+    """
+    driver = cuda_driver.find()
+    own = system()
+    if own is None or (not fits(own.release, architectures) and fits(cuda_wheels.PINNED, architectures)):
+        if not cuda_wheels.serve(driver):
+            raise _no_wheels(driver)
+        wheels = yield from cuda_wheels.provide(log)
+        library = cuda_driver.library()
+        home = work / "cuda"
+        shutil.rmtree(home, ignore_errors=True)
+        cuda_root.assemble(wheels, home, library)
+        own = Toolkit(
+            nvcc=home / "bin" / "nvcc",
+            release=wheels.release,
+            home=home,
+            wheels=wheels,
+            links_driver=library is not None,
+        )
+    _check_driver(own, driver)
+    _check_architectures(own, architectures, toolchain.nvidia() is not None)
+    _check_host_compiler(own)
+    return own
+
+
+def system() -> Toolkit | None:
+    """Return the machine's own toolkit; None unless compiler, headers and cuBLAS are all there."""
+    nvcc = toolchain.nvcc()
+    if nvcc is None:
+        return None
+    release = release_of(nvcc)
+    homes = [home for home in (toolchain.cuda_home(), nvcc.resolve().parent.parent, _DEBIAN) if home]
+    home = next((home for home in homes if _header(home, "cublas_v2.h")), None)
+    if release is None or release < _FIRST_WITH_CPP17 or home is None:
+        return None
+    return Toolkit(nvcc=nvcc, release=release, home=toolchain.cuda_home())
+
+
+def release_of(nvcc: Path) -> Release | None:
+    """Return which CUDA a compiler belongs to; None where it does not tell."""
+    match = _NVCC.search(proc.capture([str(nvcc), "--version"])[1])
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def fits(release: Release, architectures: Iterable[str]) -> bool:
+    """Whether a toolkit compiles for all these architectures, as far as release notes tell."""
+    return all(
+        release >= first_for(number) and not (release[0] >= ALL_BUT_OLD[0] and number < ALL_BUT_OLD[1])
+        for number in _numbers(architectures)
+    )
+
+
+def first_for(capability: int) -> Release:
+    """Return the first CUDA that compiles for a compute capability (90 is 9.0)."""
+    return max((need for known, need in FIRST_FOR.items() if known <= capability), default=(0, 0))
+
+
+def _no_wheels(driver: Driver | None) -> BuildError:
+    if driver is None:
+        return BuildError("no CUDA toolkit is here, and its wheels are for Linux", "use another --backend")
+    return BuildError(
+        f"no CUDA toolkit that fits is here, and {driver} is older than the wheels, which begin with CUDA "
+        f"{said(cuda_wheels.PINNED)}",
+        f"update the driver to 580 or newer, or install the CUDA {said(driver.supports)} toolkit",
+    )
+
+
+def _check_driver(toolkit: Toolkit, driver: Driver | None) -> None:
+    if driver is not None and toolkit.release[0] > driver.supports[0]:
+        raise BuildError(
+            f"{driver} is older than the toolkit, CUDA {said(toolkit.release)}: its programs would not run",
+            f"update the driver, or use a toolkit of CUDA {driver.supports[0]}.x, at best "
+            f"{said(driver.supports)}",
+        )
+
+
+def _check_architectures(toolkit: Toolkit, architectures: Sequence[str], has_gpu: bool) -> None:
+    if "native" in architectures and not has_gpu:
+        raise BuildError(
+            "the architecture is that of this machine's GPU, and no GPU is here",
+            "name it: --cuda-arch 90 (H100, H200), 89 (RTX 40), 86 (RTX 30), 80 (A100)",
+        )
+    known = _ARCHITECTURE.findall(proc.capture([str(toolkit.nvcc), "--list-gpu-arch"])[1])
+    unknown = [str(number) for number in _numbers(architectures) if str(number) not in known]
+    if known and unknown:
+        way = "an older" if int(unknown[0]) < min(map(int, known)) else "a newer"
+        raise BuildError(
+            f"CUDA {said(toolkit.release)} does not compile for architecture {', '.join(unknown)}; "
+            f"it knows {', '.join(dict.fromkeys(known))}",
+            f"name one of them with --cuda-arch, or use {way} CUDA toolkit",
+        )
+
+
+def _check_host_compiler(toolkit: Toolkit) -> None:
+    config = _header(toolkit.home, "crt/host_config.h") if toolkit.home else None
+    newest = _NEWEST_GCC.search(config.read_text(errors="replace")) if config else None
+    named = os.environ.get("CUDAHOSTCXX") or os.environ.get("NVCC_CCBIN") or "g++"
+    compiler = shutil.which(named)
+    if newest is None or compiler is None or "clang" in named:
+        return
+    version = proc.capture([compiler, "-dumpfullversion", "-dumpversion"])[1].strip()
+    if not version or int(version.split(".")[0]) <= int(newest[1]):
+        return
+    older = (shutil.which(f"g++-{number}") for number in range(int(newest[1]), 6, -1))
+    found = next(filter(None, older), None)
+    mend = f"CUDAHOSTCXX={found or f'g++-{newest[1]}'} names an older one"
+    raise BuildError(
+        f"CUDA {said(toolkit.release)} takes GCC up to {newest[1]}, and {named} is GCC {version}",
+        mend if found else f"apt install g++-{newest[1]}; then {mend}",
+    )
+
+
+def _header(home: Path, name: str) -> Path | None:
+    return next((path for folder in _HEADERS if (path := home / folder / name).is_file()), None)
+
+
+def _numbers(architectures: Iterable[str]) -> list[int]:
+    """Return the compute capabilities that CMake's words name; "native" and "all" name none."""
+    return [int(match[0]) for word in architectures if (match := re.match(r"\d+", word))]

@@ -1,0 +1,167 @@
+"""CUDA's compiler and libraries as wheels of the package index: which, from where, and what is in them.
+
+Two ways lead to the same files. The extra ``ggufspec[cuda-build]`` puts them into the Python environment,
+for machines that shall need no network later. Without it pip brings them into our cache, checked against the
+hashes that the index announces. Both name the same requirement: NVIDIA's meta-package ``cuda-toolkit``,
+whose releases pin wheels that belong together, so that no table of versions has to be kept here.
+
+Only CUDA 13 can be had this way: the wheels for CUDA 12 (``nvidia-cuda-nvcc-cu12``) hold ptxas, but no nvcc.
+The first release is taken for every driver, because drivers run what an older toolkit of their major version
+compiled, PTX included, while older drivers cannot translate a newer toolkit's PTX. Another release counts
+as well where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import filelock
+
+from ggufspec import paths, proc
+from ggufspec.errors import BuildError
+from ggufspec.llama.cuda_driver import Driver, Release, said
+from ggufspec.llama.progress import Progress, Step
+
+PINNED: Release = (13, 0)
+REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={said(PINNED)}.*"
+EXTRA = "ggufspec[cuda-build]"
+LIBRARIES = ("nvidia-cuda-runtime", "nvidia-cublas", "nvidia-cuda-nvrtc")
+"""The wheels whose libraries the compiled programs load."""
+
+_BY_RELEASE = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", LIBRARIES[0])
+_BY_MAJOR = ("nvidia-cublas",)  # has version numbers of its own below CUDA's major version
+_OPTIONAL = ("nvidia-cuda-nvrtc",)  # cuBLAS loads it for a few kernels, and names it from 13.1 on
+_KINDS = {"bin", "include", "lib", "nvvm"}
+_SIZE = "0.6 GB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wheels:
+    """A set of wheels that belong together.
+
+    ``files`` maps a place in a toolkit, such as "bin/nvcc" or "lib/libcublas.so.13", to where the file is.
+    ``licences`` maps a wheel's name to its licence files.
+    """
+
+    release: Release
+    files: Mapping[str, Path]
+    licences: Mapping[str, tuple[Path, ...]]
+
+
+def serve(driver: Driver | None) -> bool:
+    """Whether programs that the wheels compile run with a driver; without one, elsewhere is meant."""
+    return sys.platform == "linux" and (driver is None or driver.supports >= PINNED)
+
+
+def find(place: Path | None = None) -> Wheels | None:
+    """Return the set of wheels in a folder, or in this Python environment; None unless it is whole.
+
+    Args:
+        place: a folder that pip has installed into, or None for the environment.
+    """
+    where = [str(place)] if place else sys.path
+    found: dict[str, metadata.Distribution] = {}
+    for name in (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL):
+        wheel = next(iter(metadata.distributions(name=name, path=where)), None)
+        if wheel is not None and wheel.files:
+            found[name] = wheel
+        elif name not in _OPTIONAL:
+            return None
+    releases = {_release(found[name]) for name in _BY_RELEASE}
+    majors = {_release(wheel)[0] for wheel in found.values()}
+    if len(releases) > 1 or len(majors) > 1:
+        return None  # wheels of other packages' choice, which do not compile together
+    files: dict[str, Path] = {}
+    for wheel in found.values():
+        for path in wheel.files or ():
+            if path.parts[0] == "nvidia" and len(path.parts) > 3 and path.parts[2] in _KINDS:
+                files["/".join(path.parts[2:])] = Path(str(wheel.locate_file(path)))
+    if "bin/nvcc" not in files or not files["bin/nvcc"].is_file():
+        return None
+    licences = {name: _licences(wheel) for name, wheel in found.items()}
+    return Wheels(release=releases.pop(), files=files, licences=licences)
+
+
+def provide(log: Path) -> Generator[Progress, None, Wheels]:
+    """Return the wheels of this environment, else those of our cache, brought there now if need be.
+
+    Args:
+        log: what pip says is appended here.
+
+    Raises:
+        BuildError: they are not to be had.
+    """
+    if installed := find():
+        return installed
+    home = paths.cache_dir() / "cuda" / said(PINNED)
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(home.with_name(f".{home.name}.lock")):
+        if kept := find(home):
+            return kept
+        size = f"CUDA {said(PINNED)}'s compiler and libraries come from the package index ({_SIZE})"
+        yield Progress(step=Step.FETCH, line=size, notice=True)
+        partial = home.with_name(f".{home.name}.partial")
+        for folder in (partial, home):
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield from _install(partial, log)
+            partial.rename(home)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    found = find(home)
+    if found is None:
+        raise _not_to_be_had(f"what {REQUIREMENT} brought is not a whole set")
+    return found
+
+
+def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
+    stream = proc.stream(_words(into), log=log, env=os.environ | {"PIP_USER": "0"})
+    last = ""
+    while True:
+        try:
+            line = next(stream)
+        except StopIteration as end:
+            if end.value.returncode != 0:
+                raise _not_to_be_had(last or f"pip ends with {end.value.returncode}") from None
+            return
+        last = line.strip() if "error" in line.lower() or not last else last
+        yield Progress(step=Step.FETCH, line=line)
+
+
+def _words(into: Path) -> list[str]:
+    if importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-input"]
+        quiet = ["--no-cache-dir", "--no-compile", "--progress-bar=off", "--only-binary=:all:"]
+        return [*pip, *quiet, "--target", str(into), REQUIREMENT]
+    if uv := shutil.which("uv"):
+        words = [uv, "pip", "install", "--python", sys.executable, "--only-binary", ":all:"]
+        return [*words, "--target", str(into), REQUIREMENT]
+    raise _not_to_be_had("neither pip nor uv is here")
+
+
+def _not_to_be_had(why: str) -> BuildError:
+    return BuildError(
+        f"CUDA's compiler is not to be had from the package index: {why}",
+        f"check the network and PIP_INDEX_URL, pip install '{EXTRA}' beforehand, or install the CUDA toolkit",
+    )
+
+
+def _licences(wheel: metadata.Distribution) -> tuple[Path, ...]:
+    names = ("license", "licence", "notice", "copying")
+    return tuple(
+        Path(str(wheel.locate_file(path)))
+        for path in wheel.files or ()
+        if ".dist-info" in path.parts[0] and path.name.lower().startswith(names)
+    )
+
+
+def _release(wheel: metadata.Distribution) -> Release:
+    major, minor = wheel.version.split(".")[:2]
+    return int(major), int(minor)

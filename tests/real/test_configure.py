@@ -1,0 +1,108 @@
+"""CMake's configure step of real trees for every GPU backend whose tools are here.
+
+Configuring shows what fakes cannot: that an era's own build files take the options that our table gives
+them. Trees are those whose sources `ggufspec build` has fetched, and folders that GGUFSPEC_TREES names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths, proc
+from ggufspec.llama import cuda_toolkit, cuda_wheels, recipes, source, toolchain
+from ggufspec.llama.cuda_toolkit import Toolkit
+from ggufspec.llama.recipes import Wish
+from ggufspec.llama.toolchain import Backend
+
+CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
+ARCHIVES = sorted(CACHE.glob("sources/*/llama_cpp_python-*.tar.gz"))
+FOLDERS = [Path(each) for each in os.environ.get("GGUFSPEC_TREES", "").split(os.pathsep) if each]
+CMAKE = [path for path in (*ARCHIVES, *FOLDERS) if "-0.2.63." not in path.name]  # that one is built by make
+
+if not CMAKE:
+    pytest.skip("no source of llama.cpp is here: run `ggufspec build`", allow_module_level=True)
+
+
+@pytest.fixture(scope="module", params=CMAKE, ids=lambda path: path.name)
+def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every tree in turn, unpacked."""
+    path: Path = request.param
+    if path.is_file():
+        into = tmp_path_factory.mktemp("tree")
+        with tarfile.open(path) as archive:
+            archive.extractall(into, filter="data")
+        (path,) = into.iterdir()
+    root = source.find_root(path)
+    assert root is not None
+    return root
+
+
+def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
+    """The machine's own, else one of wheels that are here already: tests download nothing."""
+    if cuda_toolkit.system() is None:
+        kept = CACHE / "cuda" / "13.0"
+        if cuda_wheels.find() is None and cuda_wheels.find(kept) is None:
+            pytest.skip("no CUDA toolkit is here, nor its wheels: pip install 'ggufspec[cuda-build]'")
+        monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
+    making = cuda_toolkit.provide(("90",), work, work / "log")
+    while True:
+        try:
+            next(making)
+        except StopIteration as end:
+            found: Toolkit = end.value
+            return found
+
+
+def configure(tree: Path, wish: Wish, work: Path) -> tuple[int, str, str]:
+    """Configure as a build does; return the exit status, what CMake said, and what it keeps."""
+    cmake, ninja = toolchain.cmake(), toolchain.tool("ninja", hint="pip install ninja")
+    words = [str(cmake), "-S", str(tree), "-B", str(work / "build"), "-G", "Ninja"]
+    placed = recipes.layout(work / "build" / "bin", origin="$ORIGIN", alone=wish.cuda is not None)
+    options = (*recipes.cmake_options(tree, wish), f"CMAKE_MAKE_PROGRAM={ninja}", *placed)
+    nvcc = wish.cuda.nvcc if wish.cuda else None
+    environment = toolchain.environment(wish.backend, history=False, cuda_compiler=nvcc)
+    completed, out, err = proc.capture(
+        [*words, *(f"-D{option}" for option in options)], env=environment, timeout_s=280
+    )
+    kept = work / "build" / "CMakeCache.txt"
+    return completed.returncode, out + err, kept.read_text() if kept.exists() else ""
+
+
+def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = toolkit(monkeypatch, tmp_path)
+    plugins = recipes.has_plugins(tree)
+    cpu = toolchain.cpu_features() if plugins and toolchain.is_x86() else None
+    wish = Wish(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
+    returncode, said, kept = configure(tree, wish, tmp_path)
+    assert returncode == 0, said[-3000:]
+    assert "GGML_CUDA:BOOL=ON" in kept
+    assert ("GGML_BACKEND_DL:BOOL=ON" in kept) is plugins
+    assert "CMAKE_CUDA_ARCHITECTURES:UNINITIALIZED=90" in kept or "CMAKE_CUDA_ARCHITECTURES:STRING=90" in kept
+
+
+@pytest.mark.skipif(shutil.which("glslc") is None, reason="no glslc: the Vulkan SDK is not installed")
+def test_vulkan(tree: Path, tmp_path: Path) -> None:
+    returncode, said, kept = configure(tree, Wish(backend=Backend.VULKAN), tmp_path)
+    assert returncode == 0, said[-3000:]
+    assert "GGML_VULKAN:BOOL=ON" in kept
+
+
+@pytest.mark.skipif(shutil.which("hipconfig") is None, reason="no hipconfig: ROCm is not installed")
+def test_hip(tree: Path, tmp_path: Path) -> None:
+    returncode, said, kept = configure(tree, Wish(backend=Backend.HIP), tmp_path)
+    assert returncode == 0, said[-3000:]
+    assert "GGML_HIP:BOOL=ON" in kept or "GGML_HIPBLAS:BOOL=ON" in kept
+
+
+@pytest.mark.parametrize("backend", [Backend.CUDA, Backend.VULKAN, Backend.HIP])
+def test_every_tree_knows_a_spelling_of_every_backend(tree: Path, backend: Backend) -> None:
+    cpu = toolchain.cpu_features()
+    chosen = dict(word.split("=", 1) for word in recipes.cmake_options(tree, Wish(backend=backend, cpu=cpu)))
+    declared = (tree / "ggml" / "CMakeLists.txt").read_text()
+    (switch,) = [name for name in recipes.BACKENDS[backend] if chosen.get(name) == "ON"]
+    assert f"option({switch} " in declared

@@ -1,0 +1,106 @@
+"""CUDA's wheels: which sets are whole, which drivers they serve, and how pip brings them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from ggufspec import paths
+from ggufspec.errors import BuildError
+from ggufspec.llama import cuda_wheels
+from ggufspec.llama.cuda_driver import Driver
+from ggufspec.llama.cuda_wheels import Wheels, find, provide, serve
+from ggufspec.llama.progress import Progress
+from tests import cuda_parts
+
+in_environment = pytest.mark.skipif(find() is not None, reason="the extra cuda-build is installed here")
+
+
+def finish(work: Generator[Progress, None, Wheels]) -> tuple[Wheels, list[Progress]]:
+    seen: list[Progress] = []
+    while True:
+        try:
+            seen.append(next(work))
+        except StopIteration as end:
+            return end.value, seen
+
+
+def test_a_whole_set_is_found(tmp_path: Path) -> None:
+    found = find(cuda_parts.install(tmp_path))
+    assert found is not None
+    assert found.release == (13, 0)
+    assert found.files["bin/nvcc"] == tmp_path / "nvidia/cu13/bin/nvcc"
+    assert {"lib/libcublas.so.13", "include/cccl/cub/cub.cuh", "nvvm/bin/cicc"} <= found.files.keys()
+    assert [path.read_text() for path in found.licences["nvidia-cublas"]] == ["the licence of nvidia-cublas"]
+
+
+def test_what_cublas_names_only_today_may_be_missing(tmp_path: Path) -> None:
+    found = find(cuda_parts.install(tmp_path, without="nvidia-cuda-nvrtc"))
+    assert found is not None
+    assert "nvidia-cuda-nvrtc" not in found.licences
+
+
+@pytest.mark.parametrize("without", [name for name in cuda_parts.contents() if "nvrtc" not in name])
+def test_a_set_without_any_one_wheel_does_not_count(tmp_path: Path, without: str) -> None:
+    assert find(cuda_parts.install(tmp_path, without=without)) is None
+
+
+def test_wheels_of_two_releases_do_not_go_together(tmp_path: Path) -> None:
+    assert find(cuda_parts.install(tmp_path / "a", nvidia_nvvm="13.2.78")) is None
+    assert find(cuda_parts.install(tmp_path / "b", nvidia_cublas="12.9.1.4")) is None
+    assert find(cuda_parts.install(tmp_path / "c", nvidia_cublas="13.4.0.1")) is not None
+
+
+@pytest.mark.parametrize(
+    ("supports", "served"),
+    [(None, True), ((13, 0), True), ((13, 4), True), ((12, 9), False), ((14, 0), True)],
+)
+def test_wheels_serve_drivers_of_their_release_and_newer(
+    supports: tuple[int, int] | None, *, served: bool
+) -> None:
+    assert serve(Driver(version=None, supports=supports) if supports else None) is served
+
+
+@in_environment
+def test_pip_brings_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+    log = tmp_path / "log"
+    wheels, seen = finish(provide(log))
+    assert seen[0].notice
+    assert "CUDA 13.0's compiler and libraries come from the package index" in seen[0].line
+    compiler = wheels.files["bin/nvcc"]
+    assert compiler == paths.cache_dir() / "cuda" / "13.0" / "nvidia" / "cu13" / "bin" / "nvcc"
+    assert os.access(compiler, os.X_OK)
+    assert "Successfully installed" in log.read_text()
+    assert finish(provide(log)) == (wheels, [])
+
+
+@in_environment
+def test_what_cannot_be_had_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    offline(monkeypatch, tmp_path / "empty")
+    with pytest.raises(
+        BuildError, match=r"not to be had from the package index: ERROR: .*cuda-toolkit"
+    ) as caught:
+        finish(provide(tmp_path / "log"))
+    assert "\n" not in caught.value.message
+    assert "ggufspec[cuda-build]" in str(caught.value.hint)
+    assert [path.name for path in (paths.cache_dir() / "cuda").iterdir()] in (["." + "13.0.lock"], [])
+
+
+def test_the_requirement_is_that_of_the_extra() -> None:
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    assert f'cuda-build = ["{cuda_wheels.REQUIREMENT}; sys_platform == ' in text
+
+
+def offline(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
