@@ -216,7 +216,7 @@ def test_the_drafter_is_refused_before_it_travels(hub: Hub, run: Run) -> None:
     hub.add("me/D-GGUF", {"d-Q8_0.gguf": hub_client.gguf(4 << 20).replace(b"<0xC5>", b"<0xc5>")})
     code, out, err = run("fetch", "-q", *PAIR)
     assert (code, out) == (7, "")
-    assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 tokens have other texts")
+    assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 token has another text")
     assert hub.bytes_served <= 2 << 20
     assert run("fetch", "-q", "--no-check", *PAIR)[0] == 0
 

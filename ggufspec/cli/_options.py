@@ -185,9 +185,21 @@ def _experts(all_of: str, some_of: str, whose: str) -> tuple[Callable[[Command],
 
 
 PLACING: tuple[Callable[[Command], Command], ...] = (
-    click.option("-fit", "--fit", "fitting", type=click.Choice(("on", "off")), help="Let llama.cpp fit."),
+    click.option(
+        "-fit",
+        "--fit",
+        "fitting",
+        type=click.Choice(("on", "off")),
+        help="Whether llama.cpp may offload less than asked, so that it fits.",
+    ),
     click.option("-dev", "--device", "devices", type=Devices(), help="GPUs to use: CUDA0,CUDA1 or none."),
-    click.option("-devd", "--device-draft", "draft_devices", type=Devices(), help="Of the drafter."),
+    click.option(
+        "-devd",
+        "--device-draft",
+        "draft_devices",
+        type=Devices(),
+        help="The same for the drafter, else the target's.",
+    ),
     click.option("-ts", "--tensor-split", type=Proportions(), help="Shares of the GPUs: 3,1."),
     click.option("-sm", "--split-mode", type=click.Choice(SPLIT_MODES), help="How to spread over GPUs."),
     click.option("-mg", "--main-gpu", type=click.IntRange(0), help="The one GPU of --split-mode none, row."),
