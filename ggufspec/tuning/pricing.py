@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MANY = (*range(1, 10), 11, 13, 15, 17, 25, 33, 49)  # batches; between them costs grow in a straight line:
 _FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # where kernels change, below ten, every one of them is timed
+_FEWER = (1, 4, 17)  # what is timed where only a drafter's share of rounds is wanted
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
 _REPEATS = 2
 _FEWEST = 1
@@ -108,8 +109,9 @@ def _affordable(
     time_s: float, token_s: float, most: int, depths: int, *, few: bool
 ) -> tuple[tuple[int, ...], int]:
     """Return which batches to time and how often: many of them where ``few`` does not do, else a few once."""
-    many, less = (tuple(sorted({e for e in sizes if e < most} | {most})) for sizes in (_MANY, _FEW))
-    for batches, fewest in ((less if few else many, _FEWEST + 1), (less, _FEWEST)):
+    wishes = (_FEWER, _FEWER) if few else (_MANY, _FEW)
+    many, less = (tuple(sorted({e for e in sizes if e < most} | {most})) for sizes in wishes)
+    for batches, fewest in ((many, _FEWEST + 1), (less, _FEWEST)):
         once_s = token_s * depths * _ROUNDS * sum(1 + _GROWTH * (size - 1) for size in batches)
         repeats = int(min(_REPEATS, time_s / once_s))
         if repeats >= fewest:
