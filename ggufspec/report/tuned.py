@@ -110,13 +110,9 @@ def _table(tuned: Tuned) -> str:
 
 
 def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
-    """Return what was forecast of an arm, whose texts may have become shorter since."""
-    wanted = _key(spec)
-    return next((each.overall for each in tuned.outlook.prospects if _key(each.arm) == wanted), None)
-
-
-def _key(spec: RunSpec) -> tuple[object, ...]:
-    return spec.model, spec.drafter, spec.offload, spec.drafting
+    """Return what was forecast of an arm over all prompts."""
+    prospect = tuned.outlook.prospect(spec)
+    return None if prospect is None else prospect.overall
 
 
 def verdict(tuned: Tuned) -> Iterator[str]:

@@ -100,6 +100,15 @@ class Outlook:
     spent: Spent
     notes: tuple[str, ...] = ()
 
+    def prospect(self, spec: RunSpec) -> Prospect | None:
+        """Return what was forecast of a configuration, whose texts may have become shorter since."""
+        wanted = _configuration(spec)
+        return next((each for each in self.prospects if _configuration(each.arm) == wanted), None)
+
+
+def _configuration(spec: RunSpec) -> tuple[object, ...]:
+    return spec.model, spec.drafter, spec.offload, spec.drafting
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:

@@ -22,7 +22,8 @@ def judge(outlook: Outlook, results: ResultSet, *, measuring_s: float) -> Tuned:
     The fastest configuration wins; among those within ``THRESHOLD`` of it the smallest γ, then the smallest
     drafter, then the smallest p_min. It is compared with the target alone where that is fastest: without a
     drafter beside it, more layers may fit on the GPU. Drafting must gain more than the threshold; whether the
-    prompts suffice to be sure of it says ``Choice.sure``.
+    prompts suffice to be sure of it says ``Choice.sure``. Where they do not and no gain was forecast either,
+    it is taken for chance.
 
     Args:
         outlook: what was forecast.
@@ -41,9 +42,9 @@ def judge(outlook: Outlook, results: ResultSet, *, measuring_s: float) -> Tuned:
     drafting = [arm for arm in groups if arm.role is Role.DRAFTING]
     category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
     categories = sorted({name for name in category_of.values() if name is not None})
-    overall = _choose(plain, drafting, None, set(category_of))
+    overall = _choose(outlook, plain, drafting, None, set(category_of))
     found = [
-        _choose(plain, drafting, name, {prompt for prompt, of in category_of.items() if of == name})
+        _choose(outlook, plain, drafting, name, {prompt for prompt, of in category_of.items() if of == name})
         for name in (categories if len(categories) > 1 else ())
     ]
     return Tuned(
@@ -71,7 +72,13 @@ def _source(prospect: Prospect) -> tuple[object, ...]:
     return prospect.arm.drafter, prospect.arm.offload, drafting and drafting.method
 
 
-def _choose(plain: Sequence[Arm], drafting: Sequence[Arm], category: str | None, prompts: set[str]) -> Choice:
+def _choose(
+    outlook: Outlook,
+    plain: Sequence[Arm],
+    drafting: Sequence[Arm],
+    category: str | None,
+    prompts: set[str],
+) -> Choice:
     alone = max(plain, key=lambda arm: _rate(arm, prompts).value)
     ranked = [arm for arm in drafting if _of(arm, prompts)]
     nothing = Choice(
@@ -85,7 +92,18 @@ def _choose(plain: Sequence[Arm], drafting: Sequence[Arm], category: str | None,
     gain = stats.significance(_of(chosen, prompts), _of(alone, prompts), threshold=THRESHOLD)
     if gain is None or gain.ratio.value <= 1 + THRESHOLD:
         return nothing
-    return Choice(category=category, arm=chosen, rate=_rate(chosen, prompts), gain=gain, prompts=len(prompts))
+    found = Choice(
+        category=category, arm=chosen, rate=_rate(chosen, prompts), gain=gain, prompts=len(prompts)
+    )
+    return found if found.sure or _was_hoped_for(outlook, found) else nothing
+
+
+def _was_hoped_for(outlook: Outlook, found: Choice) -> bool:
+    prospect = outlook.prospect(found.arm.spec)
+    if prospect is None:
+        return True  # nothing was forecast of it
+    foretold = prospect.by_category.get(found.category or "", prospect.overall)
+    return foretold.speedup.value > 1 + THRESHOLD
 
 
 def _size(arm: Arm) -> tuple[int, int, float]:
