@@ -250,6 +250,23 @@ def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> Non
     assert tuned.refusal.needs is not None
 
 
+@pytest.mark.parametrize(("foretold", "drafts"), [(0.6, False), (1.2, True)])
+def test_a_gain_that_may_be_chance_counts_where_it_was_forecast(foretold: float, drafts: bool) -> None:
+    runs = [
+        run
+        for repeat in range(3)
+        for prompt, gain in (("p1", 0.9), ("p2", 1.4))
+        for run in (
+            values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=40.0),
+            values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=40 * gain, draft=3),
+        )
+    ]
+    spec = next(run.spec for run in runs if run.spec.drafting)
+    tuned = tuning.judge(_outlook(_prospect(50 * foretold, spec)), values.bench(*runs), measuring_s=4.0)
+    assert tuned.overall.drafts is drafts
+    assert not tuned.overall.sure
+
+
 def test_a_bench_without_its_target_has_no_verdict() -> None:
     with pytest.raises(ResultsError, match="target alone"):
         tuning.judge(_outlook(), values.bench(values.run(Role.DRAFTING, draft=3)), measuring_s=1.0)
