@@ -167,13 +167,7 @@ def _spread(rates: dict[stats.Cell, float]) -> float:
 def outlook(request: Request) -> tuning.Outlook:
     """Look ahead for a drafting model, and forecast every configuration that was asked for."""
     asked = tuning.TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
-    looking = tuning.look(tuning.prepare(asked))
-    while True:
-        try:
-            next(looking)
-        except StopIteration as end:
-            found: tuning.Outlook = end.value
-            return found
+    return tuning.outlook(tuning.prepare(asked))
 
 
 def _pairs(folder: Path, extra: list[Path] | None) -> Iterator[tuple[str, Path, Path]]:

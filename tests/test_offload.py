@@ -27,8 +27,8 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
 from ggufspec.engines.load import load_of
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import command, logs, serving
-from ggufspec.llama.logs_offload import Load, loads
+from ggufspec.llama import command, logs, logs_offload, serving
+from ggufspec.llama.logs_offload import loads
 from ggufspec.report import placed
 from tests import fakes, shell, values
 from tests.test_command import recorded_install
@@ -456,19 +456,8 @@ def test_generated_text_is_no_buffer() -> None:
 
 def told(log: str, offload: Offload = ASKED) -> RunResult:
     """A drafting run whose log begins like this."""
-    target, drafter = (*loads(log.encode()), Load())[:2]
     run = drafting(offload)
-    sample = replace(
-        run.sample,
-        offloaded_layers=target.offloaded_layers,
-        total_layers=target.total_layers,
-        devices=target.devices,
-        placement=target.placement,
-        draft_offloaded_layers=drafter.offloaded_layers,
-        draft_total_layers=drafter.total_layers,
-        draft_placement=drafter.placement,
-    )
-    return replace(run, sample=sample)
+    return replace(run, sample=logs_offload.placed(run.sample, log.encode()))
 
 
 FITS = SUMMER_2025.replace("CUDA1 (NVIDIA B) - 9000", "CUDA1 (NVIDIA B) - 9301")

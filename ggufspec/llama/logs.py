@@ -11,7 +11,7 @@ from ggufspec.errors import LogError
 from ggufspec.llama.logs_closing import find_closing
 from ggufspec.llama.logs_failures import Diagnosis, diagnose
 from ggufspec.llama.logs_lines import hits
-from ggufspec.llama.logs_offload import Load, loads
+from ggufspec.llama.logs_offload import placed
 from ggufspec.llama.logs_rounds import Statistics, find_statistics, with_requests, with_rounds
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
@@ -186,20 +186,9 @@ def _with_head(head: bytes, sample: Sample) -> Sample:
         _BUILD.match(line.message) for needle in (b"build", b"version: ") for line in hits(head, needle)
     )
     build = next(filter(None, builds), None)
-    if sample.status is Status.LOAD_FAILED:
-        return replace(sample, build=_build_name(build) if build else None)  # what was loaded is unsure
-    target, drafter = (*loads(head), Load(), Load())[:2]
-    return replace(
-        sample,
-        build=_build_name(build) if build else None,
-        offloaded_layers=target.offloaded_layers,
-        total_layers=target.total_layers,
-        devices=target.devices,
-        placement=target.placement,
-        draft_offloaded_layers=drafter.offloaded_layers,
-        draft_total_layers=drafter.total_layers,
-        draft_placement=drafter.placement,
-    )
+    if sample.status is not Status.LOAD_FAILED:  # what was loaded then is unsure
+        sample = placed(sample, head)
+    return replace(sample, build=_build_name(build) if build else None)
 
 
 def _build_name(match: re.Match[str]) -> str:

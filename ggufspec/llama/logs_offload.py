@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ggufspec.domain import Placement
+from ggufspec.domain import Placement, Sample
 from ggufspec.llama.logs_lines import Line, hits
 
 _FREE = re.compile(r"\S+: using device (\S+) \(.*\) - +(\d{1,9}) MiB free")
@@ -116,6 +116,26 @@ def loads(head: bytes) -> tuple[Load, ...]:
         elif (buffer := _BUFFER.match(message)) is not None:
             _see(found, buffer)
     return tuple(load for load in found if load.has_weights or load.has_context)
+
+
+def placed(sample: Sample, head: bytes) -> Sample:
+    """Return a run's sample with the places of its target and, where one was loaded, its drafter.
+
+    Args:
+        sample: what the run says.
+        head: the log up to its closing statement.
+    """
+    target, drafter = (*loads(head), Load(), Load())[:2]
+    return replace(
+        sample,
+        offloaded_layers=target.offloaded_layers,
+        total_layers=target.total_layers,
+        devices=target.devices,
+        placement=target.placement,
+        draft_offloaded_layers=drafter.offloaded_layers,
+        draft_total_layers=drafter.total_layers,
+        draft_placement=drafter.placement,
+    )
 
 
 def _see(found: list[Load], buffer: re.Match[str]) -> None:

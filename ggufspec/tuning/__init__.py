@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.tuning.looking import look
+from ggufspec.tuning.looking import look, outlook
 from ggufspec.tuning.running import TuneRequest, finals, keep, prepare, tune
 from ggufspec.tuning.values import Choice, Outlook, Plan, Prospect, Spent, Stage, Tuned
 from ggufspec.tuning.verdicts import THRESHOLD, judge
@@ -21,6 +21,7 @@ __all__ = [
     "judge",
     "keep",
     "look",
+    "outlook",
     "prepare",
     "tune",
 ]

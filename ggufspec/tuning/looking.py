@@ -78,6 +78,17 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
     )
 
 
+def outlook(plan: Plan) -> Outlook:
+    """Look to the end, for callers that show no progress; raises what ``look`` does."""
+    looking = look(plan)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            found: Outlook = end.value
+            return found
+
+
 def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
     """Return the target's own run, placed as in the first configuration that a drafter shares with it."""
     offload = next((arm.offload for arm in known if arm.drafter is not None), plan.alone.offload)

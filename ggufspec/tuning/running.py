@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -209,7 +209,7 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     """
     asked = request or _asked(options)
     plan = prepare(asked)
-    outlook = _last(looking.look(plan))
+    outlook = looking.outlook(plan)
     session = finals(plan, outlook)
     begun = time.monotonic()
     store = api.begin(session, command=("ggufspec.tune", repr(asked)))
@@ -250,12 +250,3 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
 def default(**options: Any) -> Request:
     """Return a request with tuning's own defaults: several p_min, in the server."""
     return Request(**{"p_min": _P_MINS, "engine": "server", **options})
-
-
-def _last(steps: Iterator[Any]) -> Outlook:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Outlook = end.value
-            return found

@@ -32,7 +32,7 @@ def embedded(bench: Bench, seconds: float) -> Section:
     plan = tuning.prepare(
         tuning.TuneRequest(request=asked, methods=("draft-model",), max_time_s=None, fresh=True)
     )
-    outlook = _last(tuning.look(plan))
+    outlook = tuning.outlook(plan)
     foretold = {each.arm.drafting.n_max: each.overall for each in outlook.prospects if each.arm.drafting}
     results, _ = bench.run(asked, seconds)
     rows: list[Row] = []
@@ -130,12 +130,3 @@ def _bars(rows: Sequence[Row]) -> list[Bar]:
         Bar(name="tokens/s, median", value=round(statistics.median(off), 1) if off else None, limit=_MEDIAN),
         Bar(name="tokens/s, worst", value=max(off, default=None), limit=_WORST),
     ]
-
-
-def _last(looking: Iterator[tuning.Stage]) -> tuning.Outlook:
-    while True:
-        try:
-            next(looking)
-        except StopIteration as end:
-            found: tuning.Outlook = end.value
-            return found
