@@ -3,7 +3,8 @@
 python scripts/bench_inprocess.py                                   the embedded pair
 python scripts/bench_inprocess.py -m big.gguf -md small.gguf        files of your own
 
-Prints for each γ the ratio of every pair of neighbouring runs, as a geometric mean with its 95 % interval.
+Prints for each γ the ratio of every pair of neighbouring runs, as a geometric mean with its 95 % interval,
+and what share of a run the engine spends outside of llama.cpp's own functions: all that can be its fault.
 Wanted: within 5 % on the embedded pair, within 1 % on a target of a billion parameters or more.
 """
 
@@ -12,14 +13,24 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 from ggufspec import engines, stats
 from ggufspec.domain import RunSpec, Status
+from ggufspec.engines.library import binding, commandline
+from ggufspec.engines.library.messages import Prepare, Record
+from ggufspec.engines.library.worker import Worker
+from ggufspec.llama.install import Install
 from ggufspec.request import Request, prepare
 
 ATTEMPTS = 6  # the program loses the end of a log now and then
+FEWEST = 10  # pairs, before an interval is believed
+WORKING = ("llama_decode", "llama_synchronize", "llama_memory_seq_rm")  # what the engine calls in a run
 
 
 def main() -> int:
@@ -40,8 +51,8 @@ def main() -> int:
         )
     )
     arms = {arm.drafting.n_max: arm for arm in session.suite.blocks[0].arms if arm.drafting}
-    print("| γ | pairs | speculative-simple, tokens/s | in process, tokens/s | ratio [95 %] |")
-    print("|---|---|---|---|---|")
+    print("| γ | pairs | speculative-simple, tokens/s | in process, tokens/s | ratio [95 %] | outside |")
+    print("|---|---|---|---|---|---|")
     with (
         tempfile.TemporaryDirectory() as name,
         engines.make("binary-simple", session.install) as theirs,
@@ -60,15 +71,18 @@ def main() -> int:
                             rate = _rate(engine, spec, log)
                             if repeat:  # the first round warms up
                                 found[prompt.id, repeat] = rate
+                if _settled(mine, other, asked.precision):
+                    break
             ratio = stats.speedup(mine, other)
             means = stats.mean_rate(other), stats.mean_rate(mine)
             assert ratio is not None
             assert means[0] is not None
             assert means[1] is not None
             span = f" [{ratio.lo:.3f}, {ratio.hi:.3f}]" if ratio.lo and ratio.hi else ""
+            outside = _outside(replace(arms[size], prompt=session.suite.prompts[0]), session.install)
             print(
                 f"| {size} | {len(mine)} | {means[0].value:.2f} | {means[1].value:.2f} "
-                f"| {ratio.value:.3f}{span} |",
+                f"| {ratio.value:.3f}{span} | {outside:.2%} |",
                 flush=True,
             )
     return 0
@@ -82,6 +96,45 @@ def _rate(engine: engines.Engine, spec: RunSpec, log: Path) -> float:
     raise SystemExit(f"{engine.name}: no run of {ATTEMPTS} ended well")
 
 
+def _settled(mine: dict[stats.Cell, float], other: dict[stats.Cell, float], precision: float) -> bool:
+    ratio = stats.speedup(mine, other) if len(mine) >= FEWEST else None
+    return bool(ratio and ratio.lo and ratio.hi and ratio.hi - ratio.lo <= 2 * precision)
+
+
+def _outside(spec: RunSpec, install: Install) -> float:
+    """Return the share of a run's time that is not spent in functions of llama.cpp, seen from within."""
+    argv = engines.make("inprocess", install).argv(spec)
+    library, run = commandline.read(argv[len(commandline.WORKER) :])
+    assert run is not None
+    assert run.drafter is not None
+    lib = binding.load(library)
+    inside: list[float] = []
+    plain = {name: getattr(lib, name) for name in WORKING}
+    worker = Worker(library)
+    worker.answer(Prepare(target=run.target, drafters=(run.drafter,), threads=run.threads))
+    for name, function in plain.items():
+        setattr(lib, name, _timed(function, inside))
+    begun = time.perf_counter()
+    record = worker.answer(run)
+    whole_s = time.perf_counter() - begun
+    for name, function in plain.items():
+        setattr(lib, name, function)
+    if not isinstance(record, Record):
+        raise SystemExit(f"no run to look into: {record}")
+    return 1 - sum(inside) / whole_s
+
+
+def _timed(function: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
+    @wraps(function)
+    def timed(*words: Any) -> Any:
+        begun = time.perf_counter()
+        answer = function(*words)
+        spent.append(time.perf_counter() - begun)
+        return answer
+
+    return timed
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -89,7 +142,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-m", "--target", type=Path, help="GGUF; the embedded pair without it")
     parser.add_argument("-md", "--drafter", type=Path, help="GGUF")
     parser.add_argument("-n", "--tokens", type=int, default=250, help="of each run")
-    parser.add_argument("-r", "--repeats", type=int, default=5, help="pairs of each prompt")
+    parser.add_argument("-r", "--repeats", type=int, default=5, help="pairs of each prompt at most")
+    parser.add_argument(
+        "--precision", type=float, default=0.0, help="enough, where the interval is ± so much: 0.01 is 1 %%"
+    )
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
     parser.add_argument("-p", "--prompt", help="one text instead of four of the demo suite")
     parser.add_argument("--draft", default="3,8", help="draft sizes γ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -95,26 +96,37 @@ def alone(trace: Trace, curve: CostCurve, *, first: int, tokens: int) -> Exposur
 
 
 class _Bill:
+    """Sums of what is owed; between measured depths costs are linear, so the mean depth stands for all."""
+
     def __init__(self, curve: CostCurve, n_prompt: int) -> None:
         self._curve, self._n_prompt, self._clamped = curve, n_prompt, False
-        self._owed = {to: np.zeros(len(curve.points)) for to in ("drafting", "verifying", "besides")}
+        self._depths = sorted({point.depth for point in (*curve.verify, *curve.draft, *curve.absorb)})
+        self._owed: dict[tuple[str, Kind, int, int], tuple[float, float]] = {}
 
     def add(self, to: str, kind: Kind, step: Step, tokens: int, *, times: int = 1) -> None:
         depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
         if not self._curve.covers(depth):
             self._clamped = True
             depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
-        for place, share in self._curve.weights(kind, tokens, depth).items():
-            self._owed[to][place] += step.chance * times * share
+        place = to, kind, tokens, bisect_right(self._depths, depth)
+        often, deep = self._owed.get(place, (0.0, 0.0))
+        self._owed[place] = often + step.chance * times, deep + step.chance * times * depth
 
     def total(self, prompt_id: str, taken: Iterable[Step]) -> Exposure:
         counts = count(taken)
+        paid = {to: np.zeros(len(self._curve.points)) for to in ("drafting", "verifying", "besides")}
+        for (to, kind, tokens, _), (often, deep) in self._owed.items():
+            if not often:
+                continue
+            depth = round(deep / often, 6)  # the mean of equal depths is theirs again
+            for place, share in self._curve.weights(kind, tokens, depth).items():
+                paid[to][place] += often * share
         return Exposure(
             prompt_id=prompt_id,
             counts=counts,
             tokens=counts.n_rounds + counts.n_accepted,
-            drafting=self._owed["drafting"],
-            verifying=self._owed["verifying"],
-            besides=self._owed["besides"],
+            drafting=paid["drafting"],
+            verifying=paid["verifying"],
+            besides=paid["besides"],
             clamped=self._clamped,
         )
