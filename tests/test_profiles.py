@@ -48,7 +48,6 @@ class _Clockwork:
                             self._time(Part.DRAFT, place, max(1, size - 1), depth),
                             self._time(Part.ABSORB, place, size, depth),
                             self._time(Part.VERIFY, place, size, depth),
-                            self._time(Part.ROUND, place, size, depth),
                         ]
         return Curve(timings=tuple(timings))
 
@@ -60,9 +59,8 @@ class _Clockwork:
 def true_s(part: Part, tokens: int, depth: int) -> float:
     return {
         Part.VERIFY: 0.02 + 0.004 * tokens + 0.00001 * depth,
-        Part.DRAFT: 0.001 * tokens * (1 + 0.001 * depth),
+        Part.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
         Part.ABSORB: 0.0005 + 0.0001 * tokens,
-        Part.ROUND: 0.0002,
     }[part]
 
 
@@ -90,7 +88,7 @@ def test_exact_timings_give_the_exact_curve() -> None:
             absorbed = curve.seconds(Kind.ABSORB, tokens, depth)
             assert absorbed.value == pytest.approx(true_s(Part.ABSORB, tokens, depth))
             one = curve.seconds(Kind.DRAFT, 1, depth)
-            assert one.value == pytest.approx(true_s(Part.DRAFT, 1, depth))
+            assert one.value == pytest.approx(true_s(Part.DRAFT, 2, depth) - true_s(Part.DRAFT, 1, depth))
     assert curve.overhead_s.value == pytest.approx(0.0002)
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
     assert curve.measured_on is not None

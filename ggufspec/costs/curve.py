@@ -21,7 +21,7 @@ class Kind(StrEnum):
     VERIFY = "verify"  # the target evaluates a batch, and every output of it is sampled from
     DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it
     ABSORB = "absorb"  # the drafter reads a verified batch, and nothing is sampled
-    ROUND = "round"  # what a drafting round takes besides
+    ROUND = "round"  # what a drafting round takes besides, however long the draft
     PLAIN = "plain"  # what a step of the target alone takes besides
 
 
@@ -61,7 +61,7 @@ class CostCurve:
         draft: the drafter's single tokens; empty without a drafter.
         absorb: the drafter reading what the target verified, which server and simple program of builds since
             9109 do in every round; empty where that does not happen or is part of ``overhead``.
-        overhead_s: seconds per drafting round besides.
+        overhead_s: seconds per drafting round besides, as the first token of a draft is dearer than others.
         plain_overhead_s: seconds per step of the target alone besides.
         measured_on: models, offload, build and machine.
     """

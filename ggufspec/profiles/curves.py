@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING
 
 from ggufspec.costs import CostCurve, MeasuredOn, Point
@@ -106,17 +106,16 @@ def sized(model: ModelFile) -> ModelFile:
 
 def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
     parts = {part: _samples(each for each in timings if each.part is part) for part in Part}
-    draft, verify = _per_token(timings), parts[Part.VERIFY]
-    rounds = [seconds for samples in parts[Part.ROUND].values() for seconds in samples]
+    (draft, besides), verify = _drafting(timings), parts[Part.VERIFY]
     steps = _points(alone, _skew(alone))
     among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
-    besides = fmean(step.seconds.value - among_rounds[step.depth].seconds.value for step in steps)
+    apart = fmean(step.seconds.value - among_rounds[step.depth].seconds.value for step in steps)
     return CostCurve(
         verify=_points(verify, _skew(verify)),
         draft=_points(draft, _skew(draft)),
         absorb=_points(parts[Part.ABSORB], _skew(parts[Part.ABSORB])),
-        overhead_s=_estimate(rounds, 1.0),
-        plain_overhead_s=Estimate(value=besides, lo=None, hi=None),
+        overhead_s=_estimate(besides, 1.0),
+        plain_overhead_s=Estimate(value=apart, lo=None, hi=None),
         measured_on=about,
     )
 
@@ -128,20 +127,28 @@ def _samples(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
     return found
 
 
-def _per_token(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
-    """Return the drafter's seconds per token; long drafts tell it better than short ones, and weigh more.
+def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[float]], list[float]]:
+    """Return the drafter's seconds per token by depth, and those that a draft takes besides.
 
-    Rounds were timed in sweeps over all sizes, so the n-th draft of every size makes the n-th sample.
+    The first token of a draft is dearer than the others, because the target has used the caches meanwhile.
+    Rounds were timed in sweeps over all sizes: the n-th draft of every size lies on the n-th line.
     """
     by_size: dict[tuple[int, int], list[float]] = _samples(e for e in timings if e.part is Part.DRAFT)
     found: dict[tuple[int, int], list[float]] = {}
+    besides: list[float] = []
     for depth in sorted({depth for _, depth in by_size}):
         sizes = {tokens: samples for (tokens, at), samples in by_size.items() if at == depth}
-        sweeps = min(map(len, sizes.values()))
-        for number in range(sweeps):
-            seconds = sum(samples[number] for samples in sizes.values())
-            found.setdefault((1, depth), []).append(seconds / sum(sizes))
-    return found
+        for number in range(min(map(len, sizes.values()))):
+            line = _line({tokens: samples[number] for tokens, samples in sizes.items()})
+            found.setdefault((1, depth), []).append(line[0])
+            besides.append(line[1])
+    return found, besides
+
+
+def _line(seconds: Mapping[int, float]) -> tuple[float, float]:
+    """Return seconds per token and besides; where no line with a slope is to be seen, nothing is besides."""
+    slope, height = linear_regression([*seconds], [*seconds.values()]) if len(seconds) > 1 else (0.0, 0.0)
+    return (slope, height) if slope > 0 else (sum(seconds.values()) / sum(seconds), 0.0)
 
 
 def _skew(samples: Samples) -> float:

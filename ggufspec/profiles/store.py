@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -17,7 +18,7 @@ from ggufspec.results.records import decode_hook
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
 
-    schema: int = 1
+    schema: Literal[2] = 2
     measured_at: str  # ISO 8601, UTC
     curve: CostCurve
 

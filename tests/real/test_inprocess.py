@@ -224,7 +224,6 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
         (Part.VERIFY, {1, 2, 5}),
         (Part.ABSORB, {1, 2, 5}),
         (Part.DRAFT, {1, 4}),
-        (Part.ROUND, {1, 2, 5}),
     ):
         here = [one for one in curve.timings if one.part is part and one.drafter == 0]
         assert {one.tokens for one in here} == sizes

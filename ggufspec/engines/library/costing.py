@@ -1,22 +1,22 @@
-"""What evaluations cost: rounds of every size, timed as runs mix them."""
+"""What evaluations cost: rounds of every size, timed as runs mix them.
+
+Only what llama.cpp itself takes is counted, choosing a token with its own sampler included: forecasts are of
+its programs, which have no interpreter between evaluations.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
-from time import perf_counter
 
-from ggufspec.domain import Drafting, Status
+from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.library.decoding import play
-from ggufspec.engines.library.drafting import Greedy, likeliest
 from ggufspec.engines.library.messages import Curve, CurveRun, Part, Timing
 from ggufspec.engines.library.model import Model
 
 _SEED = 1  # of the order in which a curve's batches are timed
 _IN_A_ROW = 2  # samples of a batch
-_NOTHING = Drafting(n_max=1, p_min=2.0)  # the drafter looks and drafts nothing: a round of one token
 
 
 def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
@@ -52,34 +52,46 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
                 timings += timed
             for place, drafter in enumerate(drafters):
                 for size in batches:
-                    last = tokens[depth]
-                    rounds = (_round(target, drafter, place, last, depth, size) for _ in range(1 + _IN_A_ROW))
-                    _, *kept = map(tuple, rounds)
+                    _, *kept = (
+                        _round(target, drafter, place, tokens, depth, size) for _ in range(1 + _IN_A_ROW)
+                    )
                     timings += (timing for parts in kept for timing in parts)
     return Curve(timings=tuple(timings))
 
 
 def _alone(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
-    begun = perf_counter()
-    target.evaluate(tokens[depth : depth + size], depth, outputs=size)
-    for row in target.rows(size):
-        likeliest(row)
-    seconds = perf_counter() - begun
+    begun_s = target.busy_s
+    _verify(target, tokens, depth, size)
     target.forget(depth)
-    return Timing(Part.VERIFY, None, size, depth, seconds)
+    return Timing(Part.VERIFY, None, size, depth, target.busy_s - begun_s)
 
 
-def _round(target: Model, drafter: Model, place: int, last: int, depth: int, size: int) -> Iterator[Timing]:
-    """Play a round whose target batch has ``size`` tokens, and take it back."""
-    drafting = Drafting(n_max=size - 1) if size > 1 else _NOTHING
-    begun = perf_counter()
-    one = play(target, drafter, Greedy(), last, depth, drafting.n_max, drafting)
+def _round(
+    target: Model, drafter: Model, place: int, tokens: Sequence[int], depth: int, size: int
+) -> tuple[Timing, ...]:
+    """Play a round whose target batch has ``size`` tokens, as programs do, and take it back.
+
+    With one token, the drafter looks and drafts nothing.
+    """
+    steps = max(1, size - 1)
+    target_s, drafter_s = target.busy_s, drafter.busy_s
+    for at in range(depth, depth + steps):
+        drafter.step(tokens[at], at)
+        drafter.choose(0)
+    drafter.forget(depth)
+    drafted_s = drafter.busy_s
+    _verify(target, tokens, depth, size)
+    drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
     target.forget(depth)
     drafter.forget(depth)
-    whole_s = perf_counter() - begun
-    target_s = one.evaluate_s + one.choose_s
-    drafter_s = one.propose_s + one.absorb_s
-    yield Timing(Part.DRAFT, place, drafting.n_max, depth, one.propose_s)
-    yield Timing(Part.ABSORB, place, size, depth, one.absorb_s)
-    yield Timing(Part.VERIFY, place, size, depth, target_s)
-    yield Timing(Part.ROUND, place, size, depth, whole_s - target_s - drafter_s)
+    return (
+        Timing(Part.DRAFT, place, steps, depth, drafted_s - drafter_s),
+        Timing(Part.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
+        Timing(Part.VERIFY, place, size, depth, target.busy_s - target_s),
+    )
+
+
+def _verify(target: Model, tokens: Sequence[int], depth: int, size: int) -> None:
+    target.evaluate(tokens[depth : depth + size], depth, outputs=size)
+    for place in range(size):
+        target.choose(place)

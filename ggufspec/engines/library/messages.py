@@ -201,10 +201,9 @@ class CurveRun:
 class Part(StrEnum):
     """What a Timing is of; what a round consists of."""
 
-    DRAFT = "draft"  # the drafter's tokens, one after the other: evaluation, choice and probability
+    DRAFT = "draft"  # the drafter's tokens, one after the other: evaluation and choice
     VERIFY = "verify"  # the target's batch: evaluation, and the choice of a token at each place
     ABSORB = "absorb"  # the drafter's second look at a round's tokens
-    ROUND = "round"  # what a round takes beside these three
 
 
 class Timing(NamedTuple):

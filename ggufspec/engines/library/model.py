@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ggufspec.engines.library.vocabulary import Vocabulary
 OUTPUTS = 64
 """Most tokens of one evaluation whose logits can be read; bounds the buffers, as no one may know γ yet."""
 
+_LIKELIEST = 10  # tokens among which llama.cpp's drafter draws
 _BATCH = 2048  # tokens; what --batch-size is if nobody says otherwise
 _NO_SLOT = 1  # llama_decode: the context is full
 _WHOLE_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others need flash attention
@@ -35,6 +37,7 @@ class Model:
     Attributes:
         vocabulary: text to tokens and back.
         n_context: how many tokens the cache holds.
+        busy_s: seconds spent in llama.cpp so far, to evaluate, to choose and to roll back.
     """
 
     def __init__(self, lib: Any, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
@@ -43,6 +46,7 @@ class Model:
         Raises:
             Failure: the library cannot load the model, or makes no context of that size.
         """
+        self.busy_s = 0.0
         self._lib = lib
         self._threadpools = threadpools
         self._threads = 0
@@ -53,6 +57,7 @@ class Model:
         self.n_context = int(lib.llama_n_ctx(self._context))
         self._n_batch = int(lib.llama_n_batch(self._context))
         self._logits = binding.address_of_logits(lib)
+        self._sampler = _sampler(lib)
         self._views: dict[int, Logits] = {}
         self._fill_batch()
         self.use_threads(threads)
@@ -101,9 +106,18 @@ class Model:
             view = self._views[address] = flat.reshape(OUTPUTS, -1)
         return view[:count]
 
+    def choose(self, place: int) -> int:
+        """Draw a token at an output of the last evaluation; programs draft with this sampler of llama.cpp."""
+        begun = perf_counter()
+        token = int(self._lib.llama_sampler_sample(self._sampler, self._context, place))
+        self.busy_s += perf_counter() - begun
+        return token
+
     def forget(self, at: int) -> None:
         """Roll the cache back: nothing from a position on remains."""
+        begun = perf_counter()
         self._lib.llama_memory_seq_rm(self._memory, 0, at, -1)
+        self.busy_s += perf_counter() - begun
 
     def wait(self) -> None:
         """Return when all evaluations are done."""
@@ -142,7 +156,9 @@ class Model:
 
     def _decode(self, count: int) -> None:
         self._batch.n_tokens = count
+        begun = perf_counter()
         code = self._lib.llama_decode(self._context, self._batch)
+        self.busy_s += perf_counter() - begun
         if code == _NO_SLOT:
             reason = f"prompt and answer do not fit into the context of {self.n_context} tokens"
             raise Failure(Status.PROMPT_TOO_LONG, reason)
@@ -196,3 +212,10 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
         reason = f"the library makes no context of {load.context_tokens} tokens for {load.path}"
         raise Failure(Status.LOAD_FAILED, reason)
     return context
+
+
+def _sampler(lib: Any) -> Any:
+    chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(_LIKELIEST))
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_dist(1))
+    return chain
