@@ -14,11 +14,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 from ggufspec import engines, stats
 from ggufspec.domain import RunSpec, Status
@@ -30,7 +27,6 @@ from ggufspec.request import Request, prepare
 
 ATTEMPTS = 6  # the program loses the end of a log now and then
 FEWEST = 10  # pairs, before an interval is believed
-WORKING = ("llama_decode", "llama_synchronize", "llama_memory_seq_rm")  # what the engine calls in a run
 
 
 def main() -> int:
@@ -108,31 +104,17 @@ def _outside(spec: RunSpec, install: Install) -> float:
     assert run is not None
     assert run.drafter is not None
     lib = binding.load(library)
-    inside: list[float] = []
-    plain = {name: getattr(lib, name) for name in WORKING}
+    silence = lib.llama_log_callback(lambda *_: None)
+    lib.llama_log_set(silence, None)
     worker = Worker(library)
     worker.answer(Prepare(target=run.target, drafters=(run.drafter,), threads=run.threads))
-    for name, function in plain.items():
-        setattr(lib, name, _timed(function, inside))
-    begun = time.perf_counter()
+    models = worker._models.values()  # noqa: SLF001  # nobody else wants to know
+    busy_s, begun = sum(model.busy_s for model in models), time.perf_counter()
     record = worker.answer(run)
     whole_s = time.perf_counter() - begun
-    for name, function in plain.items():
-        setattr(lib, name, function)
     if not isinstance(record, Record):
         raise SystemExit(f"no run to look into: {record}")
-    return 1 - sum(inside) / whole_s
-
-
-def _timed(function: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
-    @wraps(function)
-    def timed(*words: Any) -> Any:
-        begun = time.perf_counter()
-        answer = function(*words)
-        spent.append(time.perf_counter() - begun)
-        return answer
-
-    return timed
+    return 1 - (sum(model.busy_s for model in models) - busy_s) / whole_s
 
 
 def _arguments() -> argparse.Namespace:

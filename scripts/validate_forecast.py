@@ -6,6 +6,7 @@ python scripts/validate_forecast.py --extra T D       one more pair of files as 
 Pairs: the embedded one; its target in 4 and in 5 bits; random weights of another shape, drafted for by their
 own first layers. The library reads every prompt once. Then costs are timed anew before each prompt, and all
 draft sizes measured on it in random order: a machine that becomes faster or slower does so for both.
+For each repeat the library is loaded anew, as the program is for each run.
 """
 
 from __future__ import annotations
@@ -116,17 +117,15 @@ def _measured(
     assert drafter is not None
     found: dict[int, tuple[dict[stats.Cell, float], list[tuple[int, int]]]] = {s: ({}, []) for s in arms}
     order, timings = random.Random(1), []
-    with (
-        engines.make("inprocess", session.install) as library,
-        engines.make("binary-simple", session.install) as program,
-    ):
-        library = cast("InprocessEngine", library)
-        prompts = session.suite.prompts
+    prompts = session.suite.prompts
+    with _library(session) as library:
         long = replace(alone, n_predict=trace.needed(TOKENS, max(SIZES), Program.SIMPLE))
         texts = list(profiles.traces(library, long, prompts, [drafter]))
-        first = min(each.own.n_prompt for each in texts)
-        depths = profiles.depths_for(first, max(each.own.n_prompt for each in texts) + TOKENS)
-        for repeat in range(repeats):
+    first = min(each.own.n_prompt for each in texts)
+    depths = profiles.depths_for(first, max(each.own.n_prompt for each in texts) + TOKENS)
+    for repeat in range(repeats):
+        # loaded anew, as the program is for each run: where models lie in memory is worth some per cent
+        with _library(session) as library, engines.make("binary-simple", session.install) as program:
             for prompt in prompts:
                 spec = replace(alone, prompt=prompt)
                 batches = range(1, max(SIZES) + 2)
@@ -145,6 +144,10 @@ def _measured(
         build=session.install.build_number,
     )
     return found, {each.n_max: each for each in forecasts if each.category is None}
+
+
+def _library(session: Session) -> InprocessEngine:
+    return cast("InprocessEngine", engines.make("inprocess", session.install))
 
 
 def _run(program: engines.Engine, spec: RunSpec, folder: Path) -> tuple[float, tuple[int, int]]:
