@@ -11,6 +11,7 @@ Wanted: within 5 % on the embedded pair, within 1 % on a target of a billion par
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ggufspec import engines, stats
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.library import binding, commandline
+from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import Prepare, Record
 from ggufspec.engines.library.worker import Worker
 from ggufspec.llama.install import Install
@@ -103,11 +104,13 @@ def _outside(spec: RunSpec, install: Install) -> float:
     library, run = commandline.read(argv[len(commandline.WORKER) :])
     assert run is not None
     assert run.drafter is not None
-    lib = binding.load(library)
-    silence = lib.llama_log_callback(lambda *_: None)
-    lib.llama_log_set(silence, None)
     worker = Worker(library)
-    worker.answer(Prepare(target=run.target, drafters=(run.drafter,), threads=run.threads))
+    with tempfile.TemporaryFile() as log:  # the library says much while it loads
+        stderr = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        worker.answer(Prepare(target=run.target, drafters=(run.drafter,), threads=run.threads))
+        os.dup2(stderr, 2)
+        os.close(stderr)
     models = worker._models.values()  # noqa: SLF001  # nobody else wants to know
     busy_s, begun = sum(model.busy_s for model in models), time.perf_counter()
     record = worker.answer(run)

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from ggufspec import sampling as exact
 from ggufspec.domain import Drafting, Sampling, Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.library.model import Logits, Model
-
-_LIKELIEST = 10  # llama.cpp's drafter keeps so many, and compares p_min with the first's share of them
+from ggufspec.engines.library.model import LIKELIEST, Logits, Model
 
 Distribution = NDArray[np.float64]
 
@@ -155,8 +153,8 @@ def confidence(logits: Logits) -> float:
 
     It is computed for every drafted token, so a partition and ten exponentials have to do.
     """
-    if len(logits) > _LIKELIEST:
-        near = np.partition(logits, len(logits) - _LIKELIEST)[-_LIKELIEST:].tolist()
+    if len(logits) > LIKELIEST:
+        near = np.partition(logits, len(logits) - LIKELIEST)[-LIKELIEST:].tolist()
     else:
         near = logits.tolist()
     top = max(near)

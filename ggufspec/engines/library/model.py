@@ -23,7 +23,9 @@ from ggufspec.engines.library.vocabulary import Vocabulary
 OUTPUTS = 64
 """Most tokens of one evaluation whose logits can be read; bounds the buffers, as no one may know γ yet."""
 
-_LIKELIEST = 10  # tokens among which llama.cpp's drafter draws
+LIKELIEST = 10
+"""Tokens that llama.cpp's drafter keeps; with the first one's share of them it compares p_min."""
+
 _BATCH = 2048  # tokens; what --batch-size is if nobody says otherwise
 _NO_SLOT = 1  # llama_decode: the context is full
 _WHOLE_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others need flash attention
@@ -216,6 +218,6 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
 
 def _sampler(lib: Any) -> Any:
     chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(_LIKELIEST))
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(LIKELIEST))
     lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_dist(1))
     return chain
