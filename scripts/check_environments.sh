@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Runs scripts/test in environments as users have them, and prints one line for each.
+#
+#   scripts/check_environments.sh                   every environment that this machine can make
+#   scripts/check_environments.sh busy-core user    these alone
+#   PYTHONS="python3.12 /opt/python3.14/bin/python3" scripts/check_environments.sh pythons
+#
+# Each run starts from a fresh clone of HEAD with an empty home folder, under `env -i` with PATH, HOME and LANG
+# and what the environment adds. llama.cpp's builds are copied in: building them is not what is checked here.
+#
+#   bare       nothing else
+#   locale     LC_ALL=de_DE.UTF-8 and TZ=Pacific/Chatham; needs that locale
+#   folder     a clone whose path holds spaces and umlauts
+#   user       an ordinary user; needs root, and interpreters that the user can run
+#   busy-core  another program keeps one core busy
+#   pythons    every interpreter in PYTHONS, one after the other
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cache=${GGUFSPEC_CACHE:-$HOME/.cache/ggufspec}
+logs=$(mktemp -d "${TMPDIR:-/tmp}/check-environments.XXXXXX")
+chmod 755 "$logs"
+failures=0
+
+# check NAME [--user] [--folder NAME] [VARIABLE=value ...]
+check() {
+    local name=$1 as_user='' folder=ggufspec
+    shift
+    while [[ ${1:-} == --* ]]; do
+        case $1 in
+            --user) as_user=nobody && shift ;;
+            --folder) folder=$2 && shift 2 ;;
+        esac
+    done
+    local place=$logs/$name command=(env -i PATH="$PATH" HOME="$logs/$name/home" LANG=C.UTF-8)
+    for variable in "${!PIP_@}" "${!UV_@}" "${!SSL_CERT_@}"; do
+        command+=("$variable=${!variable}")
+    done
+    command+=("$@" "$place/$folder/scripts/test")
+    mkdir -p "$place/home/.cache/ggufspec"
+    git clone --quiet . "$place/$folder"
+    [[ ! -d $cache/builds ]] || cp -r "$cache/builds" "$cache/sources" "$place/home/.cache/ggufspec/"
+    if [[ $as_user ]]; then
+        chown -R "$as_user": "$place"
+        command=(setpriv --reuid="$as_user" --regid="$(id -g "$as_user")" --clear-groups "${command[@]}")
+    fi
+    local started=$SECONDS code=0 summary
+    (cd / && "${command[@]}") >"$place.log" 2>&1 </dev/null || code=$?
+    summary=$(grep -E '^(=+ )?[0-9]+ (passed|failed)' "$place.log" | tail -1 | tr -d '=')
+    printf '%-22s exit %-3s %3d min  %s\n' \
+        "$name" "$code" $(((SECONDS - started + 30) / 60)) "${summary:-see $place.log}"
+    if ((code)); then
+        failures=$((failures + 1))
+        grep -E '^(FAILED|ERROR) ' "$place.log"
+    else
+        rm -rf "$place"
+    fi
+}
+
+busy_core() {
+    taskset -c 0 sh -c 'while :; do :; done' &
+    local burner=$!
+    trap 'kill "$burner" 2>/dev/null' EXIT
+    check busy-core
+    kill "$burner"
+    trap - EXIT
+}
+
+environments=("$@")
+((${#environments[@]})) || environments=(bare locale folder user busy-core pythons)
+for environment in "${environments[@]}"; do
+    case $environment in
+        bare) check bare ;;
+        locale)
+            if locale -a | grep -qix 'de_DE.utf-\?8'; then
+                check locale LC_ALL=de_DE.UTF-8 TZ=Pacific/Chatham
+            else
+                echo "locale                 not run: the locale de_DE.UTF-8 is not installed"
+            fi
+            ;;
+        folder) check folder --folder 'Größe und Maß' ;;
+        user)
+            if [[ $(id -u) == 0 ]]; then
+                check user --user ${USER_PYTHON:+PYTHON="$USER_PYTHON"}
+            else
+                echo "user                   not run: only root can become another user"
+            fi
+            ;;
+        busy-core) busy_core ;;
+        pythons)
+            for python in ${PYTHONS:-}; do
+                check "$("$python" -c 'import sys; print("python-%d.%d.%d" % sys.version_info[:3])')" \
+                    PYTHON="$(command -v "$python")"
+            done
+            ;;
+        *)
+            echo "check_environments: no environment is called '$environment'" >&2
+            exit 2
+            ;;
+    esac
+done
+exit $((failures > 0))
