@@ -15,7 +15,7 @@
 #   busy-core  another program keeps one core busy
 #   pythons    every interpreter in PYTHONS, one after the other
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 cache=${GGUFSPEC_CACHE:-$HOME/.cache/ggufspec}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/check-environments.XXXXXX")

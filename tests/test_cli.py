@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,10 +72,9 @@ def test_formats_agree(llama: Path, tmp_path: Path) -> None:
     table = list(csv.DictReader(io.StringIO(shell.here("show", "-o", "csv").stdout)))
     assert [float(row["gen_tps"]) for row in table] == pytest.approx([row["gen_tps"] for row in rows])
     assert table[0]["accept_rate"] == ""
-    database = sqlite3.connect(":memory:")
-    database.executescript(shell.here("show", "-o", "sql").stdout)
-    stored = database.execute("SELECT role, gen_tps, accept_rate FROM summary").fetchall()
-    database.close()
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(shell.here("show", "-o", "sql").stdout)
+        stored = database.execute("SELECT role, gen_tps, accept_rate FROM summary").fetchall()
     assert stored == [(row["role"], pytest.approx(row["gen_tps"]), row["accept_rate"]) for row in rows]
     out = tmp_path / "table.md"
     assert shell.here("show", "--out", str(out)).stdout == ""

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_jsonl_and_csv_and_sql_say_the_same() -> None:
     assert json.loads(parse(TREE, "-o", "jsonl")) == wanted
     [row] = csv.DictReader(io.StringIO(parse(TREE, "-o", "csv")))
     assert row == {key: "" if value is None else str(value) for key, value in wanted.items()}
-    with sqlite3.connect(":memory:") as base:
+    with closing(sqlite3.connect(":memory:")) as base:
         base.executescript(parse(TREE, "-o", "sql"))
         assert base.execute("SELECT n_drafted, offloaded_layers, status FROM logs").fetchall() == [
             (wanted["n_drafted"], None, "ok")
