@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["tests.hub_client"]
+
+# A shell starts background jobs with Ctrl-C ignored, nohup starts programs with SIGHUP ignored, and tests
+# pass that on to what they start. A signal with a handler here is at its default in all of them.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

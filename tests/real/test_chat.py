@@ -66,11 +66,6 @@ def _pair(words: Sequence[str]) -> tuple[str, ...]:
     return () if "-m" in words else ("--pair", "demo")
 
 
-def _hears_sighup() -> None:
-    """Undo what nohup does to all that it starts, tests as well."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 @contextmanager
 def _console(llama: Install, *words: str, **env: str) -> Iterator[Person]:
     child = pexpect.spawn(
@@ -80,7 +75,6 @@ def _console(llama: Install, *words: str, **env: str) -> Iterator[Person]:
         dimensions=(50, 110),
         encoding="utf-8",
         timeout=60,
-        preexec_fn=_hears_sighup,
     )
     try:
         person = Person(child)
