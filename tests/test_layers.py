@@ -33,6 +33,7 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli", "console"},
     "unearth": {"llama"},
+    "packaging": {"llama"},
     "msgspec": {"profiles", "results"},
     "httpx2": {"engines"},
     "llama_cpp": {"engines"},

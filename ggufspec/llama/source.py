@@ -12,6 +12,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,7 @@ from ggufspec.llama.progress import Progress, Step
 LEGACY = "0.2.63"
 """April 2024: llama.cpp one day after the build of the Llama-3 notebook, with `main` and `speculative`."""
 
+_EXAMPLE = "0.3.36"
 UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _VENDORED = Path("vendor/llama.cpp")
 _VENDORED_HEAD = Path(".git/modules/vendor/llama.cpp/HEAD")
@@ -123,7 +125,7 @@ def choose(text: str | None, version: str | None) -> Source:
     if text is None:
         text = "git" if version and (_TAG.fullmatch(version) or _COMMIT.fullmatch(version)) else "sdist"
     if text == "sdist":
-        return Sdist(version or _binding_version())
+        return Sdist(_binding_version() if version is None else _release(version))
     if text == "git" or text.startswith("git+"):
         if version is None:
             raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
@@ -249,6 +251,26 @@ def _files(root: Path) -> Iterator[Path]:
                 yield here / name
 
 
+def _release(version: str) -> str:
+    """Return a version of llama-cpp-python, or say what else the text may have been meant for."""
+    if re.fullmatch(r"\d{4,}", version):
+        raise SourceError(
+            f"{version} is not a version of {index.PACKAGE}",
+            f"a build number of llama.cpp is written `ggufspec build --version b{version}`",
+        )
+    try:
+        return index.release(version)
+    except SourceError as error:
+        example = f"`ggufspec build --version {_EXAMPLE}`"
+        with suppress(SourceError):
+            git.check_ref(version)
+            example += f"; for a branch: `ggufspec build --source git --version {version}`"
+        raise SourceError(
+            f"{version!r} is not a version of {index.PACKAGE}, nor a tag or commit of llama.cpp",
+            f"name one, as in {example}",
+        ) from error
+
+
 def _vendored_commit(package: Path) -> str | None:
     """Return the commit that llama-cpp-python's source distributions carry in the remains of their .git."""
     try:
@@ -264,5 +286,5 @@ def _binding_version() -> str:
     except metadata.PackageNotFoundError as error:
         raise SourceError(
             f"{index.PACKAGE} is not installed, so its version does not decide which llama.cpp to build",
-            "name one: --version 0.3.36 or --version legacy",
+            f"name one: --version {_EXAMPLE} or --version legacy",
         ) from error
