@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+"""Variables, in lower case, that programs which use the network need even where they hold a password."""
+
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of API_KEY, apiKey and api-key
 _SECRET_WORDS = frozenset(
     {"auth", "bearer", "cookie", "dsn", "jwt", "key", "keys", "pass", "pat", "psk", "pwd", "token", "tokens"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggufspec import environ
+from ggufspec import environ, proc
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 
@@ -103,3 +103,10 @@ def test_secrets_are_left_out_and_everything_else_is_kept() -> None:
 )
 def test_addresses_lose_their_credentials_and_nothing_else(text: str, shown: str) -> None:
     assert environ.without_credentials(text) == shown
+
+
+def test_children_do_not_inherit_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HARMLESS", "kept")
+    _, out, _ = proc.capture(["/bin/sh", "-c", 'echo "${HF_TOKEN-none} $HARMLESS"'])
+    assert out == "none kept\n"

@@ -25,6 +25,7 @@ from pathlib import Path
 import filelock
 
 from ggufspec import paths, proc
+from ggufspec.environ import PROXIES, without_secrets
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda_driver import Driver, Release, said
 from ggufspec.llama.progress import Progress, Step
@@ -122,7 +123,7 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
 
 
 def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
-    stream = proc.stream(_words(into), log=log, env=os.environ | {"PIP_USER": "0"})
+    stream = proc.stream(_words(into), log=log, env=_environment(os.environ))
     last = ""
     while True:
         try:
@@ -133,6 +134,16 @@ def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
             return
         last = line.strip() if "error" in line.lower() or not last else last
         yield Progress(step=Step.FETCH, line=line)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what pip or uv needs: what is set for them, for proxies and for netrc, and no other secret."""
+    own = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
+    }
+    return without_secrets(environ) | own | {"PIP_USER": "0"}
 
 
 def _words(into: Path) -> list[str]:

@@ -14,14 +14,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ggufspec import proc
-from ggufspec.environ import is_secret, without_credentials
+from ggufspec.environ import PROXIES, is_secret, without_credentials
 from ggufspec.errors import SourceError
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""
 
 _WITH_LOGIN = ("https", "http")
-_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}  # git needs them, with their passwords
 _OTHER_REPOSITORY = {  # set inside of git's hooks; they name a repository that is not ours
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -151,7 +150,7 @@ def environment(login: Login | None = None, environ: Mapping[str, str] | None = 
         name: value
         for name, value in given.items()
         if name not in _OTHER_REPOSITORY
-        and (name.startswith("GIT_") or name.lower() in _PROXIES or not is_secret(name, value))
+        and (name.startswith("GIT_") or name.lower() in PROXIES or not is_secret(name, value))
     }
     changed = {
         "GIT_TERMINAL_PROMPT": "0",
