@@ -195,12 +195,19 @@ def test_an_earlier_build_counts_and_can_be_recorded() -> None:
     assert "bytes instead of" in reason(adopted)
 
 
-def test_a_build_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_SETTLED_NS", 0)
-    make("a")
+    built = make("a")
+    (built.bin / "libggml-cuda.so").write_bytes(bytes(2 << 20))
+    store.adopt(built)
     assert store.find("a") is not None
-    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("read again"))
+    read: list[str] = []
+    true_digest = hashlib.file_digest
+    monkeypatch.setattr(
+        hashlib, "file_digest", lambda file, how: read.append(Path(file.name).name) or true_digest(file, how)
+    )
     assert store.find("a") is not None
+    assert sorted(read) == ["libllama.so.0.5.0", "llama-completion", "llama-server"]
 
 
 def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,13 @@
 """What a folder of programs and libraries holds: recorded when it is made, compared when it is used.
 
 A file system that lost power, a full disk or a copy that was cut short leave files that are there and are
-not what they were. Sizes are compared first; SHA-256 only where they agree, and once while a file stays as
-it is.
+not what they were. Sizes are compared first, SHA-256 only where they agree; a large file is hashed once
+while it stays as it is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import struct
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from ggufspec import digests
 
+_SMALL_BYTES = 1 << 20  # to read these is faster than to remember them
 _ELF = b"\x7fELF"
 _ELF64_SECTIONS = struct.Struct("<40xQ10xHH2x")  # e_shoff, e_shentsize, e_shnum (System V ABI, ELF header)
 _ELF64_LITTLE = b"\x02\x01"  # 64 bits, least significant byte first
@@ -43,7 +45,7 @@ def find_damage(folder: Path, recorded: Mapping[str, Entry]) -> str | None:
             return f"{name} {problem}"
     for name, entry in recorded.items():
         try:
-            if entry.sha256 is not None and digests.of_file(folder / name).sha256 != entry.sha256:
+            if entry.sha256 is not None and sha256(folder / name) != entry.sha256:
                 return f"{name} has another SHA-256 than when it was made"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
@@ -66,6 +68,18 @@ def find_cut_short(folder: Path) -> str | None:
         elif _lacks_end(path):
             return f"{name} is cut short"
     return None
+
+
+def sha256(path: Path) -> str:
+    """Return a file's SHA-256 in lower-case hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if path.stat().st_size >= _SMALL_BYTES:
+        return digests.of_file(path).sha256
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(folder: Path) -> None:
@@ -91,11 +105,9 @@ def _files(folder: Path) -> Iterator[Path]:
 def _entry(path: Path) -> Entry:
     if path.is_symlink():
         return Entry(link=str(path.readlink()))
-    digest = digests.of_file(path)
+    status = path.stat()
     return Entry(
-        size_bytes=digest.size_bytes,
-        sha256=digest.sha256,
-        executable=bool(path.stat().st_mode & stat.S_IXUSR),
+        size_bytes=status.st_size, sha256=sha256(path), executable=bool(status.st_mode & stat.S_IXUSR)
     )
 
 
