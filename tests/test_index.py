@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -260,6 +263,29 @@ def test_without_network_the_error_names_the_index() -> None:
         with pytest.raises(SourceError, match=r"\*\*\*@127\.0\.0\.1") as caught:
             download(url)
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize("words", [("-v",), ("--debug",), ()])
+@pytest.mark.parametrize("ending", ["was not found", "cannot be unpacked", "broke off after 0 bytes"])
+def test_the_password_of_an_index_is_never_shown(
+    server: Index, tmp_path: Path, words: tuple[str, ...], ending: str
+) -> None:
+    if "found" not in ending:
+        server.html()
+    if "broke" in ending:
+        del server.pages[f"/files/{NAME}"]
+    index_url = server.url.replace("http://", "http://me:s3cr3t@")
+    result = subprocess.run(
+        [sys.executable, "-m", "ggufspec", *words, "build", "--version", "9.8.7", "--backend", "cpu"],
+        env=os.environ | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index_url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ending in result.stderr
+    assert ("Traceback" in result.stderr) == ("--debug" in words)
+    assert "s3cr3t" not in result.stdout + result.stderr
 
 
 def test_a_dead_index_does_not_hide_a_living_one(server: Index) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -203,9 +204,12 @@ def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch)
     assert store.find("a") is not None
     read: list[str] = []
     true_digest = hashlib.file_digest
-    monkeypatch.setattr(
-        hashlib, "file_digest", lambda file, how: read.append(Path(file.name).name) or true_digest(file, how)
-    )
+
+    def file_digest(file: BinaryIO, algorithm: str) -> object:
+        read.append(Path(file.name).name)
+        return true_digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", file_digest)
     assert store.find("a") is not None
     assert sorted(read) == ["libllama.so.0.5.0", "llama-completion", "llama-server"]
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ggufspec import proc
 from ggufspec.environ import PROXIES, is_secret, without_credentials
 from ggufspec.errors import SourceError
+from ggufspec.redaction import redact
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""
@@ -119,7 +120,7 @@ def ask(*words: str, url: str | None = None, login: Login | None = None) -> str:
     """
     completed, out, err = proc.capture(_argv(words, url, login), env=environment(login))
     if completed.returncode != 0 or not out.strip():
-        reason = without_credentials(err.strip()) or f"no answer to {' '.join(words)}"
+        reason = redact(err.strip()) or f"no answer to {' '.join(words)}"
         raise SourceError(f"git failed: {reason}", "check that git is installed, the address and the tag")
     return out.split()[0]
 
@@ -137,7 +138,7 @@ def stream(
     last = ""
     while True:
         try:
-            last = without_credentials(next(lines)) or last
+            last = redact(next(lines)) or last
         except StopIteration as end:
             return end.value.returncode == 0, last
         yield last

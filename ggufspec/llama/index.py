@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, cast
 from packaging.version import InvalidVersion, Version
 
 from ggufspec import digests, paths
-from ggufspec.environ import without_credentials
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import Progress, Step
+from ggufspec.redaction import redact
 
 if TYPE_CHECKING:
     from unearth import Link
@@ -141,7 +141,7 @@ def _find(version: str, where: Settings, client: PyPIClient, known: str | None) 
             match = finder.find_best_match(f"{PACKAGE}=={version}")
             packages, candidates = list(match.applicable), list(match.candidates)
         except Exception as error:  # noqa: BLE001 - the HTTP library behind unearth differs by its version
-            reasons.append(without_credentials(f"{url or 'the default index'}: {error}"))
+            reasons.append(redact(f"{url or 'the default index'}: {error}"))
             continue
         offered |= {Version(package.version) for package in candidates if package.version}
         for package in packages:
@@ -149,9 +149,9 @@ def _find(version: str, where: Settings, client: PyPIClient, known: str | None) 
                 continue  # 0.3.36+local also matches ==0.3.36
             sha256 = (package.link.hash_option or {}).get("sha256", [""])[0].lower()
             if not _SHA256.fullmatch(sha256):
-                reasons.append(f"{package.link.redacted} has no SHA-256")
+                reasons.append(f"{_shown(package.link)} has no SHA-256")
             elif known not in {None, sha256}:
-                reasons.append(f"{package.link.redacted} has the SHA-256 {sha256}, not {known} as before")
+                reasons.append(f"{_shown(package.link)} has the SHA-256 {sha256}, not {known} as before")
             else:
                 return package.link, sha256
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""
@@ -220,22 +220,26 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[Progress, N
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
-                _check_size(done, link.redacted)
+                _check_size(done, _shown(link))
                 yield Progress(step=Step.FETCH, done=done, total=total, line=final.name)
             file.flush()
             os.fsync(file.fileno())
-        _verify(aside, final.parent.name, link.redacted)
+        _verify(aside, final.parent.name, _shown(link))
         aside.rename(final)
     except SourceError:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
-        reason = without_credentials(str(error))
-        raise SourceError(f"{link.redacted} broke off after {done} bytes: {reason}", "try again") from error
+        reason = redact(str(error))
+        raise SourceError(f"{_shown(link)} broke off after {done} bytes: {reason}", "try again") from error
     finally:
         aside.unlink(missing_ok=True)
     return final
+
+
+def _shown(link: Link) -> str:
+    return redact(link.url_without_fragment)
 
 
 def _check_size(size_bytes: int, name: str) -> None:
