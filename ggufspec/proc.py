@@ -21,6 +21,8 @@ from typing import IO
 
 import psutil
 
+from ggufspec.environ import without_secrets
+
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
@@ -62,7 +64,7 @@ def spawn(
         argv: program and arguments; never passed through shell expansion.
         stdout: an open file or a subprocess constant.
         stderr: likewise.
-        env: the whole environment of the child, or None for ours.
+        env: the whole environment of the child, or None for ours without its secrets.
         cwd: the child's working folder, or None for ours.
     """
     _LOG.info("start: %s", shlex.join(map(str, argv)))
@@ -73,7 +75,7 @@ def spawn(
             stdin=lifeline,
             stdout=stdout,
             stderr=stderr,
-            env=None if env is None else dict(env),
+            env=without_secrets(os.environ) if env is None else dict(env),
             cwd=cwd,
             start_new_session=True,
         )

@@ -146,6 +146,7 @@ def prepare(request: Request) -> Session:
         notes=(
             f"pair: {name} ({why})",
             f"llama.cpp: {install.version or 'unknown version'} in {install.root}",
+            *(f"llama.cpp: {reason}" for reason in install.passed_over),
             *asked.notes,
             *never,
             *tight,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,8 +52,14 @@ def files(name: str, version: str, inside: Mapping[str, str], metadata: str = ""
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/licenses/License.txt": f"the licence of {name}",
     }
-    record = "".join(f"{path},,\n" for path in (*found, f"{info}/RECORD"))
-    return found | {f"{info}/RECORD": record}
+    rows = (f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in found.items())
+    return found | {f"{info}/RECORD": "".join((*rows, f"{info}/RECORD,,\n"))}
+
+
+def _digest(text: str) -> str:
+    """The SHA-256 of a file as RECORD writes it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def version_of(name: str, release: str) -> str:

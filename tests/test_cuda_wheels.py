@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,99 @@ def test_pip_brings_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert os.access(compiler, os.X_OK)
     assert "Successfully installed" in log.read_text()
     assert finish(provide(log)) == (wheels, [])
+
+
+CUBLAS = "nvidia/cu13/lib/libcublas.so.13"
+CICC = "nvidia/cu13/nvvm/bin/cicc"
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda site: (site / CUBLAS).write_text(""), f"nvidia-cublas: {CUBLAS} has 0 bytes instead of 6"),
+        (lambda site: (site / CUBLAS).write_text("cublax"), f"{CUBLAS} has another SHA-256 than its RECORD"),
+        (lambda site: (site / CICC).unlink(), f"nvidia-nvvm: {CICC} cannot be read"),
+        (lambda site: _cut(next(site.glob("nvidia_nvvm*/RECORD"))), "nvidia-nvvm: its RECORD is cut short"),
+    ],
+    ids=["empty", "changed", "missing", "RECORD"],
+)
+def test_a_damaged_file_is_found(tmp_path: Path, damage: Callable[[Path], object], reason: str) -> None:
+    site = cuda_parts.install(tmp_path)
+    assert cuda_wheels.find_damage(site) is None
+    damage(site)
+    assert reason in str(cuda_wheels.find_damage(site))
+
+
+def _cut(record: Path) -> None:
+    record.write_text("".join(record.read_text().splitlines(keepends=True)[:1]))
+
+
+@in_environment
+@pytest.mark.parametrize("name", [CUBLAS, CICC])
+def test_damaged_wheels_in_the_cache_are_brought_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+    home = paths.cache_dir() / "cuda" / "13.0"
+    finish(provide(tmp_path / "log"))
+    content = (home / name).read_text()
+    (home / name).write_text(content[:-1])
+    _, seen = finish(provide(tmp_path / "log"))
+    assert seen[0].notice
+    assert f"{name} has {len(content) - 1} bytes instead of {len(content)}" in seen[0].line
+    assert (home / name).read_text() == content
+
+
+def test_damaged_wheels_of_the_environment_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = cuda_parts.install(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+    (site / CUBLAS).write_text("")
+    with pytest.raises(BuildError, match="has 0 bytes instead of 6") as caught:
+        finish(provide(tmp_path / "log"))
+    assert "pip install --force-reinstall 'ggufspec[cuda-build]'" in str(caught.value.hint)
+
+
+@in_environment
+def test_wheels_are_on_the_disk_before_they_get_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/dev/fd").is_dir():
+        pytest.skip("this system does not tell which file a descriptor belongs to")
+    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+    home, synced, true_sync = paths.cache_dir() / "cuda" / "13.0", set[str](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/dev/fd/{descriptor}").resolve()
+        assert home.exists() == (path == home.parent)
+        synced.add(path.name)
+        true_sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    finish(provide(tmp_path / "log"))
+    assert {"nvcc", "libcublas.so.13", "RECORD", "cuda"} <= synced
+
+
+@in_environment
+def test_pip_gets_what_is_set_for_it_and_no_other_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
+    seen = tmp_path / "seen"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nenv > {seen}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:pw@index.example/simple")
+    monkeypatch.setenv("https_proxy", "http://me:pw@proxy.example:3128")
+    finish(provide(tmp_path / "log"))
+    given = seen.read_text()
+    assert "hf_" not in given
+    assert {"https://me:pw@index.example/simple", "http://me:pw@proxy.example:3128"} <= {
+        line.partition("=")[2] for line in given.splitlines()
+    }
 
 
 @in_environment

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from ggufspec.errors import SourceError
 from ggufspec.llama import index
 from ggufspec.llama.index import Settings, settings
 from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.source import LEGACY
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000
@@ -81,8 +85,10 @@ def server() -> Iterator[Index]:
     thread.join()
 
 
-def download(*urls: str, find_links: tuple[str, ...] = ()) -> tuple[Path, list[Progress]]:
-    work = index.download("9.8.7", Settings(index_urls=urls, find_links=find_links))
+def download(
+    *urls: str, find_links: tuple[str, ...] = (), version: str = "9.8.7"
+) -> tuple[Path, list[Progress]]:
+    work = index.download(version, Settings(index_urls=urls, find_links=find_links))
     seen: list[Progress] = []
     while True:
         try:
@@ -122,6 +128,101 @@ def test_a_cached_file_that_was_damaged_is_fetched_again(server: Index) -> None:
     assert download(server.url)[0].read_bytes() == CONTENT
 
 
+def test_a_verified_version_is_remembered_as_sha256sum_reads_it(server: Index) -> None:
+    server.html()
+    download(server.url)
+    note = paths.sources_dir() / NAME.replace(".tar.gz", ".sha256")
+    assert note.read_text() == f"{SHA256}  {SHA256}/{NAME}\n"
+
+
+def plant(content: bytes) -> Path:
+    """Put a file where the cache would have it, in the folder named after its own SHA-256."""
+    path = paths.sources_dir() / hashlib.sha256(content).hexdigest() / NAME
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_file_in_a_consistent_folder_is_not_taken_for_the_version(server: Index) -> None:
+    server.html()
+    plant(b"planted")
+    assert download(server.url)[0].read_bytes() == CONTENT
+
+
+def test_without_the_index_no_file_is_taken_for_the_version() -> None:
+    plant(CONTENT)
+    with pytest.raises(SourceError, match="was not found"):
+        download("http://127.0.0.1:9/simple")
+
+
+def test_a_file_that_is_what_the_index_announces_is_not_downloaded_again(server: Index) -> None:
+    server.json()
+    planted = plant(CONTENT)
+    path, seen = download(server.url)
+    assert (path, seen) == (planted, [])
+    assert server.requests == [PAGE]
+
+
+def test_an_index_that_announces_another_hash_than_before_is_refused(server: Index) -> None:
+    server.html()
+    path, _ = download(server.url)
+    path.unlink()
+    other = b"something else"
+    server.pages[f"/files/{NAME}"] = ("application/octet-stream", other)
+    server.html(f"#sha256={hashlib.sha256(other).hexdigest()}")
+    with pytest.raises(SourceError, match=f"not {SHA256} as before"):
+        download(server.url)
+
+
+def test_the_legacy_version_is_pinned(server: Index) -> None:
+    name = f"llama_cpp_python-{LEGACY}.tar.gz"
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    server.pages[f"/files/{name}"] = server.pages[f"/files/{NAME}"]
+    server.pages[PAGE] = (HTML, f'<a href="../../files/{name}#sha256={digest}">{name}</a>'.encode())
+    with pytest.raises(SourceError, match=index.PINNED[LEGACY]):
+        list(index.download(LEGACY, Settings(index_urls=(server.url,))))
+
+
+@pytest.mark.parametrize("content", ["", "no hash\n", "abc\n", "../../x\n", "\xff"])
+def test_a_damaged_note_of_the_hash_means_asking_the_index(server: Index, content: str) -> None:
+    server.html()
+    download(server.url)
+    note = paths.sources_dir() / NAME.replace(".tar.gz", ".sha256")
+    note.write_text(content, encoding="latin-1")
+    server.requests.clear()
+    assert download(server.url)[0].read_bytes() == CONTENT
+    assert server.requests == [PAGE]
+
+
+@pytest.mark.parametrize("announced", ["../../escaped", "ABC", "0" * 63, "0" * 65])
+def test_what_an_index_announces_must_be_a_hash(server: Index, announced: str) -> None:
+    server.html(f"#sha256={announced}")
+    with pytest.raises(SourceError, match="has no SHA-256"):
+        download(server.url)
+    assert not leftovers()
+
+
+@pytest.mark.parametrize("version", ["0.*", "*", "", "nope", "../x", "9.8.7/../9", ">=1", "1;2"])
+def test_only_one_version_can_be_asked_for(server: Index, version: str) -> None:
+    plant(CONTENT)
+    with pytest.raises(SourceError, match="is not a version"):
+        list(index.download(version, Settings(index_urls=(server.url,))))
+    assert not server.requests
+
+
+def test_a_version_is_found_however_it_is_spelled(server: Index) -> None:
+    server.html()
+    path, _ = download(server.url, version="v9.8.07")
+    assert path == paths.sources_dir() / SHA256 / NAME
+
+
+def test_a_local_version_is_not_the_version(server: Index) -> None:
+    name = NAME.replace("9.8.7", "9.8.7+cu124")
+    server.pages[PAGE] = (HTML, f'<a href="../../files/{name}#sha256={SHA256}">{name}</a>'.encode())
+    with pytest.raises(SourceError, match=r"9\.8\.7 was not found"):
+        download(server.url)
+
+
 def test_refuses_another_content(server: Index) -> None:
     server.html()
     server.pages[f"/files/{NAME}"] = ("application/octet-stream", b"something else")
@@ -152,6 +253,7 @@ def test_an_unknown_version_is_an_error_with_advice(server: Index) -> None:
     with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
         next(work)
     assert "--source PATH" in str(caught.value.hint)
+    assert "`ggufspec build --version 9.8.7`" in str(caught.value.hint)
 
 
 def test_without_network_the_error_names_the_index() -> None:
@@ -161,6 +263,29 @@ def test_without_network_the_error_names_the_index() -> None:
         with pytest.raises(SourceError, match=r"\*\*\*@127\.0\.0\.1") as caught:
             download(url)
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize("words", [("-v",), ("--debug",), ()])
+@pytest.mark.parametrize("ending", ["was not found", "cannot be unpacked", "broke off after 0 bytes"])
+def test_the_password_of_an_index_is_never_shown(
+    server: Index, tmp_path: Path, words: tuple[str, ...], ending: str
+) -> None:
+    if "found" not in ending:
+        server.html()
+    if "broke" in ending:
+        del server.pages[f"/files/{NAME}"]
+    index_url = server.url.replace("http://", "http://me:s3cr3t@")
+    result = subprocess.run(
+        [sys.executable, "-m", "ggufspec", *words, "build", "--version", "9.8.7", "--backend", "cpu"],
+        env=os.environ | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index_url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ending in result.stderr
+    assert ("Traceback" in result.stderr) == ("--debug" in words)
+    assert "s3cr3t" not in result.stdout + result.stderr
 
 
 def test_a_dead_index_does_not_hide_a_living_one(server: Index) -> None:

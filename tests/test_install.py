@@ -7,7 +7,8 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import install
+from ggufspec.llama import install, store
+from ggufspec.llama.store import Built
 from ggufspec.report.installs import table
 from tests import fakes
 
@@ -94,6 +95,108 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
     fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
     with pytest.raises(NoInstallError, match="has no llama-speculative"):
         install.find(tmp_path).executable(Program.TREE)
+
+
+def own_build(name: str, *, version: str = "1.0.0", at: str = "2026-01-01T00:00:00+00:00") -> Built:
+    """Publish a build of fake programs."""
+    place = store.place(name)
+    built = Built(
+        path=place,
+        bin=place / "bin",
+        lib=place / "bin",
+        version=version,
+        backend="cpu",
+        source=f"sdist {version}",
+        commit=None,
+        options=(),
+        built_at=at,
+        note=None,
+        environment={},
+    )
+    with store.try_lock(name):
+        final = store.workplace(name) / "final"
+        fakes.install(final / "bin")
+        store.log_path(name).touch()
+        return store.publish(name, final, built, store.log_path(name))
+
+
+@pytest.fixture
+def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+
+@pytest.mark.usefixtures("no_path")
+def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
+    old, new = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
+    assert (install.find().version, install.find().passed_over) == ("9.0.0", ())
+    (new.bin / "llama-completion").write_text("")
+    found = install.find()
+    assert (found.version, found.root) == ("0.3.16", old.bin.resolve())
+    (why,) = found.passed_over
+    assert why.startswith(f"{new.path} is not used: llama-completion has 0 bytes instead of ")
+    assert why.endswith("`ggufspec build --version 9.0.0 --backend cpu` builds it again")
+
+
+@pytest.mark.usefixtures("no_path")
+def test_a_damaged_build_that_would_not_be_taken_is_not_mentioned() -> None:
+    old, _ = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
+    (old.bin / "llama-completion").write_text("")
+    assert install.find().passed_over == ()
+    (skipped,) = install.survey()[1]
+    assert skipped.path == old.path
+
+
+@pytest.mark.usefixtures("no_path")
+def test_where_every_build_is_damaged_the_error_says_so() -> None:
+    built = own_build("a")
+    (built.bin / "llama-speculative").unlink()
+    with pytest.raises(NoInstallError, match="cannot be used: llama-speculative is missing") as caught:
+        install.find()
+    assert caught.value.hint == "`ggufspec build --version 1.0.0 --backend cpu` builds it again"
+
+
+@pytest.mark.parametrize("where", [".", "bin", "bin/llama-completion"])
+def test_a_damaged_build_that_is_named_is_refused_with_the_reason(tmp_path: Path, where: str) -> None:
+    moved = tmp_path / "elsewhere"
+    own_build("a").path.rename(moved)
+    assert install.find(moved / where).version == "1.0.0"
+    (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
+    with pytest.raises(NoInstallError, match=r"cannot be used: llama-speculative has 9 bytes") as caught:
+        install.find(moved / where)
+    assert "builds it again" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("no_path")
+def test_programs_that_no_longer_start_are_a_reason() -> None:
+    built = own_build("a")
+    for name in ("llama-completion", "llama-speculative", "llama-speculative-simple"):
+        (built.bin / name).write_text("#!/bin/sh\nexit 127\n")
+    store.adopt(built)
+    with pytest.raises(NoInstallError, match="its programs do not start"):
+        install.find()
+
+
+@pytest.mark.usefixtures("no_path")
+def test_the_list_says_what_is_not_used_and_why() -> None:
+    built = own_build("a")
+    (built.bin / "llama-completion").write_text("")
+    installs, skipped = install.survey()
+    text = table(installs, "text", skipped)
+    assert text.splitlines()[0] == f"1.0.0  cpu  (not used)  {built.path}"
+    assert "llama-completion has 0 bytes" in text
+    (row,) = json.loads(table(installs, "json", skipped))
+    assert row["skipped"].startswith("llama-completion has 0 bytes")
+    assert (row["path"], row["can"]) == (str(built.path), [])
+
+
+@pytest.mark.usefixtures("no_path")
+def test_a_build_without_a_record_says_how_to_get_one() -> None:
+    built = own_build("a")
+    manifest = built.path / store.MANIFEST
+    facts = json.loads(manifest.read_text())
+    del facts["files"], facts["environment"]
+    manifest.write_text(json.dumps(facts | {"schema": 1}))
+    assert "`ggufspec build --version 1.0.0 --backend cpu` tests and records them" in str(install.find().note)
 
 
 def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

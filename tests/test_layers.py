@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 FLOORS = (
-    {"digests", "errors", "paths", "proc", "settings", "units"},
+    {"digests", "environ", "errors", "paths", "proc", "redaction", "settings", "units"},
     {"domain", "sweep", "prompts", "stats", "catalog", "acceptance", "costs", "sampling", "trace"},
     {"hub", "gguf", "machine", "llama"},
     {"engines"},
@@ -33,6 +33,7 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli", "console"},
     "unearth": {"llama"},
+    "packaging": {"llama"},
     "msgspec": {"profiles", "results"},
     "httpx2": {"engines"},
     "llama_cpp": {"engines"},

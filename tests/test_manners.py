@@ -264,3 +264,23 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConsentNeededError, match="asks nothing"):
         fetch._ask(found, yes=False, quiet=True)
     fetch._ask(found, yes=True, quiet=True)
+
+
+def test_a_traceback_shows_no_credentials() -> None:
+    code = (
+        "from ggufspec import cli\n"
+        "from ggufspec.errors import GgufspecError\n"
+        "def fail(*, obj, **others):\n"
+        "    obj.debug = True\n"
+        "    try:\n"
+        "        raise ValueError('https://me:s3cr3t@index.example/simple is gone')\n"
+        "    except ValueError as error:\n"
+        "        raise GgufspecError('in short') from error\n"
+        "cli.cli.main = fail\n"
+        "cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "ValueError: https://***@index.example/simple is gone" in result.stderr
+    assert "GgufspecError: in short" in result.stderr
+    assert "s3cr3t" not in result.stderr

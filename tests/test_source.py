@@ -157,6 +157,34 @@ def test_source_and_version_say_what_is_meant(
     assert choose(text, version) == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [
+        ("nope", "`ggufspec build --source git --version nope`"),
+        ("master", "`ggufspec build --source git --version master`"),
+        ("B4159", "`ggufspec build --version 0.3.36`"),
+        ("0.*", "name one, as in `ggufspec build --version 0.3.36`"),
+        ("*", "name one, as in `ggufspec build --version 0.3.36`"),
+        ("../../x", "name one, as in `ggufspec build --version 0.3.36`"),
+        ("", "name one, as in `ggufspec build --version 0.3.36`"),
+        ("--help", "name one, as in `ggufspec build --version 0.3.36`"),
+        ("4159", "`ggufspec build --version b4159`"),
+    ],
+)
+@pytest.mark.parametrize("text", [None, "sdist"])
+def test_what_is_no_version_is_refused_with_the_next_command(
+    text: str | None, version: str, hint: str
+) -> None:
+    with pytest.raises(SourceError, match="is not a version of llama-cpp-python") as caught:
+        choose(text, version)
+    assert hint in str(caught.value.hint)
+    assert "build --source git --version 0" not in str(caught.value.hint)
+
+
+def test_a_version_is_known_however_it_is_spelled() -> None:
+    assert choose(None, "v0.3.036") == Sdist("0.3.36")
+
+
 def test_the_installed_binding_decides_by_default() -> None:
     from importlib.metadata import version
 

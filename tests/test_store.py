@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from ggufspec import paths
+from ggufspec import digests, paths
 from ggufspec.errors import BuildError
 from ggufspec.llama import store, toolchain
-from ggufspec.llama.store import Built
+from ggufspec.llama.store import Built, Skipped
 
 
 def make(
@@ -34,8 +40,10 @@ def make(
         assert ours
         final = store.workplace(name) / "final"
         (final / "bin").mkdir(parents=True)
-        for program in ("llama-completion", "libllama.so", "libllama.so.0.5.0", "llama-server"):
-            (final / "bin" / program).touch()
+        for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
+            (final / "bin" / program).write_text(f"#!/bin/sh\n# {program}\n")
+            (final / "bin" / program).chmod(0o755)
+        (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
         log = store.log_path(name)
         log.write_text("all went well\n")
         return store.publish(name, final, built, log)
@@ -61,6 +69,12 @@ def test_nothing_but_the_build_is_left() -> None:
     assert not list((paths.builds_dir() / ".work").iterdir())
 
 
+def test_a_record_without_files_is_none() -> None:
+    built = make("a")
+    edit(built, files={})
+    assert store.find("a") is None
+
+
 def test_newest_first() -> None:
     make("old", at="2025-01-01T00:00:00+00:00")
     make("new", at="2026-02-01T00:00:00+00:00")
@@ -69,7 +83,18 @@ def test_newest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "manifest", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 99}', '{"schema": 1, "x": 2}']
+    "manifest",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"schema": 1}',
+        '{"schema": 99}',
+        '{"schema": 1, "x": 2}',
+        '{"schema": 2}',
+        "\xff",
+    ],
 )
 def test_broken_folders_do_not_count(manifest: str) -> None:
     built = make("a")
@@ -85,10 +110,184 @@ def test_a_half_folder_is_replaced() -> None:
     assert make("a").programs == ("llama-completion", "llama-server")
 
 
+def as_earlier(built: Built) -> Built:
+    """Turn a build into one of an earlier ggufspec, which recorded neither files nor environment."""
+    manifest = built.path / store.MANIFEST
+    facts = json.loads(manifest.read_text())
+    del facts["files"], facts["environment"]
+    manifest.write_text(json.dumps(facts | {"schema": 1}))
+    return replace(built, files=None, environment=None)
+
+
+def reason(built: Built) -> str:
+    """Return why a build is not used, after checking that nothing takes it for a good one."""
+    skipped = store.examine(built.path)
+    assert isinstance(skipped, Skipped)
+    assert (skipped.path, skipped.is_damaged, skipped.built) == (built.path, True, built)
+    assert store.find(built.path.name) is None
+    assert store.installed() == []
+    assert skipped.command == "ggufspec build --version 1.0 --backend cpu"
+    return skipped.reason
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("name", ["llama-server", "llama-completion", "libllama.so.0.5.0"])
+def test_an_empty_file_makes_a_build_unusable(name: str, earlier: bool) -> None:
+    built = as_earlier(make("a")) if earlier else make("a")
+    size = (built.bin / name).stat().st_size
+    (built.bin / name).write_bytes(b"")
+    assert reason(built) == f"{name} {'is empty' if earlier else f'has 0 bytes instead of {size}'}"
+
+
+def test_a_file_of_the_same_size_and_another_content_is_found() -> None:
+    built = make("a")
+    server = built.bin / "llama-server"
+    server.write_text(server.read_text().replace("llama", "lxama"))
+    assert reason(built) == "llama-server has another SHA-256 than when it was made"
+
+
+def test_what_is_missing_or_replaced_is_found() -> None:
+    built = make("a")
+    library, link, server = (
+        built.bin / name for name in ("libllama.so.0.5.0", "libllama.so", "llama-server")
+    )
+    server.chmod(0o644)
+    assert reason(built) == "llama-server is no longer executable"
+    server.unlink()
+    assert reason(built) == "llama-server is missing"
+    server.mkdir()
+    assert reason(built) == "llama-server is no longer a file"
+    link.unlink()
+    link.symlink_to("llama-completion")
+    assert reason(built) == "libllama.so is no longer a link to libllama.so.0.5.0"
+    shutil.move(built.bin, built.path / "elsewhere")
+    assert reason(built) == "its programs are missing"
+    assert not library.exists()
+
+
+def test_a_program_that_was_cut_short_is_found_without_a_record(tmp_path: Path) -> None:
+    built = as_earlier(make("a"))
+    assert store.find("a") == built
+    whole = Path(sys.executable).resolve().read_bytes()
+    if not whole.startswith(b"\x7fELF"):
+        pytest.skip("programs of this system are not ELF files")
+    server = built.bin / "llama-server"
+    server.write_bytes(whole)
+    assert store.find("a") == built
+    for size in (len(whole) - 1, len(whole) // 2, 30):
+        server.write_bytes(whole[:size])
+        assert reason(built) == "llama-server is cut short"
+
+
+def test_a_link_that_leads_nowhere_is_found_without_a_record() -> None:
+    built = as_earlier(make("a"))
+    (built.bin / "libllama.so.0.5.0").unlink()
+    assert reason(built) == "libllama.so is a link that leads nowhere"
+
+
+def test_an_earlier_build_counts_and_can_be_recorded() -> None:
+    built = as_earlier(make("a"))
+    assert store.installed() == [built]
+    adopted = store.adopt(built)
+    assert adopted.files is not None
+    assert adopted.files.keys() == {"libllama.so", "libllama.so.0.5.0", "llama-completion", "llama-server"}
+    assert store.find("a") == adopted
+    (built.bin / "llama-server").write_bytes(b"")
+    assert "bytes instead of" in reason(adopted)
+
+
+def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_SETTLED_NS", 0)
+    built = make("a")
+    (built.bin / "libggml-cuda.so").write_bytes(bytes(2 << 20))
+    store.adopt(built)
+    assert store.find("a") is not None
+    read: list[str] = []
+    true_digest = hashlib.file_digest
+
+    def file_digest(file: BinaryIO, algorithm: str) -> object:
+        read.append(Path(file.name).name)
+        return true_digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", file_digest)
+    assert store.find("a") is not None
+    assert sorted(read) == ["libllama.so.0.5.0", "llama-completion", "llama-server"]
+
+
+def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    true_sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/dev/fd/{descriptor}").resolve()
+        assert store.place("a").exists() == (path == paths.builds_dir())
+        synced.append(path.name)
+        true_sync(descriptor)
+
+    if not Path("/dev/fd").is_dir():
+        pytest.skip("this system does not tell which file a descriptor belongs to")
+    monkeypatch.setattr(os, "fsync", fsync)
+    make("a")
+    assert {"llama-server", "libllama.so.0.5.0", "bin", "final", "build.log", "builds"} <= {*synced}
+    assert synced[-1] == "builds"
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        ("sdist 0.2.63", "--version 0.2.63 --backend cuda --cuda-arch 80,90"),
+        (
+            "git https://host/x b4159",
+            "--source git+https://host/x --version b4159 --backend cuda --cuda-arch 80,90",
+        ),
+        ("git /a b/x 0a1b2c3", "--source 'git+/a b/x' --version 0a1b2c3 --backend cuda --cuda-arch 80,90"),
+        ("local 0a1b2c3", "--source PATH --backend cuda --cuda-arch 80,90"),
+    ],
+)
+def test_a_build_knows_the_command_that_makes_it_again(source: str, command: str) -> None:
+    built = replace(
+        make("a", backend="cuda"), source=source, options=("GGML_CUDA=ON", "CMAKE_CUDA_ARCHITECTURES=80;90")
+    )
+    assert built.command == f"ggufspec build {command}"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("0.3.36-cpu-0a1b2c3d", "ggufspec build --version 0.3.36 --backend cpu"),
+        ("my-branch-cuda-0a1b2c3d", "ggufspec build --version my-branch --backend cuda"),
+        ("local-x-cpu-0a1b2c3d", "ggufspec build"),
+        ("rubbish", "ggufspec build"),
+    ],
+)
+def test_without_a_manifest_the_folders_name_tells_the_command(name: str, command: str) -> None:
+    store.place(name).mkdir(parents=True)
+    assert store.survey() == [
+        Skipped(path=store.place(name), reason="its build.json cannot be read", command=command)
+    ]
+
+
+def test_a_token_that_an_earlier_ggufspec_stored_is_not_shown() -> None:
+    built = make("a")
+    edit(built, source="git https://t0k3n@host.example/x b4159")
+    (seen,) = store.installed()
+    assert seen.source == "git https://***@host.example/x b4159"
+
+
+def test_damaged_builds_can_be_removed() -> None:
+    built = make("a")
+    (built.bin / "llama-server").unlink()
+    assert [removed.path.name for removed in store.remove("1.0", None)] == ["a"]
+    assert not built.path.exists()
+
+
 def test_builds_for_a_better_processor_do_not_count() -> None:
     built = make("a")
     edit(built, cpu=[*built.cpu, "AVX9000"])
     assert store.installed() == []
+    (skipped,) = store.survey()
+    assert isinstance(skipped, Skipped)
+    assert (skipped.reason, skipped.is_damaged) == ("it was compiled for a processor with AVX9000", False)
 
 
 def test_the_key_tells_all_that_matters_apart() -> None:

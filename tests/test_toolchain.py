@@ -166,6 +166,52 @@ def test_git_finds_no_foreign_history() -> None:
     assert toolchain.environment(Backend.CPU, history=True).get("GIT_DIR") == os.environ.get("GIT_DIR")
 
 
+def test_no_secret_reaches_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "PIP_INDEX_URL": "https://me:pw@index.example"}
+    for name, value in {**secrets, "CXXFLAGS": "-O1"}.items():
+        monkeypatch.setenv(name, value)
+    seen = toolchain.environment(Backend.CPU, history=False)
+    assert not secrets.keys() & seen.keys()
+    assert seen["CXXFLAGS"] == "-O1"
+
+
+def test_what_may_change_a_build_is_told_from_the_rest() -> None:
+    shaping = {
+        "CC": "clang",
+        "CXX": "clang++",
+        "CFLAGS": "-O1",
+        "CXXFLAGS": "-O1",
+        "LDFLAGS": "-s",
+        "CMAKE_PREFIX_PATH": "/opt",
+        "CMAKE_BUILD_PARALLEL_LEVEL": "1",
+        "GGML_NATIVE": "OFF",
+        "LLAMA_CUDA": "1",
+        "CUDAARCHS": "90",
+        "CUDA_PATH": "/opt/cuda",
+        "NVCC_CCBIN": "g++-12",
+        "LD_LIBRARY_PATH": "/opt/lib",
+        "SOURCE_DATE_EPOCH": "0",
+        "CPATH": "/opt/include",
+        "MAKEFLAGS": "-j1",
+    }
+    rest = {"PATH": "/bin", "HOME": "/root", "CMAKE_TOKEN": "x", "LANG": "C", "CCX": "no"}
+    assert toolchain.shaping(shaping | rest) == shaping
+
+
+def test_what_is_set_otherwise_than_for_a_build_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXXFLAGS", "-O2")
+    recorded = toolchain.shaping()
+    assert toolchain.differences(recorded) == ()
+    assert toolchain.differences(None) == ()
+    (only,) = toolchain.differences(recorded | {"CXXFLAGS": "-O1"})
+    assert only.startswith("it was built with CXXFLAGS=-O1, and now CXXFLAGS is -O2;")
+    (only,) = toolchain.differences({name: recorded[name] for name in recorded if name != "CXXFLAGS"})
+    assert only.startswith("it was built without CXXFLAGS, and now CXXFLAGS is -O2;")
+    monkeypatch.delenv("CXXFLAGS")
+    (only,) = toolchain.differences(recorded)
+    assert only.startswith("it was built with CXXFLAGS=-O2, and now CXXFLAGS is not set;")
+
+
 def test_the_cuda_compiler_comes_first(tool: Tool) -> None:
     nvcc = tool("nvcc", "")
     environment = toolchain.environment(Backend.CUDA, history=False)

@@ -27,7 +27,7 @@ def examine(*, offline: bool = False) -> Checkup:
     about_settings, known = _settings()
     access = hub.Access(offline=offline or known["offline"].value is True)
     question = models.Question(access)
-    installs, wrong = programs.find(known["llama"])
+    installs, skipped, wrong = programs.find(known["llama"])
     gpus = next((each.gpus for each in installs if each.gpus), ()) or machine.nvidia_smi()
     threads = known["threads"].value
     built = tuple(building.now())
@@ -39,6 +39,7 @@ def examine(*, offline: bool = False) -> Checkup:
         *built,
         *([wrong] if wrong else ()),
         *(() if wrong and not installs else programs.installs(installs, gpus)),
+        *programs.skipped(skipped),
         programs.library(installs, programs.binding_version()),
         *models.now(access, question),
     )

@@ -10,6 +10,7 @@ from ggufspec.checkup.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.llama import install
 from ggufspec.llama.install import Install
+from ggufspec.llama.store import Skipped
 from ggufspec.machine import Gpu
 from ggufspec.settings import Setting, Source
 
@@ -35,25 +36,35 @@ def installs(found: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]
             yield ok(_NAME, said)
 
 
-def find(named: Setting | None) -> tuple[tuple[Install, ...], Finding | None]:
-    """Return the installs, the one that is used first on top, and what is wrong with the one that is named.
+def skipped(builds: Sequence[Skipped]) -> Iterator[Finding]:
+    """Say which of our builds cannot be used, and why."""
+    for build in builds:
+        judge = missing if build.is_damaged else remark
+        yield judge(_NAME, f"{build.path} is not used: {build.reason}", build.command)
+
+
+def find(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...], Finding | None]:
+    """Return the installs, the one that is used first on top, and what cannot be used.
+
+    The last is what is wrong with the one that is named.
 
     Args:
         named: the setting ``llama``.
     """
-    found = install.find_all()
+    found, unusable = install.survey()
     if named is None or named.value is None:
-        return found, None
+        return found, unusable, None
     where = named.where or named.key
     first = install.probe(Path(str(named.value)).expanduser().absolute(), where)
     if first is not None:
-        return (first, *(each for each in found if each.root != first.root)), None
+        return (first, *(each for each in found if each.root != first.root)), unusable, None
     from_file = named.source is Source.FILE
-    return found, missing(
+    wrong = missing(
         _NAME,
         f"{where} names {named.value}, which holds no working llama.cpp program",
         "ggufspec config unset llama" if from_file else f"unset {where}",
     )
+    return found, unusable, wrong
 
 
 def library(found: Sequence[Install], binding: str | None) -> Finding:

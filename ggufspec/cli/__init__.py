@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 import click
@@ -99,6 +99,7 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
     signal.signal(signal.SIGTERM, _on_sigterm)
+    sys.excepthook = _show_traceback
     manners = _manners.Manners()
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
@@ -115,6 +116,17 @@ def main() -> NoReturn:
             click.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
     sys.exit(0)
+
+
+def _show_traceback(
+    error_type: type[BaseException], error: BaseException, where: TracebackType | None
+) -> None:
+    """Print a traceback as Python does; errors of other packages may quote addresses with credentials."""
+    import traceback
+
+    from ggufspec.redaction import redact
+
+    sys.stderr.write(redact("".join(traceback.format_exception(error_type, error, where))))
 
 
 def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:

@@ -59,8 +59,8 @@ def command(
     from ggufspec.report.installs import table
 
     if listing:
-        installs = install.find_all()
-        click.echo(table(installs, output), nl=False)
+        installs, skipped = install.survey()
+        click.echo(table(installs, output, skipped), nl=False)
         if not installs:
             click.echo("no llama.cpp was found: run `ggufspec build`", err=True)
         return
@@ -86,12 +86,22 @@ def command(
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
     )
     ready = store.find(request.key())
-    if ready:
-        click.echo(f"already built: llama.cpp {ready.version} ({ready.backend})", err=True)
-    click.echo((ready or _show(build.build(request))).bin)
+    done = "already built" if ready else "built"
+    if ready is None or ready.files is None:
+        built = _follow(build.build(request), done)
+    else:
+        built = ready
+        _tell(done, built)
+    for difference in toolchain.differences(built.environment):
+        click.echo(f"note: {difference}", err=True)
+    click.echo(built.bin)
 
 
-def _show(work: Generator[Progress, None, Built]) -> Built:
+def _tell(done: str, built: Built) -> None:
+    click.echo(f"{done}: llama.cpp {built.version} ({built.backend})", err=True)
+
+
+def _follow(work: Generator[Progress, None, Built], done: str) -> Built:
     """Follow a build: a bar in a terminal, a few lines elsewhere."""
     from contextlib import closing
 
@@ -122,7 +132,7 @@ def _show(work: Generator[Progress, None, Built]) -> Built:
                 told.add(at.line)
             shown = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
-    click.echo(f"built: llama.cpp {built.version} ({built.backend})", err=True)
+    _tell(done, built)
     if built.note and built.note not in told:
         click.echo(f"note: {built.note}", err=True)
     return built

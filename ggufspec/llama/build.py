@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -17,11 +19,12 @@ from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.recipes import Wish
 from ggufspec.llama.source import Source, Tree
-from ggufspec.llama.store import Built
+from ggufspec.llama.store import Built, Skipped
 from ggufspec.llama.toolchain import Backend
 
 _POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver is here"
+_UNRECORDED = "an earlier ggufspec made this build and did not record its files: testing it first"
 _UNSEEN = "its programs see no GPU: is CUDA_VISIBLE_DEVICES empty, or the driver too old?"
 _NO_ARCHITECTURE = (
     "no GPU is here to compile for: llama.cpp's own list is compiled, which takes long; "
@@ -55,6 +58,9 @@ class Request:
 def build(request: Request) -> Generator[Progress, None, Built]:
     """Return the build that was asked for, made now unless it is there.
 
+    One that is damaged is made again. One of an earlier ggufspec, which did not record its files, is tested
+    as a new one would be; then they are recorded.
+
     Close the generator to stop: no process and no half build stays behind.
 
     Raises:
@@ -63,16 +69,16 @@ def build(request: Request) -> Generator[Progress, None, Built]:
         DiskFullError: there is no room left.
     """
     name = request.key()
-    if built := store.find(name):
+    if built := _finished(name):
         return built
     store.sweep()
     waiting = False
     while True:
         with store.try_lock(name) as ours:
-            if built := store.find(name):
+            if built := _finished(name):
                 return built
             if ours:
-                return (yield from _build(request, name))
+                return (yield from _adopt_or_build(request, name))
         if not waiting:
             yield Progress(
                 step=Step.WAIT, line=f"{name} is being built by another process: waiting", notice=True
@@ -81,12 +87,49 @@ def build(request: Request) -> Generator[Progress, None, Built]:
         time.sleep(_POLL_S)
 
 
+def _finished(name: str) -> Built | None:
+    """Return a build that nothing has to be done for."""
+    built = store.find(name)
+    if built is None or (built.files is None and os.access(built.path, os.W_OK)):
+        return None
+    return built
+
+
+def _adopt_or_build(request: Request, name: str) -> Generator[Progress, None, Built]:
+    present = store.examine(store.place(name))
+    if isinstance(present, Built):
+        yield Progress(step=Step.TEST, line=_UNRECORDED, notice=True)
+        reason = yield from _retest(request, present, store.log_path(name))
+        if reason is None:
+            return store.adopt(present)
+        present = Skipped(path=present.path, reason=reason, command=present.command, built=present)
+    if present is not None:
+        yield Progress(step=Step.WAIT, line=f"built again, because {present.reason}", notice=True)
+    return (yield from _build(request, name))
+
+
+def _retest(request: Request, built: Built, log: Path) -> Generator[Progress, None, str | None]:
+    """Return why a build that was made earlier cannot be used; None where it passes its test."""
+    scratch = store.workplace(built.path.name) / "scratch"
+    scratch.mkdir()
+    plain = next((name for name in recipes.PROGRAMS[0] if name in built.programs), None)
+    if plain is None:
+        return "it has no program that writes text"
+    try:
+        signal = yield from _test(request, built.bin, plain, scratch, log)
+    except BuildError as error:
+        return error.message
+    shutil.rmtree(scratch)
+    log.unlink(missing_ok=True)
+    return signal and f"its programs die of {signal}"
+
+
 def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
-    work, log = store.workplace(name), store.log_path(name)
+    work, log, environment = store.workplace(name), store.log_path(name), toolchain.shaping()
     log.write_bytes(b"")
     try:
         for folder in ("source", "scratch"):
-            (work / folder).mkdir()
+            (work / folder).mkdir(exist_ok=True)
         toolkit = yield from _toolkit(request, work, log)
         tree = yield from source.prepare(request.source, work / "source", log)
         compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
@@ -103,6 +146,7 @@ def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             note=note,
             cpu=tuple(sorted(toolchain.machine())),
+            environment=environment,
         )
         return store.publish(name, work / "final", built, log)
     except OSError as error:
@@ -141,7 +185,8 @@ def _compile_what_runs(
     no_gpu = None if toolkit is None else _without_gpu(compiled, work)
     if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
         return compiled, "not tested: no NVIDIA driver is here"
-    signal = yield from _test(request, compiled, work, log)
+    final, scratch = work / "final" / "bin", work / "scratch"
+    signal = yield from _test(request, final, compiled.programs[0], scratch, log)
     if signal is None:
         return compiled, no_gpu
     if not recipes.uses_make(tree.root) and wish.cpu is None:
@@ -149,21 +194,20 @@ def _compile_what_runs(
         yield Progress(step=Step.TEST, line=note, notice=True)
         wish = replace(wish, cpu=toolchain.cpu_features())
         compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
-        signal = yield from _test(request, compiled, work, log)
+        signal = yield from _test(request, final, compiled.programs[0], scratch, log)
         if signal is None:
             return compiled, "; ".join(filter(None, (note, no_gpu)))
     raise BuildError(f"the programs die of {signal} on the embedded pair; the log is {log}", hints.FALLBACK)
 
 
 def _test(
-    request: Request, compiled: Compiled, work: Path, log: Path
+    request: Request, folder: Path, plain: str, scratch: Path, log: Path
 ) -> Generator[Progress, None, str | None]:
     yield Progress(step=Step.TEST, line="running the embedded pair")
     gpu = request.backend is not Backend.CPU and not (
         request.backend is Backend.CUDA and toolchain.nvidia() is None
     )
-    folder, scratch = work / "final" / "bin", work / "scratch"
-    return smoke.check(folder, plain=compiled.programs[0], gpu=gpu, scratch=scratch, log=log)
+    return smoke.check(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
 
 
 def _without_gpu(compiled: Compiled, work: Path) -> str | None:

@@ -13,6 +13,8 @@ as well where it is installed.
 
 from __future__ import annotations
 
+import base64
+import csv
 import importlib.util
 import os
 import shutil
@@ -25,7 +27,9 @@ from pathlib import Path
 import filelock
 
 from ggufspec import paths, proc
+from ggufspec.environ import PROXIES, without_secrets
 from ggufspec.errors import BuildError
+from ggufspec.llama import contents
 from ggufspec.llama.cuda_driver import Driver, Release, said
 from ggufspec.llama.progress import Progress, Step
 
@@ -40,6 +44,7 @@ _BY_MAJOR = ("nvidia-cublas",)  # has version numbers of its own below CUDA's ma
 _OPTIONAL = ("nvidia-cuda-nvrtc",)  # cuBLAS loads it for a few kernels, and names it from 13.1 on
 _KINDS = {"bin", "include", "lib", "nvvm"}
 _SIZE = "0.6 GB"
+_SHA256 = "sha256="  # opens a hash in RECORD; base64 follows (PEP 376)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +71,9 @@ def find(place: Path | None = None) -> Wheels | None:
     Args:
         place: a folder that pip has installed into, or None for the environment.
     """
-    where = [str(place)] if place else sys.path
-    found: dict[str, metadata.Distribution] = {}
-    for name in (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL):
-        wheel = next(iter(metadata.distributions(name=name, path=where)), None)
-        if wheel is not None and wheel.files:
-            found[name] = wheel
-        elif name not in _OPTIONAL:
-            return None
+    found = _wheels(place)
+    if not found.keys() >= {*_BY_RELEASE, *_BY_MAJOR}:
+        return None
     releases = {_release(found[name]) for name in _BY_RELEASE}
     majors = {_release(wheel)[0] for wheel in found.values()}
     if len(releases) > 1 or len(majors) > 1:
@@ -89,6 +89,45 @@ def find(place: Path | None = None) -> Wheels | None:
     return Wheels(release=releases.pop(), files=files, licences=licences)
 
 
+def find_damage(place: Path | None = None) -> str | None:
+    """Return what is wrong with the first file that is not as its wheel's RECORD lists it, if one is.
+
+    Args:
+        place: as for ``find``, which has found a set there.
+    """
+    for name, wheel in _wheels(place).items():
+        rows = [row for row in csv.reader((wheel.read_text("RECORD") or "").splitlines()) if len(row) == 3]
+        if not any(path.endswith(".dist-info/RECORD") for path, _, _ in rows):
+            return f"{name}: its RECORD is cut short"  # it lists itself, near its end
+        for path, sha256, size in rows:
+            file = Path(str(wheel.locate_file(path)))
+            if path.startswith("nvidia/") and (problem := _problem(file, sha256, size)):
+                return f"{name}: {path} {problem}"
+    return None
+
+
+def _problem(file: Path, sha256: str, size: str) -> str | None:
+    try:
+        size_bytes = file.stat().st_size
+        if size.isdecimal() and size_bytes != int(size):
+            return f"has {size_bytes} bytes instead of {size}"
+        if sha256.startswith(_SHA256):
+            digest = base64.urlsafe_b64encode(bytes.fromhex(contents.sha256(file))).decode()
+            if digest.rstrip("=") != sha256.removeprefix(_SHA256):
+                return "has another SHA-256 than its RECORD"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None
+
+
+def _wheels(place: Path | None) -> dict[str, metadata.Distribution]:
+    """Return what is installed of the set, by its names."""
+    where = [str(place)] if place else sys.path
+    every = (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL)
+    wheels = {name: next(iter(metadata.distributions(name=name, path=where)), None) for name in every}
+    return {name: wheel for name, wheel in wheels.items() if wheel is not None and wheel.files}
+
+
 def provide(log: Path) -> Generator[Progress, None, Wheels]:
     """Return the wheels of this environment, else those of our cache, brought there now if need be.
 
@@ -99,12 +138,21 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
         BuildError: they are not to be had.
     """
     if installed := find():
+        if damage := find_damage():
+            raise BuildError(
+                f"CUDA's compiler in this Python environment is damaged: {damage}",
+                f"install it again: pip install --force-reinstall '{EXTRA}'",
+            )
         return installed
     home = paths.cache_dir() / "cuda" / said(PINNED)
     home.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(home.with_name(f".{home.name}.lock")):
-        if kept := find(home):
+        kept = find(home)
+        damage = find_damage(home) if kept else None
+        if kept and damage is None:
             return kept
+        if damage is not None:
+            yield Progress(step=Step.FETCH, line=f"fetched again, because of {damage}", notice=True)
         size = f"CUDA {said(PINNED)}'s compiler and libraries come from the package index ({_SIZE})"
         yield Progress(step=Step.FETCH, line=size, notice=True)
         partial = home.with_name(f".{home.name}.partial")
@@ -112,7 +160,9 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
             shutil.rmtree(folder, ignore_errors=True)
         try:
             yield from _install(partial, log)
+            contents.sync(partial)
             partial.rename(home)
+            contents.sync_path(home.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     found = find(home)
@@ -122,7 +172,7 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
 
 
 def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
-    stream = proc.stream(_words(into), log=log, env=os.environ | {"PIP_USER": "0"})
+    stream = proc.stream(_words(into), log=log, env=_environment(os.environ))
     last = ""
     while True:
         try:
@@ -133,6 +183,16 @@ def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
             return
         last = line.strip() if "error" in line.lower() or not last else last
         yield Progress(step=Step.FETCH, line=line)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what pip or uv needs: what is set for them, for proxies and for netrc, and no other secret."""
+    own = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
+    }
+    return without_secrets(environ) | own | {"PIP_USER": "0"}
 
 
 def _words(into: Path) -> list[str]:

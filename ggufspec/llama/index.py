@@ -2,12 +2,15 @@
 
 Where to look comes from the settings of pip and uv, so that mirrors and private indices just work; neither
 of the two needs to be installed. Nothing is used whose SHA-256 was not announced and does not match.
+
+sources/<SHA-256>/llama_cpp_python-V.tar.gz   the archive
+sources/llama_cpp_python-V.sha256             the SHA-256 that the index announced for V, once it was verified
 """
 
 from __future__ import annotations
 
 import configparser
-import hashlib
+import errno
 import logging
 import os
 import re
@@ -18,9 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import paths
+from packaging.version import InvalidVersion, Version
+
+from ggufspec import digests, paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import Progress, Step
+from ggufspec.redaction import redact
 
 if TYPE_CHECKING:
     from unearth import Link
@@ -28,9 +34,17 @@ if TYPE_CHECKING:
 
 DEFAULT_INDEX = ""  # no index is named: the one that unearth takes by itself
 PACKAGE = "llama-cpp-python"
+PINNED: Mapping[str, str] = {
+    "0.2.63": "26425fd77a8c463bac709c1d4b8194d7c4ddca3d795f82b2ae7ff4246f2f5539",
+}
+"""Version -> SHA-256 of its source distribution, known without asking an index: ``--version legacy``."""
+
 _CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 1 << 30  # over ten times the largest so far
 _CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
 _NAMED_INDEX = re.compile(r"^[\w.-]+=(?=\w+:)")  # uv: "name=url"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ELSEWHERE = "a proxy or mirror may have changed it; try again or use another index (PIP_INDEX_URL)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,31 +86,48 @@ def settings(environ: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
+def release(text: str) -> str:
+    """Return a version as the package index writes it.
+
+    Raises:
+        SourceError: the text is not one version (PEP 440).
+    """
+    try:
+        return str(Version(text))
+    except InvalidVersion as error:
+        raise SourceError(
+            f"{text!r} is not a version of {PACKAGE}", "name one, as in `ggufspec build --version 0.3.36`"
+        ) from error
+
+
 def download(version: str, where: Settings | None = None) -> Generator[Progress, None, Path]:
     """Return the verified source distribution of one version, from our cache or from the index.
 
-    The cache is addressed by content: the folder that holds the file is named after its SHA-256.
+    The cache is addressed by content: the folder that holds the file is named after its SHA-256. A file in
+    it is taken only where that is known to be the version's SHA-256: from this code, from an earlier
+    verification, or from the index, which is asked otherwise.
 
     Raises:
-        SourceError: it is nowhere to be found, comes without a hash, or is not what its hash says.
+        SourceError: it is not found, has no SHA-256, or its content has another one.
     """
-    for cached in sorted(paths.sources_dir().glob(f"*/llama_cpp_python-{version}.tar.gz")):
-        if _sha256(cached) == cached.parent.name:
-            return cached
-        cached.unlink()  # damaged since it was verified
+    version = release(version)
+    known = PINNED.get(version) or _remembered(version)
+    if known is not None and (kept := _kept(version, known)):
+        return kept
     where = where or settings()
     logging.getLogger("unearth").addHandler(logging.NullHandler())  # what it cannot reach, we report
     with _client(where) as client:
-        link = _find(version, where, client)
-        expected = (link.hash_option or {}).get("sha256", [""])[0]
-        return (yield from _fetch(client, link, expected))
+        link, sha256 = _find(version, where, client, known)
+        archive = _kept(version, sha256) or (yield from _fetch(client, link, _place(version, sha256)))
+    _remember(version, sha256)
+    return archive
 
 
-def _find(version: str, where: Settings, client: PyPIClient) -> Link:
+def _find(version: str, where: Settings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
     """Return the first source distribution with a hash; a dead index does not hide a living one."""
     from unearth import PackageFinder
 
-    reasons: list[str] = []
+    wanted, offered, reasons = Version(version), set[Version](), list[str]()
     for url in (*where.index_urls, *where.find_links):
         is_index = url in where.index_urls
         finder = PackageFinder(
@@ -107,25 +138,76 @@ def _find(version: str, where: Settings, client: PyPIClient) -> Link:
             ignore_compatibility=True,
         )
         try:
-            links = [package.link for package in finder.find_matches(f"{PACKAGE}=={version}")]
+            match = finder.find_best_match(f"{PACKAGE}=={version}")
+            packages, candidates = list(match.applicable), list(match.candidates)
         except Exception as error:  # noqa: BLE001 - the HTTP library behind unearth differs by its version
-            reasons.append(f"{_redacted(url) or 'the default index'}: {error}")
+            reasons.append(redact(f"{url or 'the default index'}: {error}"))
             continue
-        for link in links:
-            if "sha256" in (link.hash_option or {}):
-                return link
-            reasons.append(f"{link.redacted} has no SHA-256")
+        offered |= {Version(package.version) for package in candidates if package.version}
+        for package in packages:
+            if package.version is None or Version(package.version) != wanted:
+                continue  # 0.3.36+local also matches ==0.3.36
+            sha256 = (package.link.hash_option or {}).get("sha256", [""])[0].lower()
+            if not _SHA256.fullmatch(sha256):
+                reasons.append(f"{_shown(package.link)} has no SHA-256")
+            elif known not in {None, sha256}:
+                reasons.append(f"{_shown(package.link)} has the SHA-256 {sha256}, not {known} as before")
+            else:
+                return package.link, sha256
     what_failed = f" ({'; '.join(reasons)})" if reasons else ""
     raise SourceError(
-        f"no verifiable source of {PACKAGE} {version} was found{what_failed}",
-        "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH",
+        f"{PACKAGE} {version} was not found on the package index{what_failed}", _advice(offered)
     )
 
 
-def _fetch(client: PyPIClient, link: Link, expected: str) -> Generator[Progress, None, Path]:
-    final = paths.sources_dir() / expected / link.filename
+def _advice(offered: set[Version]) -> str:
+    finals = [version for version in offered if not version.is_prerelease]
+    if finals:
+        newest = f"`ggufspec build --version {max(finals)}` builds the newest there"
+        return f"{newest}; or give a source tree with --source PATH"
+    return "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH"
+
+
+def _place(version: str, sha256: str) -> Path:
+    return paths.sources_dir() / sha256 / f"llama_cpp_python-{version}.tar.gz"
+
+
+def _kept(version: str, sha256: str) -> Path | None:
+    """Return the archive in the cache; one that was damaged since it was verified is removed."""
+    archive = _place(version, sha256)
+    try:
+        if digests.of_file(archive).sha256 == sha256:
+            return archive
+    except OSError:
+        return None
+    archive.unlink()
+    return None
+
+
+def _remembered(version: str) -> str | None:
+    try:
+        sha256 = _note(version).read_text(encoding="ascii").split()[0]
+    except (OSError, ValueError, IndexError):
+        return None
+    return sha256 if _SHA256.fullmatch(sha256) else None
+
+
+def _remember(version: str, sha256: str) -> None:
+    """Write the file that `sha256sum --check` reads; at once, so that it is complete or absent."""
+    note, archive = _note(version), _place(version, sha256)
+    aside = note.with_name(f".{note.name}.{os.getpid()}")
+    aside.write_text(f"{sha256}  {archive.relative_to(note.parent)}\n", encoding="ascii")
+    aside.replace(note)
+
+
+def _note(version: str) -> Path:
+    return paths.sources_dir() / f"llama_cpp_python-{version}.sha256"
+
+
+def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[Progress, None, Path]:
+    """Download an archive to its place in the cache, if it is what the place's name says."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    aside = final.with_name(f".{link.filename}.{os.getpid()}")
+    aside = final.with_name(f".{final.name}.{os.getpid()}")
     done = 0
     try:
         # "identity": a server that calls the archive's own gzip a transfer encoding must not unpack it
@@ -138,24 +220,36 @@ def _fetch(client: PyPIClient, link: Link, expected: str) -> Generator[Progress,
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
-                yield Progress(step=Step.FETCH, done=done, total=total, line=link.filename)
-        _verify(aside, expected, link.redacted)
+                _check_size(done, _shown(link))
+                yield Progress(step=Step.FETCH, done=done, total=total, line=final.name)
+            file.flush()
+            os.fsync(file.fileno())
+        _verify(aside, final.parent.name, _shown(link))
         aside.rename(final)
     except SourceError:
         raise
     except Exception as error:
-        raise SourceError(f"{link.redacted} broke off after {done} bytes: {error}", "try again") from error
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        reason = redact(str(error))
+        raise SourceError(f"{_shown(link)} broke off after {done} bytes: {reason}", "try again") from error
     finally:
         aside.unlink(missing_ok=True)
     return final
 
 
-def _verify(path: Path, expected: str, name: str) -> None:
-    if _sha256(path) != expected:
-        raise SourceError(
-            f"{name} is not what its SHA-256 says",
-            "a proxy or mirror may have changed it; try again or use another index (PIP_INDEX_URL)",
-        )
+def _shown(link: Link) -> str:
+    return redact(link.url_without_fragment)
+
+
+def _check_size(size_bytes: int, name: str) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise SourceError(f"{name} is larger than any source of llama.cpp", _ELSEWHERE)
+
+
+def _verify(archive: Path, sha256: str, name: str) -> None:
+    if digests.of_file(archive).sha256 != sha256:
+        raise SourceError(f"{name} is not what its SHA-256 says", _ELSEWHERE)
 
 
 def _client(where: Settings) -> PyPIClient:
@@ -196,12 +290,3 @@ def _pip_config(environ: Mapping[str, str]) -> dict[str, str]:
         if parser.has_section(section):
             merged |= parser[section]
     return merged
-
-
-def _redacted(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//***@", url)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

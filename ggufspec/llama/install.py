@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import devices, releases, store
 from ggufspec.llama.options import Options, parse_help
+from ggufspec.llama.store import Built, Skipped
 from ggufspec.machine import Gpu
 
 NAMES: Mapping[Program, tuple[str, ...]] = {
@@ -34,6 +35,7 @@ _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
 _SUBFOLDERS = (".", "bin", "build/bin")
+_UNRECORDED = "an earlier ggufspec made it and did not record its files"
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
 
 
@@ -61,6 +63,7 @@ class Install:
     tokenizer: Executable | None = None
     library: Path | None = None
     note: str | None = None  # what a user should know of an own build
+    passed_over: tuple[str, ...] = ()  # builds that would have been taken before, and why they were not
 
     @property
     def gpu(self) -> bool | None:
@@ -128,15 +131,22 @@ def find(explicit: Path | None = None) -> Install:
     """
     named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        install = probe(named.expanduser().absolute(), origin)
+        place = named.expanduser().absolute()
+        install = probe(place, origin)
         if install is None:
-            raise NoInstallError(
-                f"{origin} names {named}, which holds no working llama.cpp program",
-                "give the folder with llama-completion and llama-speculative (or main and speculative)",
-            )
+            raise _useless(place, f"{origin} names {named}")
         return install
-    for install in _candidates():
-        return install
+    passed_over: list[Skipped] = []
+    for candidate in _search():
+        if isinstance(candidate, Install):
+            return replace(candidate, passed_over=tuple(map(str, passed_over)))
+        if candidate.is_damaged:
+            passed_over.append(candidate)
+    if passed_over:
+        raise NoInstallError(
+            f"the build of llama.cpp in {passed_over[0].path} cannot be used: {passed_over[0].reason}",
+            f"`{passed_over[0].command}` builds it again",
+        )
     raise NoInstallError(
         "no llama.cpp was found", "run `ggufspec build`, or point --llama at an installed one"
     )
@@ -144,11 +154,19 @@ def find(explicit: Path | None = None) -> Install:
 
 def find_all() -> tuple[Install, ...]:
     """Return every install that was found, the one that ``find`` takes first."""
+    return survey()[0]
+
+
+def survey() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
+    """Return every install, the one that ``find`` takes first, and the builds that cannot be used."""
     first = None
     with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
         named, origin = _set()
         first = probe(named.expanduser().absolute(), origin) if named else None
-    return (*((first,) if first else ()), *_candidates())
+    candidates = tuple(_search())
+    usable = (candidate for candidate in candidates if isinstance(candidate, Install))
+    skipped = tuple(candidate for candidate in candidates if isinstance(candidate, Skipped))
+    return (*((first,) if first else ()), *usable), skipped
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
@@ -160,16 +178,46 @@ def detect_gpus() -> tuple[Gpu, ...]:
     return machine.nvidia_smi()
 
 
-def probe(place: Path, origin: str, built: store.Built | None = None) -> Install | None:
-    """Look for programs in a folder, its bin or build/bin, or beside a program; None without any."""
-    folder = place.parent if place.is_file() else place
-    own = {each.bin.resolve(): each for each in store.installed()}
-    for candidate in (folder / sub for sub in _SUBFOLDERS):
+def probe(place: Path, origin: str, built: Built | None = None) -> Install | None:
+    """Look for programs in a folder, its bin or build/bin, or beside a program; None without any.
+
+    A build of our own that is damaged, wherever it lies, counts as none.
+    """
+    for candidate in _places(place):
         found = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
-        install = _assemble(candidate.resolve(), origin, found, built or own.get(candidate.resolve()))
+        build = built or _own_build(candidate)
+        if isinstance(build, Skipped) and build.is_damaged:
+            continue
+        known = build if isinstance(build, Built) else None
+        install = _assemble(candidate.resolve(), origin, found, known)
         if install is not None:
             return install
     return None
+
+
+def _places(place: Path) -> Iterator[Path]:
+    folder = place.parent if place.is_file() else place
+    return (folder / sub for sub in _SUBFOLDERS)
+
+
+def _own_build(folder: Path) -> Built | Skipped | None:
+    """Return what the manifest beside a folder of programs says; None for programs that we did not build."""
+    home = folder.resolve().parent
+    return store.examine(home) if (home / store.MANIFEST).is_file() else None
+
+
+def _useless(place: Path, named: str) -> NoInstallError:
+    for folder in _places(place):
+        build = _own_build(folder)
+        if isinstance(build, Skipped) and build.is_damaged:
+            return NoInstallError(
+                f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
+                f"`{build.command}` builds it again",
+            )
+    return NoInstallError(
+        f"{named}, which holds no working llama.cpp program",
+        "give the folder with llama-completion and llama-speculative (or main and speculative)",
+    )
 
 
 def _set() -> tuple[Path | None, str]:
@@ -178,11 +226,15 @@ def _set() -> tuple[Path | None, str]:
     return (None, "") if setting.value is None else (Path(str(setting.value)), setting.where or setting.key)
 
 
-def _candidates() -> Iterator[Install]:
-    for built in sorted(store.installed(), key=_age):
-        install = probe(built.bin, "own build", built)
-        if install is not None:
-            yield install
+def _search() -> Iterator[Install | Skipped]:
+    """Yield our builds, the one to take first on top, then what is on PATH."""
+    for build in sorted(store.survey(), key=_age):
+        if isinstance(build, Skipped):
+            yield build
+            continue
+        install = probe(build.bin, "own build", build)
+        reason = "its programs do not start"
+        yield install or Skipped(path=build.path, reason=reason, command=build.command, built=build)
     on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
     if on_path:
         root = next(iter(on_path.values())).resolve().parent
@@ -191,9 +243,7 @@ def _candidates() -> Iterator[Install]:
             yield install
 
 
-def _assemble(
-    root: Path, origin: str, found: Mapping[str, Path], built: store.Built | None
-) -> Install | None:
+def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built | None) -> Install | None:
     programs: dict[Program, Executable] = {}
     versions: list[_Version] = []
     for program, names in NAMES.items():
@@ -222,7 +272,7 @@ def _assemble(
         gpus=devices.gpus(listed, backend),
         tokenizer=_tokenizer(found),
         library=built.lib if built else None,
-        note=built.note if built else None,
+        note=_note(built) if built else None,
     )
 
 
@@ -241,11 +291,22 @@ def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]
     return Executable(path=path, options=options), _Version.read(match)
 
 
-def _age(built: store.Built) -> tuple[int, float]:
+def _age(build: Built | Skipped) -> tuple[int, float]:
     """Sort the newest llama.cpp first, then what was built last; what has no number is of today."""
+    built = build.built if isinstance(build, Skipped) else build
+    if built is None:
+        return 0, 0.0
     number = releases.build_number(built.version)
     built_at = datetime.fromisoformat(built.built_at).timestamp()
     return (0 if number is None else -number + _FAR_FUTURE), -built_at
+
+
+def _note(built: Built) -> str | None:
+    """Return what a user should know of a build of our own."""
+    unrecorded = (
+        None if built.files is not None else f"{_UNRECORDED}: `{built.command}` tests and records them"
+    )
+    return "; ".join(filter(None, (built.note, unrecorded))) or None
 
 
 def _guess(programs: Mapping[Program, Executable]) -> int | None:

@@ -12,18 +12,19 @@ import re
 import shutil
 import tarfile
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
-from ggufspec import proc
 from ggufspec.errors import SourceError
-from ggufspec.llama import index
+from ggufspec.llama import git, index
 from ggufspec.llama.progress import Progress, Step
 
 LEGACY = "0.2.63"
 """April 2024: llama.cpp one day after the build of the Llama-3 notebook, with `main` and `speculative`."""
 
+_EXAMPLE = "0.3.36"
 UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _VENDORED = Path("vendor/llama.cpp")
 _VENDORED_HEAD = Path(".git/modules/vendor/llama.cpp/HEAD")
@@ -54,6 +55,12 @@ class Git:
 
     ref: str
     url: str = UPSTREAM
+    login: git.Login | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what git would not take for an address and a name."""
+        git.check_ref(self.ref)
+        git.check_address(self.url)
 
     @property
     def label(self) -> str:
@@ -63,7 +70,10 @@ class Git:
     def identity(self) -> str:
         """Return what tells this source from every other; a name that can move is looked up first."""
         fixed = _TAG.fullmatch(self.ref) or _COMMIT.fullmatch(self.ref)
-        return f"git {self.url} {self.ref if fixed else _git('ls-remote', self.url, self.ref)}"
+        return f"git {self.url} {self.ref if fixed else self._commit()}"
+
+    def _commit(self) -> str:
+        return git.ask("ls-remote", "--", self.url, self.ref, url=self.url, login=self.login)
 
 
 @dataclass(frozen=True)
@@ -115,11 +125,12 @@ def choose(text: str | None, version: str | None) -> Source:
     if text is None:
         text = "git" if version and (_TAG.fullmatch(version) or _COMMIT.fullmatch(version)) else "sdist"
     if text == "sdist":
-        return Sdist(version or _binding_version())
+        return Sdist(_binding_version() if version is None else _release(version))
     if text == "git" or text.startswith("git+"):
         if version is None:
             raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
-        return Git(version, text.removeprefix("git+") if text.startswith("git+") else UPSTREAM)
+        url, login = git.read_address(text.removeprefix("git+")) if text != "git" else (UPSTREAM, None)
+        return Git(version, url, login)
     path = Path(text).expanduser().absolute()
     if not path.is_file() and find_root(path) is None:
         raise SourceError(f"{path} holds no source of llama.cpp", "give the folder with its CMakeLists.txt")
@@ -182,27 +193,28 @@ def _clone(source: Git, into: Path, log: Path) -> Generator[Progress, None, Tree
     """Check out one commit; all commits come along without their files, so that git counts builds right."""
     root = into / "llama.cpp"
     clone = ("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
-    yield from _stream_git(clone, source, log)
-    branch = ("-C", str(root), "rev-parse", "--verify", "--quiet", f"origin/{source.ref}")
-    is_branch = proc.capture(("git", *branch))[0].returncode == 0
-    target = f"origin/{source.ref}" if is_branch else source.ref
-    yield from _stream_git(("-C", str(root), "checkout", "--detach", target, "--"), source, log)
+    yield from _run_git(clone, source, log)
+    is_branch = git.succeeds(
+        "-C", str(root), "rev-parse", "--verify", "--quiet", f"refs/remotes/origin/{source.ref}"
+    )
+    target = f"refs/remotes/origin/{source.ref}" if is_branch else source.ref
+    yield from _run_git(("-C", str(root), "checkout", "--detach", target, "--"), source, log)
     if find_root(root) is None:
         raise SourceError(f"{source.ref} of {source.url} holds no llama.cpp", "check the address")
     return _with_history(root, None)
 
 
-def _stream_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[Progress, None, None]:
-    stream = proc.stream(("git", *words), log=log, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"})
-    last = ""
+def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[Progress, None, None]:
+    lines = git.stream(*words, log=log, url=source.url, login=source.login)
     while True:
         try:
-            last = next(stream) or last
+            line = next(lines)
         except StopIteration as end:
-            if end.value.returncode != 0:
-                raise SourceError(f"git failed: {last}", f"check {source.url} and {source.ref}") from None
-            return
-        yield Progress(step=Step.FETCH, line=last)
+            succeeded, last = end.value
+            break
+        yield Progress(step=Step.FETCH, line=line)
+    if not succeeded:
+        raise SourceError(f"git failed: {last}", f"check {source.url} and {source.ref}")
 
 
 def _copy(root: Path, into: Path, *, version: str) -> Tree:
@@ -215,14 +227,14 @@ def _copy(root: Path, into: Path, *, version: str) -> Tree:
     if (root / ".git").is_dir():
         (copy / ".git").write_text(f"gitdir: {root / '.git'}\n")
         known = _with_history(copy, version)
-        changed, _, _ = proc.capture(("git", "-C", str(root), "diff", "--quiet", "HEAD"))
-        return replace(known, commit=f"{known.commit}-dirty") if changed.returncode else known
+        unchanged = git.succeeds("-C", str(root), "diff", "--quiet", "HEAD")
+        return known if unchanged else replace(known, commit=f"{known.commit}-dirty")
     return Tree(root=copy, version=version, commit=_vendored_commit(root.parent.parent))
 
 
 def _with_history(root: Path, version: str | None) -> Tree:
-    number = int(_git("-C", str(root), "rev-list", "--count", "HEAD"))
-    commit = _git("-C", str(root), "rev-parse", "HEAD")
+    number = int(git.ask("-C", str(root), "rev-list", "--count", "HEAD"))
+    commit = git.ask("-C", str(root), "rev-parse", "HEAD")
     return Tree(root=root, version=version or f"b{number}", number=number, commit=commit, history=True)
 
 
@@ -239,15 +251,24 @@ def _files(root: Path) -> Iterator[Path]:
                 yield here / name
 
 
-def _git(*words: str) -> str:
-    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-    completed, out, err = proc.capture(("git", *words), env=environment)
-    if completed.returncode != 0 or not out.strip():
+def _release(version: str) -> str:
+    """Return a version of llama-cpp-python, or say what else the text may have been meant for."""
+    if re.fullmatch(r"\d{4,}", version):
         raise SourceError(
-            f"git failed: {err.strip() or 'no answer to ' + ' '.join(words)}",
-            "check that git is installed, the address and the tag",
+            f"{version} is not a version of {index.PACKAGE}",
+            f"a build number of llama.cpp is written `ggufspec build --version b{version}`",
         )
-    return out.split()[0]
+    try:
+        return index.release(version)
+    except SourceError as error:
+        example = f"`ggufspec build --version {_EXAMPLE}`"
+        with suppress(SourceError):
+            git.check_ref(version)
+            example += f"; for a branch: `ggufspec build --source git --version {version}`"
+        raise SourceError(
+            f"{version!r} is not a version of {index.PACKAGE}, nor a tag or commit of llama.cpp",
+            f"name one, as in {example}",
+        ) from error
 
 
 def _vendored_commit(package: Path) -> str | None:
@@ -265,5 +286,5 @@ def _binding_version() -> str:
     except metadata.PackageNotFoundError as error:
         raise SourceError(
             f"{index.PACKAGE} is not installed, so its version does not decide which llama.cpp to build",
-            "name one: --version 0.3.36 or --version legacy",
+            f"name one: --version {_EXAMPLE} or --version legacy",
         ) from error

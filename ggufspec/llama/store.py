@@ -1,7 +1,7 @@
 """The folder of builds: each complete or absent, side by side, safe against builds at the same time.
 
 builds/<key>/bin/          programs and libraries
-builds/<key>/build.json    what it is; written last, before the folder gets its name
+builds/<key>/build.json    what it is and every file of it; written last, before the folder gets its name
 builds/<key>/build.log     what the compilers said
 builds/.work/<key>/        a build in progress, cleaned up by whoever next holds its lock
 builds/.locks/<key>.lock   held while that key is built
@@ -13,20 +13,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import filelock
 
 from ggufspec import paths
+from ggufspec.environ import without_credentials
 from ggufspec.errors import BuildError
-from ggufspec.llama import toolchain
+from ggufspec.llama import contents, toolchain
+from ggufspec.llama.contents import Entry
 
 MANIFEST = "build.json"
-_SCHEMA = 1
+_SCHEMA = 2  # 1 recorded neither files nor environment
+_ARCHITECTURES = "CMAKE_CUDA_ARCHITECTURES="
+_LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +41,9 @@ class Built:
 
     ``bin`` holds the programs; ``lib`` the shared libraries, as LLAMA_CPP_LIB_PATH wants it. They are the
     same folder. ``note`` is what a user should know, such as a feature that was left out. ``cpu`` is what
-    the machine must have for the programs to run.
+    the machine must have for the programs to run. ``environment`` holds the variables that were set for the
+    build and may have changed it, ``files`` what ``bin`` held when it was made; both are None for a build of
+    an earlier ggufspec, which recorded neither.
     """
 
     path: Path
@@ -49,13 +57,47 @@ class Built:
     built_at: str
     note: str | None
     cpu: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = field(default=None, hash=False)
+    files: Mapping[str, Entry] | None = field(default=None, hash=False)
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The names of the programs, in alphabetical order."""
-        libraries = re.compile(r"\.(?:so|dylib)(?:\.|$)")
         files = (path for path in self.bin.iterdir() if path.is_file())
-        return tuple(sorted(path.name for path in files if not libraries.search(path.name)))
+        return tuple(sorted(path.name for path in files if not _LIBRARY.search(path.name)))
+
+    @property
+    def command(self) -> str:
+        """The command that makes this build again."""
+        way, _, rest = self.source.partition(" ")
+        if way == "git":
+            url, _, ref = rest.rpartition(" ")
+            words = ["--source", f"git+{url}", "--version", ref]
+        else:
+            words = ["--version", rest] if way == "sdist" else ["--source", "PATH"]
+        words += ["--backend", self.backend]
+        architectures = (option.removeprefix(_ARCHITECTURES) for option in self.options)
+        for named in set(architectures) - {*self.options}:
+            words += ["--cuda-arch", named.replace(";", ",")]
+        return f"ggufspec build {shlex.join(words)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A folder among the builds that is not used.
+
+    ``command`` makes it again. ``is_damaged`` is False where the build is all right, but not for this
+    machine. ``built`` is what the folder's manifest says, None where that cannot be read.
+    """
+
+    path: Path
+    reason: str
+    command: str
+    is_damaged: bool = True
+    built: Built | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path} is not used: {self.reason}; `{self.command}` builds it again"
 
 
 def key(label: str, backend: str, facts: Iterable[str]) -> str:
@@ -65,26 +107,50 @@ def key(label: str, backend: str, facts: Iterable[str]) -> str:
 
 
 def find(name: str) -> Built | None:
-    """Return a finished build by its key; None when it is absent, broken or for another processor."""
-    return _read(paths.builds_dir() / name)
+    """Return a finished build by its key; None when it is absent, damaged or for another processor."""
+    built = examine(place(name))
+    return built if isinstance(built, Built) else None
+
+
+def examine(folder: Path) -> Built | Skipped | None:
+    """Return the build in a folder, or why it is not used; None where no folder is.
+
+    Every program and library is compared with what was recorded when it was made.
+    """
+    if not folder.is_dir():
+        return None
+    built = _read(folder)
+    if built is None:
+        return Skipped(path=folder, reason=f"its {MANIFEST} cannot be read", command=_command(folder.name))
+    lacking = set(built.cpu) - toolchain.machine()
+    if lacking:
+        reason = f"it was compiled for a processor with {', '.join(sorted(lacking))}"
+        return Skipped(path=folder, reason=reason, command=built.command, is_damaged=False, built=built)
+    damage = _damage(built)
+    if damage is not None:
+        return Skipped(path=folder, reason=damage, command=built.command, built=built)
+    return built
+
+
+def survey() -> list[Built | Skipped]:
+    """Return every build, in the order of their names: those that can be used and those that cannot."""
+    return list(filter(None, map(examine, _folders())))
 
 
 def installed() -> list[Built]:
-    """Return every build that runs on this machine, newest first; broken folders do not count."""
-    root = paths.builds_dir()
-    folders = sorted(root.iterdir()) if root.is_dir() else []
-    found = [built for folder in folders if not folder.name.startswith(".") and (built := _read(folder))]
-    return sorted(found, key=lambda built: built.built_at, reverse=True)
+    """Return every build that runs on this machine, newest first; damaged ones do not count."""
+    intact = [build for build in survey() if isinstance(build, Built)]
+    return sorted(intact, key=lambda built: built.built_at, reverse=True)
 
 
 def remove(version: str | None, backend: str | None) -> list[Built]:
-    """Remove the builds of a version, a backend or both; return what was removed.
+    """Remove the builds of a version, a backend or both, damaged ones included; return what was removed.
 
     Raises:
         BuildError: a folder is not one of ours, or is being built.
     """
     removed = []
-    for built in installed():
+    for built in filter(None, map(_read, _folders())):
         if version not in {None, built.version} or backend not in {None, built.backend}:
             continue
         if built.path.is_symlink() or built.path.parent != paths.builds_dir():
@@ -140,18 +206,34 @@ def log_path(name: str) -> Path:
 def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     """Give a finished folder its final name, in one step; the caller holds the key's lock.
 
+    Everything is on the disk before the folder gets its name: what a crash leaves is complete or nameless.
+
     Args:
         name: the build's key.
         folder: holds ``bin``; lies in the work folder, on the same file system.
         built: what it is; its paths are those of the final place.
         log: is moved into the folder.
     """
-    facts = {field: value for field, value in asdict(built).items() if field not in {"path", "bin", "lib"}}
     log.replace(folder / "build.log")
-    (folder / MANIFEST).write_text(json.dumps({"schema": _SCHEMA, **facts}, indent=2) + "\n")
-    if built.path.exists():  # broken, or find() would have returned it
+    built = replace(built, files=contents.record(folder / "bin"))
+    _write(folder, built)
+    contents.sync(folder)
+    if built.path.exists():  # damaged, or find() would have returned it
         built.path.rename(folder.with_name("replaced"))
     folder.rename(built.path)
+    contents.sync_path(built.path.parent)
+    return built
+
+
+def adopt(built: Built) -> Built:
+    """Record the files of a build by an earlier ggufspec, which has just been tested.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    built = replace(built, files=contents.record(built.bin))
+    _write(built.path, built)
+    contents.sync_path(built.path)
     return built
 
 
@@ -160,20 +242,68 @@ def place(name: str) -> Path:
     return paths.builds_dir() / name
 
 
+def _folders() -> list[Path]:
+    root = paths.builds_dir()
+    folders = sorted(root.iterdir()) if root.is_dir() else []
+    return [folder for folder in folders if not folder.name.startswith(".") and folder.is_dir()]
+
+
+def _write(folder: Path, built: Built) -> None:
+    facts = {name: value for name, value in asdict(built).items() if name not in {"path", "bin", "lib"}}
+    files = {name: _known(asdict(entry)) for name, entry in (built.files or {}).items()}
+    text = json.dumps({"schema": _SCHEMA, **facts, "files": files}, indent=2)
+    aside = folder / f".{MANIFEST}"
+    aside.write_text(text + "\n", encoding="utf-8")
+    contents.sync_path(aside)
+    aside.replace(folder / MANIFEST)
+
+
+def _known(entry: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what an entry does not have."""
+    return {name: value for name, value in entry.items() if value is not None and value is not False}
+
+
 def _read(folder: Path) -> Built | None:
+    """Return what a folder's manifest says, whatever has become of the programs since."""
     try:
-        facts = json.loads((folder / MANIFEST).read_text())
-        if facts.pop("schema") != _SCHEMA:
+        facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        schema = facts.pop("schema")
+        if schema not in {1, _SCHEMA}:
             return None
-        built = Built(
+        files = facts.pop("files") if schema > 1 else None
+        if files is not None and not files:
+            return None
+        return Built(
             path=folder,
             bin=folder / "bin",
             lib=folder / "bin",
-            **facts | {"options": tuple(facts["options"]), "cpu": tuple(facts["cpu"])},
+            files=None if files is None else {name: Entry(**entry) for name, entry in files.items()},
+            **facts
+            | {
+                "options": tuple(facts["options"]),
+                "cpu": tuple(facts["cpu"]),
+                "source": without_credentials(facts["source"]),  # earlier ones kept a token in an address
+            },
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return built if toolchain.machine() >= set(built.cpu) and built.bin.is_dir() else None
+
+
+def _damage(built: Built) -> str | None:
+    if not built.bin.is_dir():
+        return "its programs are missing"
+    if built.files is None:
+        return contents.find_cut_short(built.bin)
+    return contents.find_damage(built.bin, built.files)
+
+
+def _command(name: str) -> str:
+    """Return the command that probably made a build whose manifest is lost, from the name of its folder."""
+    version, backend, _ = (*name.rsplit("-", 2), "", "")[:3]
+    backends = {backend.value for backend in toolchain.Backend}
+    if backend not in backends or version.startswith("local-"):
+        return "ggufspec build"
+    return f"ggufspec build --version {version} --backend {backend}"
 
 
 def _clear(folder: Path) -> None:

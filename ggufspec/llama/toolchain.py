@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ggufspec import proc
+from ggufspec.environ import without_secrets
 from ggufspec.errors import BuildError
 from ggufspec.llama import cuda_driver, cuda_wheels
 from ggufspec.llama.cuda_driver import said
@@ -24,6 +25,17 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 _GPU = re.compile(r"^(.+?), *(\d+)\.(\d+)$", re.MULTILINE)  # "NVIDIA H200, 9.0"
 _ARCHITECTURE = re.compile(r"\d{2,3}[af]?(?:-real|-virtual)?|native|all|all-major")
 _CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
+_SHAPING = (
+    "CC CXX CPP LD AR AS NM RANLIB STRIP OBJCOPY OBJC OBJCXX CUDACXX CUDAARCHS CUDAHOSTCXX HIPCXX HIPARCHS "
+    "HIPHOSTCXX ASFLAGS CFLAGS CPPFLAGS CXXFLAGS LDFLAGS LDLIBS OBJCFLAGS OBJCXXFLAGS CUDAFLAGS HIPFLAGS "
+    "CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH OBJC_INCLUDE_PATH LIBRARY_PATH COMPILER_PATH GCC_EXEC_PREFIX "
+    "LD_LIBRARY_PATH LD_PRELOAD LD_RUN_PATH MAKEFLAGS GNUMAKEFLAGS MFLAGS SOURCE_DATE_EPOCH SDKROOT "
+    "DEVELOPER_DIR MACOSX_DEPLOYMENT_TARGET GPU_TARGETS AMDGPU_TARGETS VULKAN_SDK MKLROOT ONEAPI_ROOT"
+)
+_SHAPING_PREFIXES = (
+    *("CMAKE_", "GGML_", "LLAMA_", "CUDA_", "CUDAToolkit_", "NVCC_", "HIP_", "ROCM_", "CCACHE_"),
+    *("DYLD_", "PKG_CONFIG_", "NIX_", "Vulkan_", "BLAS_", "OpenMP_", "MKL_"),
+)
 _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
 _FEATURES = {
     "sse4_2": "SSE42",
@@ -209,10 +221,40 @@ def compiler_cache() -> Path | None:
     return Path(found) if found else None
 
 
+def shaping(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that may change what is built: compilers, flags, paths, settings of the tools."""
+    given = without_secrets(os.environ if environ is None else environ)
+    names = _SHAPING.split()
+    return {
+        name: given[name] for name in sorted(given) if name in names or name.startswith(_SHAPING_PREFIXES)
+    }
+
+
+def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return how the variables that were set for a build differ from those that are set now.
+
+    Args:
+        recorded: what ``shaping`` returned then; None where nobody recorded it.
+    """
+    if recorded is None:
+        return ()
+    now = shaping()
+    return tuple(
+        f"it was built {_setting(name, recorded.get(name))}, and now {name} is {now.get(name, 'not set')}; "
+        "`ggufspec build --remove` and `ggufspec build` use what is set now"
+        for name in sorted({*recorded, *now})
+        if recorded.get(name) != now.get(name)
+    )
+
+
+def _setting(name: str, value: str | None) -> str:
+    return f"without {name}" if value is None else f"with {name}={value}"
+
+
 def environment(
     backend: Backend, *, history: bool, cuda_compiler: Path | None = None, base: Path | None = None
 ) -> Mapping[str, str]:
-    """Return the environment of a build.
+    """Return the environment of a build: this process's own without its secrets, and what the tools need.
 
     Args:
         backend: CUDA's and HIP's compilers are named by the environment.
@@ -238,7 +280,7 @@ def environment(
         _, clang, _ = proc.capture([hipconfig, "-l"])
         _, home, _ = proc.capture([hipconfig, "-R"])
         changed |= {"HIPCXX": f"{clang.strip()}/clang", "HIP_PATH": home.strip()}
-    return os.environ | changed
+    return without_secrets(os.environ) | changed
 
 
 def _places(name: str) -> list[str]:

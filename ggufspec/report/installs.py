@@ -6,18 +6,22 @@ import json
 from collections.abc import Sequence
 
 from ggufspec.llama.install import Install
+from ggufspec.llama.store import Skipped
 
 
-def table(installs: Sequence[Install], output: str) -> str:
-    """Return one block per install, the one that is taken first on top.
+def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] = ()) -> str:
+    """Return one block per install, the one that is taken first on top, and one per build that is not used.
 
     Args:
-        installs: what ``install.find_all`` found.
+        installs: what ``install.survey`` returned first.
         output: ``text`` or ``json``.
+        skipped: what it returned second.
     """
     if output == "json":
-        return json.dumps([_row(install) for install in installs], indent=2) + "\n"
-    return "".join(f"{line}\n" for install in installs for line in _lines(install))
+        rows = [*map(_row, installs), *map(_skipped_row, skipped)]
+        return json.dumps(rows, indent=2) + "\n"
+    blocks = [*map(_lines, installs), *map(_skipped_lines, skipped)]
+    return "".join(f"{line}\n" for block in blocks for line in block)
 
 
 def _row(install: Install) -> dict[str, object]:
@@ -31,6 +35,23 @@ def _row(install: Install) -> dict[str, object]:
         "library": None if install.library is None else str(install.library),
         "note": install.note,
         "path": str(install.root),
+        "skipped": None,
+    }
+
+
+def _skipped_row(build: Skipped) -> dict[str, object]:
+    built = build.built
+    return {
+        "found": "own build",
+        "version": built and built.version,
+        "commit": built and built.commit,
+        "backend": built and built.backend,
+        "can": [],
+        "gpus": [],
+        "library": None,
+        "note": f"`{build.command}` builds it again",
+        "path": str(build.path),
+        "skipped": build.reason,
     }
 
 
@@ -40,4 +61,13 @@ def _lines(install: Install) -> list[str]:
     return [
         f"{version}  {backend}  ({install.origin})  {install.root}",
         *(f"    {line}" for line in (*details, install.note) if line),
+    ]
+
+
+def _skipped_lines(build: Skipped) -> list[str]:
+    version = build.built.version if build.built else "unknown version"
+    backend = build.built.backend if build.built else "unknown backend"
+    return [
+        f"{version}  {backend}  (not used)  {build.path}",
+        f"    {build.reason}: `{build.command}` builds it again",
     ]
