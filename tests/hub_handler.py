@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         with self.hub.lock:
             self.hub.seen.append(seen)
-        fault = self.hub.fault_for(self.path)
+        fault = self.hub.fault_for(self.path, self.command)
         if fault is not None and fault.status is not None:
             self._send(fault.status, b"", fault.headers)
             return
@@ -166,12 +166,32 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if ranged else 200)
         for key, value in {**headers, "Accept-Ranges": "bytes"}.items():
             self.send_header(key, value)
-        if ranged:
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-        self.send_header("Content-Length", str(end - start))
+        stated = f"bytes {start}-{end - 1}/{size}"
+        if fault is not None and fault.content_range is not None:
+            stated = fault.content_range.format(f"bytes {start}-{end - 1}")
+        if ranged and stated:
+            self.send_header("Content-Range", stated)
+        if fault is not None and fault.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command != "HEAD":
-            self._pour(file.content, start, end, fault or Fault(where=""))
+            pour = self._pour_chunks if fault is not None and fault.chunked else self._pour
+            pour(file.content, start, end, fault or Fault(where=""))
+
+    def _pour_chunks(self, content: Path, start: int, end: int, fault: Fault) -> None:
+        """Send a body of unstated length as the fault wants it: cut short, or with bytes too many."""
+        stop = end if fault.cut_after is None else min(end, start + fault.cut_after)
+        with content.open("rb") as file:
+            file.seek(start)
+            body = file.read(stop - start) + fault.extra
+        for at in range(0, len(body), fault.stride):
+            part = body[at : at + fault.stride]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            with self.hub.lock:
+                self.hub.bytes_served += len(part)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _pour(self, content: Path, start: int, end: int, fault: Fault) -> None:
         """Send bytes as the fault wants it; count what has left."""

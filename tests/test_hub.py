@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -257,21 +255,6 @@ def result(fetching: Generator[hub.Progress, None, Pair]) -> Pair:
         except StopIteration as end:
             pair: Pair = end.value
             return pair
-
-
-def test_parallel_notes_of_verified_files_all_stay(tmp_path: Path, home: Path) -> None:
-    paths = [tmp_path / f"{no}.gguf" for no in range(20)]
-    for path in paths:
-        path.write_bytes(b"x")
-    threads = [threading.Thread(target=hub.cache.remember_verified, args=(path, "d")) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(hub.cache.is_verified(path, "d") for path in paths)
-    assert len(json.loads((home / "cache" / "verified.json").read_text())) == 20
-    paths[0].write_bytes(b"y")
-    assert not hub.cache.is_verified(paths[0], "d")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.file_download import repo_folder_name
 
@@ -66,21 +65,6 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
     return Listing(repo=repo, commit=commit, gated=False, files=files)
 
 
-def is_verified(path: Path, digest: str) -> bool:
-    """Return whether this very file was hashed before, and has not been touched since."""
-    return _read_json(_verified_file()).get(str(path.resolve())) == _fingerprint(path, digest)
-
-
-def remember_verified(path: Path, digest: str) -> None:
-    """Note that the file's hash is right, so that nobody computes it again."""
-    file = _verified_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):
-        known = {name: seen for name, seen in _read_json(file).items() if Path(name).exists()}
-        known[str(path.resolve())] = _fingerprint(path, digest)
-        write_atomically(file, json.dumps(known, indent=1))
-
-
 def remember_fetched(pair: Pair) -> None:
     """Note the pair that was fetched last; a bench without a pair takes it."""
     write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
@@ -98,21 +82,32 @@ def last_fetched() -> Pair | None:
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Replace a file's content as a whole: a reader sees the old text or the new one."""
+    """Replace a file's content in one step: a reader sees the old text or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     with os.fdopen(handle, "w", encoding="utf-8") as new:
         new.write(text)
-    Path(name).replace(file)
+    publish(Path(name), file)
+
+
+def publish(complete: Path, place: Path) -> None:
+    """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
+    _sync(complete)
+    complete.replace(place)
+    with suppress(OSError):  # some network file systems cannot sync a folder
+        _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _model(table: dict[str, Any]) -> ModelFile:
     return ModelFile(**{**table, "path": Path(table["path"])})
-
-
-def _fingerprint(path: Path, digest: str) -> list[object]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ino, digest]
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -121,10 +116,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return table if isinstance(table, dict) else {}
-
-
-def _verified_file() -> Path:
-    return paths.cache_dir() / "verified.json"
 
 
 def _last_pair_file() -> Path:

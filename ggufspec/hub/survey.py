@@ -18,9 +18,8 @@ from ggufspec.errors import (
 from ggufspec.hub import cache
 from ggufspec.hub.choice import RemoteModel, RepoFile, choose
 from ggufspec.hub.client import Access, Listing, Subject, call, listing
+from ggufspec.hub.hashing import is_sha256
 from ggufspec.hub.references import Reference, is_inside, of_model
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +115,7 @@ def _look_up(
         revision=found.commit,
         quant=chosen.quant,
         size_bytes=chosen.size_bytes,
-        sha256=digest if _SHA256.fullmatch(digest) else None,
+        sha256=digest if is_sha256(digest) else None,
     ), items
 
 
