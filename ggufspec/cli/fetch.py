@@ -98,10 +98,8 @@ def _next_step(pair: Pair) -> tuple[bool, str]:
     if method is None:
         target = pair.target
         model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
-        return (
-            False,
-            f"nothing drafts for this target; to find a drafter: ggufspec suggest {shlex.quote(model)}",
-        )
+        find = shlex.join(["ggufspec", "suggest", model])
+        return False, f"nothing drafts for this target; find a drafter: {find}"
     return True, "measure it: ggufspec bench" + ("" if method.needs_drafter else " --engine server")
 
 
