@@ -85,13 +85,26 @@ def remember(path: Path, sha256: str) -> None:
     _remember(path.stat(), sha256)
 
 
+def unsettled_s(path: Path) -> float:
+    """Return the seconds until the digest of a file can be remembered, if nothing writes to it meanwhile.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    return max(0, _SETTLED_NS - _age_ns(path.stat())) / 1e9
+
+
 def _remember(status: os.stat_result, sha256: str) -> None:
-    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED_NS:
+    if _age_ns(status) < _SETTLED_NS:
         return
     with suppress(sqlite3.Error, OSError), _database() as database, database:
         database.execute(
             "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?, ?)", (*_facts(status), sha256)
         )
+
+
+def _age_ns(status: os.stat_result) -> int:
+    return time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _facts(status: os.stat_result) -> tuple[int | str, ...]:

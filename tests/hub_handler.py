@@ -17,6 +17,9 @@ from tests.hub_state import Fault, HubFile, Repo, Seen
 if TYPE_CHECKING:
     from tests.hub_server import Hub
 
+SIGNATURE = "X-Amz-Credential=KEYOFTHECLOUD&X-Amz-Signature=0123456789abcdef&Policy=cGxlYXNl"
+"""What makes an address of the content host valid for whoever has it, and for a while."""
+
 _STRIDE = 256 << 10
 
 
@@ -49,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         with self.hub.lock:
             self.hub.seen.append(seen)
-        fault = self.hub.fault_for(self.path)
+        fault = self.hub.fault_for(self.path, self.command)
         if fault is not None and fault.status is not None:
             self._send(fault.status, b"", fault.headers)
             return
@@ -150,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
             self._error(404, "EntryNotFound", "Entry not found", commit)
         elif (file := repo.files[path]).lfs:
             linked = {"X-Linked-Size": str(file.size), "X-Linked-Etag": f'"{file.digest}"'}
-            location = f"{self.hub.content_url}/{file.digest}?file={quote(path)}"
+            location = f"{self.hub.content_url}/{file.digest}?file={quote(path)}&{SIGNATURE}"
             self._send(302, b"", {**commit, **linked, "ETag": f'"{file.digest}"', "Location": location})
         else:
             self._send_file(file, {**commit, "ETag": f'"{file.digest}"'}, fault)
@@ -166,12 +169,32 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(206 if ranged else 200)
         for key, value in {**headers, "Accept-Ranges": "bytes"}.items():
             self.send_header(key, value)
-        if ranged:
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-        self.send_header("Content-Length", str(end - start))
+        stated = f"bytes {start}-{end - 1}/{size}"
+        if fault is not None and fault.content_range is not None:
+            stated = fault.content_range.format(f"bytes {start}-{end - 1}")
+        if ranged and stated:
+            self.send_header("Content-Range", stated)
+        if fault is not None and fault.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(end - start))
         self.end_headers()
         if self.command != "HEAD":
-            self._pour(file.content, start, end, fault or Fault(where=""))
+            pour = self._pour_chunks if fault is not None and fault.chunked else self._pour
+            pour(file.content, start, end, fault or Fault(where=""))
+
+    def _pour_chunks(self, content: Path, start: int, end: int, fault: Fault) -> None:
+        """Send a body of unstated length as the fault wants it: cut short, or with bytes too many."""
+        stop = end if fault.cut_after is None else min(end, start + fault.cut_after)
+        with content.open("rb") as file:
+            file.seek(start)
+            body = file.read(stop - start) + fault.extra
+        for at in range(0, len(body), fault.stride):
+            part = body[at : at + fault.stride]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            with self.hub.lock:
+                self.hub.bytes_served += len(part)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _pour(self, content: Path, start: int, end: int, fault: Fault) -> None:
         """Send bytes as the fault wants it; count what has left."""

@@ -70,11 +70,11 @@ class Hub:
         """Return the requests to the content host."""
         return [seen for seen in self.seen if seen.host == "content"]
 
-    def fault_for(self, path: str) -> Fault | None:
-        """Take the next fault that is meant for this path."""
+    def fault_for(self, path: str, method: str) -> Fault | None:
+        """Take the next fault that is meant for this request."""
         with self.lock:
             for fault in self.faults:
-                if fault.where in path and fault.times > 0:
+                if fault.where in path and fault.method in ("", method) and fault.times > 0:
                     fault.times -= 1
                     return fault
         return None

@@ -38,12 +38,17 @@ class Fault:
 
     where: str
     times: int = 1
+    method: str = ""  # spoil only requests of this method
     status: int | None = None  # answer this instead
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None  # send this instead, as if all were well
     cut_after: int | None = None  # close the connection after that many bytes of a body
     hold_after: int | None = None  # stop sending there until ``release`` is set
     no_ranges: bool = False
+    chunked: bool = False  # send no length, but chunks; ``cut_after`` then ends them as if they were all
+    stride: int = 256 << 10  # bytes in a chunk
+    extra: bytes = b""  # send this after the body, with ``chunked``
+    content_range: str | None = None  # state this of a part; ``{}`` is "bytes 0-99", "" states nothing
     rate: float | None = None  # bytes per second
     release: threading.Event = field(default_factory=threading.Event)
 

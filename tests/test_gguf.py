@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,58 @@ def test_lies_are_refused_before_they_cost_anything(content: bytes) -> None:
         _parse(content)
     assert time.process_time() - started < 1.0
     assert caught.value.message.isprintable()
+
+
+def _many(count: int, item: Callable[[int], bytes]) -> bytes:
+    return b"".join(item(number) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (_header(0, 99_000, _many(99_000, lambda n: _key(f"{n:05x}", 0, b"\0"))), "99,000 keys"),
+        (
+            _header(0, 58_000, _many(58_000, lambda n: _key(f"{n:05x}", 9, struct.pack("<IQ", 0, 0)))),
+            "58,000 keys",
+        ),
+        (
+            _header(45_000, 0, _many(45_000, lambda n: _tensor(f"{n:05x}", (8,), offset=32 * n))),
+            "45,000 tensors",
+        ),
+        (
+            _header(0, 1, _key("k", 9, struct.pack("<IQ", 8, 3 << 20)), bytes(24 << 20)),
+            "3,145,728 values of 'k'",
+        ),
+        (
+            _header(0, 1, _key("k", 9, struct.pack("<IQ", 0, 3 << 20)), bytes(3 << 20)),
+            "3,145,728 values of 'k'",
+        ),
+        (_header(0, 1, _key("k" * 70_000, 0, b"\0")), "70,000 bytes in one text"),
+        (_header(0, 1, _key("k", 8, struct.pack("<Q", 41 << 20)), bytes(42 << 20)), "bytes in one text"),
+    ],
+    ids=["keys", "empty arrays", "tensors", "texts", "numbers", "long key", "long text"],
+)
+def test_headers_larger_than_any_models_are_refused_at_their_beginning(content: bytes, what: str) -> None:
+    source = models.Memory(content)
+    with pytest.raises(ModelFileError, match=rf"has .*{what} in its header; models have at most [\d,]+$"):
+        parse_header(source, name="m.gguf")
+    assert source.bytes_read <= (1 << 20) + 64
+
+
+def test_texts_are_limited_in_all_arrays_together() -> None:
+    arrays = _many(3, lambda n: _key(f"k{n}", 9, struct.pack("<IQ", 8, 1 << 20)) + bytes(8 << 20))
+    with pytest.raises(ModelFileError, match=r"has 3,145,728 texts in its header"):
+        _parse(_header(0, 3, arrays))
+
+
+def test_the_largest_models_are_within_the_limits() -> None:
+    vocabulary = models.tokens(262_144) | {"tokenizer.ggml.merges": [f"a {n}" for n in range(600_000)]}
+    metadata, _ = models.llama(n_layers=512, vocabulary=vocabulary)
+    metadata |= {"tokenizer.chat_template": "x" * (2 << 20)}
+    metadata |= {f"general.base_model.{n}.name": "x" for n in range(1000)}
+    specs = [(f"blk.{n % 512}.part_{n // 512}.weight", (32,), "F32") for n in range(512 * 32)]
+    card = parse_header(models.Memory(models.encode(metadata, specs)[0]), name="m.gguf")
+    assert (card.vocabulary.n_tokens, len(card.tensors)) == (262_144, 16_384)
 
 
 def test_headers_damaged_in_a_thousand_ways_give_a_card_or_a_clean_error() -> None:

@@ -1,7 +1,14 @@
 """GGUF files: the header of a model, here or far away, as a ModelCard."""
 
 from ggufspec.gguf.card import ModelCard, Split, Vocabulary
-from ggufspec.gguf.files import parse_header, part_paths, read_card, validate_file
+from ggufspec.gguf.files import (
+    open_parts,
+    parse_complete,
+    parse_header,
+    part_paths,
+    read_card,
+    validate_file,
+)
 from ggufspec.gguf.reader import Tensor
 from ggufspec.gguf.source import FileSource, Source
 from ggufspec.gguf.types import TYPES_BY_NAME, GgmlType
@@ -18,6 +25,8 @@ __all__ = [
     "StringArray",
     "Tensor",
     "Vocabulary",
+    "open_parts",
+    "parse_complete",
     "parse_header",
     "part_paths",
     "read_card",

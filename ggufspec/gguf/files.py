@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from ggufspec.errors import ModelFileError
 from ggufspec.gguf.card import ModelCard, build_card
 from ggufspec.gguf.reader import MAGIC, Header, read_header
 from ggufspec.gguf.source import FileSource, Source
-from ggufspec.units import format_bytes
+from ggufspec.units import counted, format_bytes
 
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
 _DOWNLOAD_AGAIN = "download the file again"
@@ -41,36 +42,60 @@ def parse_header(*sources: Source, name: str) -> ModelCard:
     return _card([(each, _header(each, name)) for each in sources], name)
 
 
+def parse_complete(sources: Mapping[str, Source]) -> ModelCard:
+    """Read the card of a model whose files must be there to the last byte.
+
+    Args:
+        sources: what to call each of the model's files in messages -> its bytes; the first part first.
+
+    Raises:
+        ModelFileError: a file is no GGUF or ends before its last tensor, parts are missing or mixed up, or
+            this is no language model.
+    """
+    parts = {name: (source, _header(source, name)) for name, source in sources.items()}
+    for name, (source, header) in parts.items():
+        missing = header.end - source.size
+        if missing > 0:
+            raise ModelFileError(
+                f"{name} is truncated: {format_bytes(missing)} of {format_bytes(header.end)} are missing "
+                f"({missing} bytes)",
+                _DOWNLOAD_AGAIN,
+            )
+    card = _card([*parts.values()], next(iter(parts)))
+    _check_parts({name: header for name, (_, header) in parts.items()}, card)
+    return card
+
+
 def read_card(path: Path) -> ModelCard:
     """Read the card of a local model with all of its parts, without asking whether its data is complete.
 
     Raises:
         ModelFileError: a file is missing, is no GGUF, or its header is damaged.
     """
-    return _card(_parts(path), str(path))
+    return _card([(source, _header(source, name)) for name, source in open_parts(path).items()], str(path))
 
 
 def validate_file(path: Path) -> ModelCard:
-    """Check that a local model is there, whole and a language model; return its card.
+    """Check that a local model is there, complete and a language model; return its card.
 
     Raises:
         ModelFileError: it is not; the message says what it is instead, or how many bytes are missing.
     """
-    parts = _parts(path)
-    for part, (source, header) in zip(part_paths(path), parts, strict=True):
-        missing = header.end - source.size
-        if missing > 0:
-            raise ModelFileError(
-                f"{part} is truncated: {format_bytes(missing)} of {format_bytes(header.end)} are missing "
-                f"({missing} bytes)",
-                _DOWNLOAD_AGAIN,
-            )
-    card = _card(parts, str(path))
+    card = parse_complete(open_parts(path))
     if not card.tensors:
         raise ModelFileError(
             f"{path} holds only a vocabulary, no weights", "give a GGUF that holds the model itself"
         )
     return card
+
+
+def open_parts(path: Path) -> dict[str, Source]:
+    """Open the files of a local model under their names.
+
+    Raises:
+        ModelFileError: one of them is missing or cannot be read.
+    """
+    return {str(part): FileSource(part) for part in part_paths(path)}
 
 
 def part_paths(path: Path) -> list[Path]:
@@ -83,9 +108,32 @@ def part_paths(path: Path) -> list[Path]:
     return [path.with_name(f"{stem}-{no:05d}-of-{count}.gguf") for no in range(1, int(count) + 1)]
 
 
-def _parts(path: Path) -> list[tuple[Source, Header]]:
-    sources = [(part, FileSource(part)) for part in part_paths(path)]
-    return [(source, _header(source, str(part))) for part, source in sources]
+def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:
+    """Refuse a model some of whose parts are missing, or belong to another model.
+
+    Each part says which one it is, of how many; a model in one file says nothing of the kind.
+    """
+    count = 1 if card.split is None else card.split.count
+    if card.split is not None and count != len(headers):
+        first = next(iter(headers))
+        raise ModelFileError(
+            f"{first} is part 1 of {count} of a model, and its name leads to {counted(len(headers), 'part')}",
+            f"give all parts the names that they had: …-00001-of-{count:05d}.gguf",
+        )
+    for number, (name, header) in enumerate(headers.items()):
+        stated = header.metadata.get("split.no", number), header.metadata.get("split.count", count)
+        if card.split is not None and stated != (number, count):
+            raise ModelFileError(
+                f"{name} is not part {number + 1} of {count} of this model, as its header states",
+                "put the parts of one model side by side, under the names that they had",
+            )
+    total = card.metadata.get("split.tensors.count", len(card.tensors))
+    if card.split is not None and total != len(card.tensors):
+        first = next(iter(headers))
+        raise ModelFileError(
+            f"{first} and its other parts have {len(card.tensors)} tensors instead of {total!s:.20}",
+            _DOWNLOAD_AGAIN,
+        )
 
 
 def _header(source: Source, name: str) -> Header:

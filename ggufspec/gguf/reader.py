@@ -1,7 +1,8 @@
 """Read the header of a GGUF that may come from a stranger: every count is checked before it is believed.
 
-The format is described in ggml's docs/gguf.md; what is refused here is what llama.cpp's own reader refuses
-(ggml/src/gguf.cpp), with one addition: a header larger than 128 MiB.
+The format is described in ggml's docs/gguf.md. What is refused here is what llama.cpp's own reader refuses
+(ggml/src/gguf.cpp), and headers that are several times as large as any model needs: each key, tensor and
+token takes time to read, in a file that a stranger may have made for that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ from ggufspec.units import format_bytes
 MAGIC = b"GGUF"
 _FIRST_READ = 1 << 20  # most headers without a large vocabulary fit
 _NEXT_READ = 4 << 20
-_LIMIT = 128 << 20
+_LIMIT = 64 << 20  # bytes of a header; the largest vocabularies, with their merges, take 16 MiB
+_MAX_KEYS = 4096  # models have 20 to 100
+_MAX_KEY = 65535  # bytes, docs/gguf.md
+_MAX_STRING = 40 << 20  # bytes; tokenizer.huggingface.json of a vocabulary of 262,144 tokens takes 33 MB
+_MAX_ITEMS = 1 << 21  # of an array, and of all arrays of strings together; Gemma's have 0.8 million
+_MAX_TENSORS = 512 * 32  # llama.cpp reads up to 512 layers; a layer has 9 to 30 tensors
 _MAX_DIMS = 4
 _MAX_NAME = 64  # llama.cpp's GGML_MAX_NAME, with the closing zero
 _MAX_BYTES = 1 << 63
 _SHOWN = 24  # characters of a name in a message
 _STRING, _ARRAY = 8, 9
 _CODES = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_TENSORS = tuple(struct.Struct(f"<{n_dims}QIQ") for n_dims in range(_MAX_DIMS + 1))  # shape, type, offset
 _DAMAGED = "the file is damaged or truncated; download it again"
 
 
@@ -71,15 +78,18 @@ class _Reader:
         self._name = name
         self._buffer = bytearray()
         self._position = 0
+        self._n_strings = 0  # in arrays
 
     def header(self) -> Header:
         self._advance(4)
         version = self._version()
         n_tensors, n_pairs = self._number("Q"), self._number("Q")
+        self._limit(n_pairs, _MAX_KEYS, "keys")
+        self._limit(n_tensors, _MAX_TENSORS, "tensors")
         self._expect(n_pairs * 13)  # a key's length, a type and one byte are the least
         metadata: dict[str, Value] = {}
         for _ in range(n_pairs):
-            key = self._string()
+            key = self._string(_MAX_KEY)
             if not key or key in metadata:
                 raise self._damaged(f"the key {key[:_SHOWN]!r} is empty or comes twice")
             metadata[key] = self._value(key, self._number("I"))
@@ -129,15 +139,15 @@ class _Reader:
         return Header(version=version, metadata=MappingProxyType(metadata), tensors=tuple(tensors), end=end)
 
     def _tensor(self) -> tuple[str, tuple[tuple[int, ...], GgmlType, int]]:
-        name = self._string()
+        name = self._string(_MAX_KEY)
         if len(name.encode()) >= _MAX_NAME:
             raise self._damaged(f"the tensor name {name[:_SHOWN]!r}… is longer than llama.cpp allows")
         n_dims = self._number("I")
         if n_dims > _MAX_DIMS:
             raise self._damaged(f"the tensor {name!r} has {n_dims} dimensions")
-        shape = tuple(self._number("Q") for _ in range(n_dims))
-        number = self._number("I")
-        kind = GGML_TYPES.get(number)
+        layout = _TENSORS[n_dims]
+        *sizes, number, offset = layout.unpack_from(self._buffer, self._advance(layout.size))
+        shape, kind = tuple(sizes), GGML_TYPES.get(number)
         if kind is None:
             raise ModelFileError(
                 f"{self._name}: the tensor {name!r} is of type {number}, "
@@ -146,17 +156,18 @@ class _Reader:
             )
         if (shape[0] if shape else 1) % kind.block_size or any(size >= _MAX_BYTES for size in shape):
             raise self._damaged(f"the tensor {name!r} has the impossible shape {shape} for {kind.name}")
-        return name, (shape, kind, self._number("Q"))
+        return name, (shape, kind, offset)
 
     def _value(self, key: str, kind: int) -> Value:
         if kind in _CODES:
             value: Value = self._number(_CODES[kind])
             return value
         if kind == _STRING:
-            return self._string()
+            return self._string(_MAX_STRING)
         if kind != _ARRAY:
             raise self._damaged(f"the key {key[:_SHOWN]!r} is of unknown type {kind}")
         kind, count = self._number("I"), self._number("Q")
+        self._limit(count, _MAX_ITEMS, f"values of {key[:_SHOWN]!r}")
         if kind == _STRING:
             return self._strings(count)
         if kind not in _CODES:  # arrays of arrays are in the specification, but llama.cpp reads none
@@ -166,6 +177,8 @@ class _Reader:
 
     def _strings(self, count: int) -> StringArray:
         self._expect(count * 8)
+        self._n_strings += count
+        self._limit(self._n_strings, _MAX_ITEMS, "texts")
         starts = array("Q")
         buffer, position, unpack = self._buffer, self._position, struct.Struct("<Q").unpack_from
         filled = len(buffer)
@@ -179,8 +192,10 @@ class _Reader:
         self._position = position
         return StringArray(buffer, starts, position)
 
-    def _string(self) -> str:
+    def _string(self, most: int) -> str:
         length = self._number("Q")
+        self._expect(length)
+        self._limit(length, most, "bytes in one text")
         start = self._advance(length)
         return self._buffer[start : start + length].decode(errors="replace")
 
@@ -196,6 +211,12 @@ class _Reader:
         self._fill(start + size)
         self._position = start + size
         return start
+
+    def _limit(self, count: int, most: int, what: str) -> None:
+        if count > most:
+            raise ModelFileError(
+                f"{self._name} has {count:,} {what} in its header; models have at most {most:,}", _DAMAGED
+            )
 
     def _expect(self, size: int) -> None:
         """Refuse a count whose items cannot fit into the rest of the file."""

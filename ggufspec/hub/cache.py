@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.file_download import repo_folder_name
 
@@ -66,21 +65,6 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
     return Listing(repo=repo, commit=commit, gated=False, files=files)
 
 
-def is_verified(path: Path, digest: str) -> bool:
-    """Return whether this very file was hashed before, and has not been touched since."""
-    return _read_json(_verified_file()).get(str(path.resolve())) == _fingerprint(path, digest)
-
-
-def remember_verified(path: Path, digest: str) -> None:
-    """Note that the file's hash is right, so that nobody computes it again."""
-    file = _verified_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):
-        known = {name: seen for name, seen in _read_json(file).items() if Path(name).exists()}
-        known[str(path.resolve())] = _fingerprint(path, digest)
-        write_atomically(file, json.dumps(known, indent=1))
-
-
 def remember_fetched(pair: Pair) -> None:
     """Note the pair that was fetched last; a bench without a pair takes it."""
     write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
@@ -88,31 +72,57 @@ def remember_fetched(pair: Pair) -> None:
 
 def last_fetched() -> Pair | None:
     """Return the pair that was fetched last if its files are still there, else None."""
+    pair = remembered_pair()
+    models = () if pair is None else (pair.target, pair.draft)
+    return pair if all(model.path and model.path.is_file() for model in models if model) else None
+
+
+def remembered_pair() -> Pair | None:
+    """Return the pair that was fetched last, whether its files are still there or not."""
     table = _read_json(_last_pair_file())
     with suppress(KeyError, TypeError):
         draft = None if table["draft"] is None else _model(table["draft"])
-        pair = Pair(name=table["name"], target=_model(table["target"]), draft=draft)
-        if all(model.path and model.path.is_file() for model in (pair.target, pair.draft) if model):
-            return pair
+        return Pair(name=table["name"], target=_model(table["target"]), draft=draft)
+    return None
+
+
+def origin(path: Path) -> ModelFile | None:
+    """Return which file of the Hub a path in its cache stands for; None for any other path."""
+    parts = path.absolute().parts
+    for at, name in enumerate(parts[:-3]):
+        if name.startswith("models--") and parts[at + 1] == "snapshots":
+            repo = name.removeprefix("models--").replace("--", "/", 1)
+            return ModelFile(filename="/".join(parts[at + 3 :]), repo=repo, revision=parts[at + 2])
     return None
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Replace a file's content as a whole: a reader sees the old text or the new one."""
+    """Replace a file's content in one step: a reader sees the old text or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     with os.fdopen(handle, "w", encoding="utf-8") as new:
         new.write(text)
-    Path(name).replace(file)
+    publish(Path(name), file)
+
+
+def publish(complete: Path, place: Path) -> None:
+    """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
+    _sync(complete)
+    complete.replace(place)
+    with suppress(OSError):  # some network file systems cannot sync a folder
+        _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _model(table: dict[str, Any]) -> ModelFile:
     return ModelFile(**{**table, "path": Path(table["path"])})
-
-
-def _fingerprint(path: Path, digest: str) -> list[object]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ino, digest]
 
 
 def _read_json(file: Path) -> dict[str, Any]:
@@ -121,10 +131,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return table if isinstance(table, dict) else {}
-
-
-def _verified_file() -> Path:
-    return paths.cache_dir() / "verified.json"
 
 
 def _last_pair_file() -> Path:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi, constants, errors, hf_hub_url
-from huggingface_hub.hf_api import RepoFile as ListedFile
-from huggingface_hub.utils import build_hf_headers, logging
+from huggingface_hub import get_token as logged_in_token
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+from huggingface_hub.utils import logging as hub_logging
 
 from ggufspec.errors import (
     BadTokenError,
@@ -30,6 +33,7 @@ from ggufspec.errors import (
     RevisionNotFoundError,
 )
 from ggufspec.hub.choice import RepoFile
+from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
 
 T = TypeVar("T")
@@ -39,15 +43,28 @@ HTTP_ERROR: type[Exception] = errors.HfHubHTTPError.__mro__[1]
 
 FAILURES = (OSError, HTTP_ERROR)
 ATTEMPTS = 5
+FIRST_PAUSE_S = 1.0
+"""Before the second attempt; each further pause is twice as long, up to eight times this."""
 LONGEST_WAIT_S = 300.0
+PATIENCE_S = 30.0
+"""How long the Hub's API may be silent."""
+
+_MOST_FILES = 100_000  # of a repository
 _BUSY = (408, 429, 500, 502, 503, 504)
 _SPENT = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # RateLimit: "api";r=0;t=55, the draft RFC's form
+_HOST = re.compile(r"[^:@\s]+(:\d+)?|\[[0-9a-fA-F:.]+\](:\d+)?")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Its warnings ("Retrying in 2s [Retry 1/5].") would run into our progress bars; what matters in them arrives
 # as an error or a progress value. HF_HUB_VERBOSITY brings them back.
 if "HF_HUB_VERBOSITY" not in os.environ:
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    hub_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+for _handler in logging.getLogger("huggingface_hub").handlers:  # it writes to stderr by itself
+    _handler.addFilter(Redacting())
+
+
+class BrokenAnswerError(ConnectionError):
+    """An answer ended too early; the HTTP library notices that only where it knows the length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +75,23 @@ class Access:
     offline: bool = False
     cache_dir: Path = field(default_factory=lambda: Path(constants.HF_HUB_CACHE))
     local_dir: Path | None = None
-    endpoint: str = field(default_factory=lambda: os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
+    endpoint: str = field(
+        default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/"), repr=False
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse an address of which it is not clear which part is a password.
+
+        Raises:
+            GgufspecError: HF_ENDPOINT is not the address of a Hub.
+        """
+        parts = urlsplit(self.endpoint)
+        host_and_port = parts.netloc.rpartition("@")[2]
+        if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host_and_port) or "@" in parts.path:
+            raise GgufspecError(
+                "HF_ENDPOINT is not the address of a Hub",
+                "it is like https://huggingface.co; write %2F for a / in a password",
+            )
 
     @property
     def is_offline(self) -> bool:
@@ -67,11 +100,22 @@ class Access:
 
     @property
     def host(self) -> str:
-        """The Hub's host, for messages."""
-        return urlsplit(self.endpoint).netloc
+        """The Hub's host, for messages; without the login that HF_ENDPOINT may hold."""
+        return urlsplit(self.endpoint).netloc.rpartition("@")[2]
+
+    @property
+    def site(self) -> str:
+        """The Hub's address, for messages."""
+        parts = urlsplit(self.endpoint)
+        return f"{parts.scheme}://{self.host}{parts.path}"
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of a download: the login, and no compression, so that ranges mean bytes."""
+        """Return the headers of a download: the login, and no compression, so that ranges mean bytes.
+
+        Raises:
+            BadTokenError: the access token cannot be sent.
+        """
+        self._check_token()
         return {
             **build_hf_headers(token=self.token, library_name="ggufspec"),
             "Accept-Encoding": "identity",
@@ -82,8 +126,22 @@ class Access:
         return hf_hub_url(repo, filename, revision=revision, endpoint=self.endpoint)
 
     def api(self) -> HfApi:
-        """Return the client for everything but downloads."""
+        """Return the client for everything but downloads.
+
+        Raises:
+            BadTokenError: the access token cannot be sent.
+        """
+        self._check_token()
         return HfApi(endpoint=self.endpoint, token=self.token, library_name="ggufspec")
+
+    def _check_token(self) -> None:
+        """Refuse what the HTTP library would refuse with the token in its message."""
+        token = self.token or logged_in_token() or ""
+        if not re.fullmatch(r"[!-~]*", token):
+            raise BadTokenError(
+                "the access token contains a character that no token has, such as a space",
+                "check --token and HF_TOKEN, or log in again with hf auth login",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,21 +170,49 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
     api, about = access.api(), Subject(repo=repo, revision=revision)
-    info = call(lambda: api.model_info(repo, revision=revision, timeout=30), about, access)
+    info = call(lambda: api.model_info(repo, revision=revision, timeout=PATIENCE_S), about, access)
     commit = info.sha
-    if commit is None:
+    if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
         raise HubServerError(f"{access.host} names no commit for {repo}", "is HF_ENDPOINT a Hub?")
-    tree = call(lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit)), about, access)
-    files = tuple(
-        RepoFile(
-            path=entry.path,
-            size_bytes=entry.lfs.size if entry.lfs else entry.size,
-            digest=entry.lfs.sha256 if entry.lfs else entry.blob_id,
-        )
-        for entry in tree
-        if isinstance(entry, ListedFile)  # the rest are folders
+    return Listing(
+        repo=repo, commit=commit, gated=bool(info.gated), files=tuple(_files(repo, commit, about, access))
     )
-    return Listing(repo=repo, commit=commit, gated=bool(info.gated), files=files)
+
+
+def _files(repo: str, commit: str, about: Subject, access: Access) -> list[RepoFile]:
+    """Return a repository's files, page by page.
+
+    huggingface_hub's list_repo_tree has no time limit, sleeps for as long as the server asks it to, and
+    sends the login wherever the link to the next page points. Here, only the query of that link is followed.
+    """
+    files: list[RepoFile] = []
+    query, seen = "recursive=true", set[str]()
+    while query:
+        seen.add(query)
+        found, query = call(partial(_page, repo, commit, query, access), about, access)
+        files += found
+        if query in seen or len(files) > _MOST_FILES:
+            raise HubServerError(f"{access.host} lists the files of {repo} without an end", "try again later")
+    return files
+
+
+def _page(repo: str, commit: str, query: str, access: Access) -> tuple[list[RepoFile], str]:
+    """Return the files on one page of a listing, and the query of the next page, if there is one."""
+    address = f"{access.endpoint}/api/models/{repo}/tree/{commit}?{query}"
+    response = get_session().get(address, headers=access.headers(), timeout=PATIENCE_S, follow_redirects=True)
+    hf_raise_for_status(response)
+    files = [_listed(entry) for entry in response.json() if entry["type"] == "file"]
+    return files, urlsplit(response.links.get("next", {}).get("url", "")).query
+
+
+def _listed(entry: Mapping[str, Any]) -> RepoFile:
+    lfs = entry.get("lfs")
+    path, size, digest = entry["path"], entry["size"], entry["oid"]
+    if lfs:
+        size, digest = lfs["size"], lfs["oid"]
+    if not (isinstance(path, str) and isinstance(digest, str) and isinstance(size, int) and size >= 0):
+        raise TypeError(f"{entry!r} is not an entry of a listing")
+    return RepoFile(path=path, size_bytes=size, digest=digest)
 
 
 def call(action: Callable[[], T], about: Subject, access: Access) -> T:
@@ -134,13 +220,32 @@ def call(action: Callable[[], T], about: Subject, access: Access) -> T:
     attempt = 1
     while True:
         try:
-            return action()
+            return _answered(action, access)
         except FAILURES as error:
             pause = pause_before_retry(error, attempt)
             if pause is None:
                 raise translated(error, about, access) from error
         time.sleep(pause)
         attempt += 1
+
+
+def _answered(action: Callable[[], T], access: Access) -> T:
+    """Do ``action``, which reads an answer; one that is not the Hub's must not end in a library's error.
+
+    Raises:
+        BrokenAnswerError: it is not JSON, as if it had been cut off.
+        HubServerError: it is JSON, but not what the Hub's API answers.
+    """
+    try:
+        return action()
+    except FAILURES:
+        raise
+    except ValueError as error:
+        raise BrokenAnswerError("an answer that is not complete JSON") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HubServerError(
+            f"{access.host} answers with something that is not the Hub's API", "is HF_ENDPOINT a Hub?"
+        ) from error
 
 
 def pause_before_retry(error: Exception, attempt: int) -> float | None:
@@ -151,20 +256,23 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
     """
     if attempt >= ATTEMPTS or getattr(error, "errno", None) in _NO_ROOM:
         return None
+    backoff = FIRST_PAUSE_S * min(2.0 ** (attempt - 1), 8.0)
     if isinstance(error, errors.HfHubHTTPError):
         if error.response.status_code not in _BUSY:
             return None
         told = _told_to_wait(error)
-        return min(2.0 ** (attempt - 1), 8.0) if told is None else told if told <= LONGEST_WAIT_S else None
+        return backoff if told is None else told if told <= LONGEST_WAIT_S else None
+    if isinstance(error, BrokenAnswerError):
+        return backoff
     if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, HTTP_ERROR):
         return None
     cannot_connect = "Connect" in type(error).__name__
-    return None if cannot_connect and attempt > 1 else min(2.0 ** (attempt - 1), 8.0)
+    return None if cannot_connect and attempt > 1 else backoff
 
 
 def reason(error: Exception) -> str:
-    """Return what an error says, in one line; its kind if it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return an error's message in one line, without what gives access; its class if it has no message."""
+    return redact((str(error).splitlines() or [type(error).__name__])[0])
 
 
 def _told_to_wait(error: errors.HfHubHTTPError) -> float | None:
@@ -176,8 +284,15 @@ def _told_to_wait(error: errors.HfHubHTTPError) -> float | None:
 
 
 def translated(error: Exception, about: Subject, access: Access) -> GgufspecError:
-    """Return the error of ours that says what went wrong and what to do."""
-    repo, page = about.repo, f"{access.endpoint}/{about.repo}"
+    """Return the error of ours that says what went wrong and what to do.
+
+    Its cause is shown in tracebacks, so what gives access is removed from the messages of all causes.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.args = tuple(redact(part) if isinstance(part, str) else part for part in cause.args)
+        cause = cause.__cause__ or cause.__context__
+    repo, page = about.repo, f"{access.site}/{about.repo}"
     revision = about.revision or "main"
     match error:
         case errors.GatedRepoError():
@@ -201,13 +316,21 @@ def translated(error: Exception, about: Subject, access: Access) -> GgufspecErro
             return NotCachedError(
                 f"{repo} cannot be asked for: offline", "leave out --offline and HF_HUB_OFFLINE"
             )
+        case BrokenAnswerError():
+            return NetworkError(
+                f"{access.host} does not send what it was asked for: {reason(error)}, "
+                f"{ATTEMPTS} times in a row",
+                "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume",
+            )
         case OSError() if error.errno in _NO_ROOM:
             return DiskFullError(
                 f"the disk is full: {error.strerror}",
                 "free some space, then run the same command: it resumes",
             )
         case OSError() if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return GgufspecError(f"cannot write: {error}", "choose another place with --local-dir or HF_HOME")
+            return GgufspecError(
+                f"cannot write: {reason(error)}", "choose another place with --local-dir or HF_HOME"
+            )
     return NetworkError(
         f"{access.host} cannot be reached: {reason(error)}",
         "check the connection and HF_ENDPOINT; --offline works with what is cached; downloads resume",
@@ -231,8 +354,9 @@ def _by_status(error: errors.HfHubHTTPError, repo: str, page: str, access: Acces
                 "logged-in users are limited less: hf auth login",
             )
         case status:
+            attempts = f" after {ATTEMPTS} attempts" if status in _BUSY else ""
             return HubServerError(
-                f"{access.host} answers {status} after {ATTEMPTS} attempts",
+                f"{access.host} answers {status}{attempts}",
                 "try again later (https://status.huggingface.co); downloads resume",
             )
 

@@ -23,9 +23,14 @@ class Hasher(Protocol):
         """Return the digest of all bytes so far."""
 
 
+def is_sha256(digest: str) -> bool:
+    """Return whether a digest is a SHA-256: the listed digest of a file that is kept in LFS."""
+    return _SHA256.fullmatch(digest) is not None
+
+
 def new_hasher(like: str, size_bytes: int) -> Hasher:
     """Return SHA-256 for the digest of an LFS file, else git's hash of a blob of that size."""
-    if _SHA256.fullmatch(like):
+    if is_sha256(like):
         return hashlib.sha256()
     return hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
 

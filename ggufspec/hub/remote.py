@@ -1,14 +1,18 @@
-"""A file on the Hub whose header is read by HTTP range, so that a few megabytes say what gigabytes hold."""
+"""A file on the Hub whose header is read by HTTP range, so that a few megabytes tell what gigabytes hold."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session, hf_raise_for_status
 
 from ggufspec.errors import CorruptDownloadError
-from ggufspec.hub.client import Access, Subject, call
+from ggufspec.hub.client import Access, BrokenAnswerError, Subject, call
+from ggufspec.hub.ranges import stated_part
 
 _FIRST_BYTES = 1 << 20
+_FETCH_IT = "fetch the file, then give its path"
 
 
 class RemoteFile:
@@ -21,7 +25,7 @@ class RemoteFile:
         access: how the Hub may be asked.
 
     Raises:
-        GgufspecError: the file is not to be had; the class says why.
+        GgufspecError: the file is not available; the class says why.
     """
 
     def __init__(self, repo: str, filename: str, revision: str, access: Access) -> None:
@@ -29,52 +33,91 @@ class RemoteFile:
         self._access = access
         self._name = f"{repo}/{filename}"
         self._url = access.url(repo, filename, revision)
-        self._size = 0
+        self._size: int | None = None
         self.bytes_read = 0
-        """What the network has carried."""
+        """How many bytes have come over the network."""
         self._front = self._range(0, _FIRST_BYTES)
 
     @property
     def size(self) -> int:
-        """The size of the whole file in bytes, as the server states it."""
+        """The size of the complete file in bytes, as the server states it."""
+        if self._size is None:
+            self._size = self._listed_size()
         return self._size
 
     def read(self, offset: int, n: int, /) -> bytes:
         """Return ``n`` bytes from ``offset``; fewer only where the file ends."""
-        end = min(offset + n, self._size)
+        end = min(offset + n, self.size)
         front = self._front[offset:end]
         start = offset + len(front)
         return front + self._range(start, end) if start < end else front
 
     def _range(self, start: int, end: int) -> bytes:
-        body = call(lambda: self._request(start, end), self._about, self._access)
+        body: bytes = call(partial(self._request, start, end), self._about, self._access)
         self.bytes_read += len(body)
-        if len(body) < min(end, self._size) - start:
-            raise CorruptDownloadError(
-                f"{self._access.host} sends only {len(body)} bytes from {start} of {self._name}",
-                "try again; if it stays, the repository or a proxy is broken",
-            )
         return body
 
     def _request(self, start: int, end: int) -> bytes:
+        """Ask for the bytes from ``start`` to ``end``, and learn the file's size from the answer.
+
+        Raises:
+            BrokenAnswerError: fewer bytes came than are there.
+            CorruptDownloadError: the server sends other bytes, or from a file that has changed meanwhile.
+        """
         headers = self._access.headers() | {"Range": f"bytes={start}-{end - 1}"}
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         with get_session().stream(
             "GET", self._url, headers=headers, timeout=timeout, follow_redirects=True
         ) as response:
+            if start == 0 and response.status_code == 416:  # an empty file has no first byte
+                self._learn_size(0)
+                return b""
             hf_raise_for_status(response)
             if response.status_code == 206:
-                self._size = int(response.headers["Content-Range"].rpartition("/")[2])
+                part = stated_part(response.headers)
+                if part is None or part.first != start:
+                    raise CorruptDownloadError(
+                        f"{self._access.host} does not state which part of {self._name} it sends", _FETCH_IT
+                    )
+                total = part.total_bytes
             elif start == 0:  # the server knows no ranges: take the front, drop the rest
-                self._size = int(response.headers.get("Content-Length", 0))
+                length = response.headers.get("Content-Length")
+                total = None if length is None else int(length)
             else:
                 raise CorruptDownloadError(
-                    f"{self._access.host} ignores the range in a request for {self._name}",
-                    "fetch the file, then give its path",
+                    f"{self._access.host} ignores the range in a request for {self._name}", _FETCH_IT
                 )
+            self._learn_size(total)
             body = bytearray()
             for chunk in response.iter_raw():
                 body += chunk
                 if len(body) >= end - start:
                     break
+        due = min(end, self.size) - start
+        if len(body) < due:
+            raise BrokenAnswerError(f"{self._name} ended after {len(body)} of {due} bytes from {start}")
         return bytes(body[: end - start])
+
+    def _learn_size(self, stated: int | None) -> None:
+        if stated is None:
+            return
+        if self._size not in (None, stated):
+            raise CorruptDownloadError(
+                f"{self._name} had {self._size} bytes, and now has {stated}: it was changed meanwhile",
+                "run the same command again",
+            )
+        self._size = stated
+
+    def _listed_size(self) -> int:
+        """Ask for the size of a file that is sent without it."""
+        api = self._access.api()
+        metadata = call(
+            lambda: api.get_hf_file_metadata(url=self._url, token=self._access.token),
+            self._about,
+            self._access,
+        )
+        if metadata.size is None:
+            raise CorruptDownloadError(
+                f"{self._access.host} does not state the size of {self._name}", _FETCH_IT
+            )
+        return metadata.size

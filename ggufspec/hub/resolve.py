@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import ModelFileError, NotCachedError
-from ggufspec.gguf import FileSource, ModelCard, Source, parse_header, part_paths
+from ggufspec.gguf import ModelCard, Source, open_parts, parse_complete
 from ggufspec.hub import cache
 from ggufspec.hub.choice import split_names
 from ggufspec.hub.client import Access
@@ -36,37 +36,43 @@ def read_card(model: ModelFile, access: Access | None = None) -> ModelCard:
     """Read a model's header where it lies: here, or on the Hub by HTTP range.
 
     Raises:
-        GgufspecError: the model is not to be had, or its header is damaged.
+        GgufspecError: the model is not available, its header is damaged, or its files are not complete.
     """
-    name = model.filename if model.repo is None else f"{model.repo}/{model.filename}"
-    return parse_header(*open_headers(model, access), name=name)
+    return parse_complete(_open(model, access or Access()))
 
 
 def open_headers(model: ModelFile, access: Access | None = None) -> list[Source]:
     """Open a model for ``gguf.parse_header``: one source for each of its parts.
 
     Raises:
-        GgufspecError: it is neither here nor to be had.
+        GgufspecError: it is neither here nor available on the Hub.
     """
-    access = access or Access()
+    return [*_open(model, access or Access()).values()]
+
+
+def open_header(model: ModelFile, access: Access | None = None) -> Source:
+    """Open the file that llama.cpp is given: of a split model, the first part."""
+    return open_headers(model, access)[0]
+
+
+def _open(model: ModelFile, access: Access) -> dict[str, Source]:
+    """Open the files of a model, each under what it is called in messages."""
     path = model.path
     if path is None:
         assert model.repo is not None
         path = cache.find(model.repo, model.filename, model.revision, access)
     if path is not None:
-        return [FileSource(part) for part in part_paths(path)]
+        return open_parts(path)
     assert model.repo is not None
     if access.is_offline:
         raise NotCachedError(
             f"{model.repo}/{model.filename} is not in the cache", "leave out --offline, or fetch it"
         )
     revision = model.revision or "main"
-    return [RemoteFile(model.repo, name, revision, access) for name in split_names(model.filename)]
-
-
-def open_header(model: ModelFile, access: Access | None = None) -> Source:
-    """Open the file that llama.cpp is given: of a split model, the first part."""
-    return open_headers(model, access)[0]
+    return {
+        f"{model.repo}/{name}": RemoteFile(model.repo, name, revision, access)
+        for name in split_names(model.filename)
+    }
 
 
 def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:

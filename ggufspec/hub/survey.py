@@ -12,15 +12,15 @@ from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import (
     CorruptDownloadError,
+    GgufspecError,
     ModelFileError,
     NotCachedError,
 )
 from ggufspec.hub import cache
 from ggufspec.hub.choice import RemoteModel, RepoFile, choose
 from ggufspec.hub.client import Access, Listing, Subject, call, listing
+from ggufspec.hub.hashing import is_sha256
 from ggufspec.hub.references import Reference, is_inside, of_model
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,12 @@ def survey(name: str, target: Reference, draft: Reference | None, access: Access
         GgufspecError: a repository, revision, file or quant is not there, or needs permission.
     """
     listings: dict[tuple[str, str | None], Listing] = {}
-    folder = access.local_dir or access.cache_dir
+    folder = (access.local_dir or access.cache_dir).absolute()
+    if not paths.is_unicode(folder):
+        raise GgufspecError(
+            f"the path {paths.shown(folder)} is not valid UTF-8",
+            "choose another folder with --local-dir or HF_HOME",
+        )
     target_file, items = _look_up(target, access, listings)
     draft_file, more = (None, []) if draft is None else _look_up(draft, access, listings)
     return Survey(
@@ -105,7 +110,13 @@ def _look_up(
     if key not in listings:
         listings[key] = (_offline if access.is_offline else listing)(*key, access)
     found = listings[key]
-    chosen = choose(found.files, repo=found.repo, filename=reference.filename, quant=reference.quant)
+    chosen = choose(
+        found.files,
+        repo=found.repo,
+        filename=reference.filename,
+        quant=reference.quant,
+        use_default=reference.use_default,
+    )
     if found.gated and not access.is_offline:
         _ask_permission(found, chosen, access)
     items = [_item(found, file, reference.revision or "main", access) for file in chosen.files]
@@ -116,7 +127,7 @@ def _look_up(
         revision=found.commit,
         quant=chosen.quant,
         size_bytes=chosen.size_bytes,
-        sha256=digest if _SHA256.fullmatch(digest) else None,
+        sha256=digest if is_sha256(digest) else None,
     ), items
 
 

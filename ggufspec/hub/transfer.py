@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,19 +15,35 @@ from filelock import Timeout
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.utils import WeakFileLock, get_session, hf_raise_for_status
 
+from ggufspec import digests
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.gguf import FileSource
-from ggufspec.gguf.reader import read_header
+from ggufspec.gguf.reader import MAGIC, read_header
 from ggufspec.hub import cache
-from ggufspec.hub.client import FAILURES, Access, Subject, call, pause_before_retry, reason, translated
-from ggufspec.hub.hashing import FollowingHash, new_hasher
+from ggufspec.hub.client import (
+    FAILURES,
+    Access,
+    BrokenAnswerError,
+    Subject,
+    call,
+    pause_before_retry,
+    reason,
+    translated,
+)
+from ggufspec.hub.hashing import FollowingHash, is_sha256, new_hasher
+from ggufspec.hub.ranges import Part, stated_part
 from ggufspec.hub.survey import Item
 from ggufspec.units import format_bytes, format_duration
 
 LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE
 """Beyond this the Hub serves a file through its Xet protocol alone, which only huggingface_hub speaks."""
 
+WAIT_TO_REMEMBER_BYTES = 4 << 30
+"""Reading so much again takes longer than the wait after which a digest can be remembered."""
+
 _REPORT_EVERY_S = 0.1
+_LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
+_TRY_AGAIN = "try again; if it stays, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
 
 
@@ -115,22 +131,21 @@ class Transfer:
         if resumed and self._hash.hexdigest() != item.file.digest:
             item.partial.unlink()  # what lay there was not the beginning of this file
             self._attempt()
-        if self._hash.hexdigest() != item.file.digest:
+        if self._hash.hexdigest() != item.file.digest or item.partial.stat().st_size != item.file.size_bytes:
             item.partial.unlink()
             raise CorruptDownloadError(
-                f"{item.file.path} arrived with another hash than {self._access.host} lists",
-                "try again; if it stays, a proxy or the repository is broken",
+                f"{item.file.path} arrived with another hash than {self._access.host} lists", _TRY_AGAIN
             )
         try:
             self._check_gguf(item.partial)
         except CorruptDownloadError:
             item.partial.unlink()  # it is what the Hub has: resuming would bring it again
             raise
-        item.partial.replace(item.blob)
-        cache.remember_verified(item.blob, item.file.digest)
+        cache.publish(item.partial, item.blob)
+        self._remember(item.blob)
 
     def _attempt(self) -> bool:
-        """Append what is missing and hash the whole; return whether something was there before."""
+        """Append what is missing and hash everything; return whether something was there before."""
         with self._item.partial.open("ab") as file:
             if file.tell() > self._item.file.size_bytes:
                 file.truncate(0)
@@ -158,13 +173,13 @@ class Transfer:
             self._hash.give_up()
 
     def _receive(self, file: BinaryIO) -> None:
-        attempt = 1
+        attempt, furthest = 1, self._done
         while self._done < self._item.file.size_bytes:
-            before = self._done
             try:
                 self._stream(file)
             except FAILURES as error:
-                attempt = 1 if self._done > before else attempt
+                if self._done >= furthest + _LEAST_PROGRESS_BYTES:
+                    attempt, furthest = 1, self._done
                 pause = pause_before_retry(error, attempt)
                 if pause is None:
                     raise
@@ -175,10 +190,15 @@ class Transfer:
             self._tell(State.DOWNLOADING, self._done)
 
     def _stream(self, file: BinaryIO) -> None:
-        item, start = self._item, self._done
+        """Ask for what is missing, and append what comes, up to the size that the Hub lists.
+
+        Raises:
+            BrokenAnswerError: the body ended before that.
+        """
+        item, size = self._item, self._item.file.size_bytes
         headers = self._access.headers()
-        if start:
-            headers["Range"] = f"bytes={start}-"
+        if self._done:
+            headers["Range"] = f"bytes={self._done}-"
         url = self._access.url(item.repo, item.file.path, item.commit)
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         with get_session().stream(
@@ -189,25 +209,39 @@ class Transfer:
                 raise CorruptDownloadError(
                     f"{self._access.host} sends a web page instead of {item.file.path}", _PROXY
                 )
-            if start and response.status_code != 206:  # the server knows no ranges: all over again
-                self._hash.give_up()
+            part = stated_part(response.headers) if response.status_code == 206 else None
+            if self._done and (response.status_code != 206 or (part is not None and part.first == 0)):
+                self._hash.give_up()  # the server knows no ranges: all over again
                 file.truncate(0)
-                self._done = start = 0
+                self._done = 0
                 self._hash = self._follow(item.partial)
-            announced = response.headers.get("Content-Length")
-            if announced is not None and int(announced) != item.file.size_bytes - start:
-                raise CorruptDownloadError(
-                    f"{self._access.host} sends {format_bytes(start + int(announced))} for {item.file.path}, "
-                    f"but lists {format_bytes(item.file.size_bytes)}",
-                    "try again; if it stays, a proxy or the repository is broken",
-                )
+            self._check_announced(response.headers, part)
             for chunk in response.iter_raw():
-                self._write(file, chunk)
+                self._write(file, chunk[: size - self._done])
+                if self._done == size:
+                    return  # whatever else comes does not belong to the file
+        raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
+
+    def _check_announced(self, headers: Mapping[str, str], part: Part | None) -> None:
+        """Refuse a body of another size than the listed one, and bytes from another place than asked for."""
+        file, start, announced = self._item.file, self._done, headers.get("Content-Length")
+        if part is not None and part.first != start:
+            raise BrokenAnswerError(f"{file.path} from byte {part.first} instead of {start}")
+        size = start + int(announced) if announced is not None else file.size_bytes
+        if part is not None and part.total_bytes not in (None, file.size_bytes):
+            size = part.total_bytes
+        if size != file.size_bytes:
+            raise CorruptDownloadError(
+                f"{self._access.host} sends {format_bytes(size)} for {file.path}, "
+                f"but lists {format_bytes(file.size_bytes)}",
+                _TRY_AGAIN,
+            )
 
     def _write(self, file: BinaryIO, chunk: bytes) -> None:
         if self._stop.is_set():
             raise StoppedError
-        if self._done == 0 and not chunk.startswith(b"GGUF"):
+        magic = MAGIC[self._done : self._done + len(chunk)]
+        if not chunk.startswith(magic):
             raise CorruptDownloadError(
                 f"{self._access.host} sends no GGUF for {self._item.file.path}, but {chunk[:16]!r}",
                 _PROXY,
@@ -217,20 +251,34 @@ class Transfer:
         self._tell(State.DOWNLOADING, self._done)
 
     def _verify(self, place: Path) -> None:
-        file = self._item.file
-        if cache.is_verified(place, file.digest):
+        """Compare a file that is here with what the Hub lists; its hash is computed where it is not known.
+
+        Raises:
+            CorruptDownloadError: it is another file, or none that llama.cpp could load.
+        """
+        file, known = self._item.file, digests.remembered(place)
+        if known is not None and known.sha256 == file.digest and known.size_bytes == file.size_bytes:
             return
-        whole = place.stat().st_size == file.size_bytes
-        if whole:
+        same = place.stat().st_size == file.size_bytes
+        if same:
             self._hash = self._follow(place)
             self._finish_hash()
-        if not whole or self._hash.hexdigest() != file.digest:
+        if not same or self._hash.hexdigest() != file.digest:
             raise CorruptDownloadError(
                 f"{place.resolve()} is not the file that {self._access.host} lists",
                 "delete it, then run the same command again",
             )
         self._check_gguf(place)
-        cache.remember_verified(place, file.digest)
+        self._remember(place)
+
+    def _remember(self, place: Path) -> None:
+        """Spare later commands the reading of a file whose SHA-256 is known now."""
+        file = self._item.file
+        if not is_sha256(file.digest):
+            return
+        if file.size_bytes >= WAIT_TO_REMEMBER_BYTES:
+            self._stop.wait(digests.unsettled_s(place))
+        digests.remember(place, file.digest)
 
     def _check_gguf(self, place: Path) -> None:
         """Refuse what is no GGUF, or promises tensors beyond its end: the Hub may hold broken files, too."""

@@ -1,0 +1,277 @@
+"""Bodies that are longer, shorter or otherwise described than the Hub lists, and what is kept of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ggufspec import digests
+from ggufspec import hub as hub_package
+from ggufspec.domain import ModelFile
+from ggufspec.errors import CorruptDownloadError, ModelFileError
+from ggufspec.hub import client, hashing, transfer
+from tests import hub_client
+from tests.hub_client import PAIR, TARGET, Run
+from tests.hub_server import Hub
+from tests.hub_state import Fault
+
+BODY = hub_client.gguf(1 << 20)
+ALWAYS = 10_000  # times
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.01)
+
+
+def partial(home: Path, hub: Hub) -> Path:
+    place = hub_client.blob(home, hub)
+    place.parent.mkdir(parents=True)
+    return Path(f"{place}.incomplete")
+
+
+def cuts(count: int, after: int) -> list[Fault]:
+    return [Fault(where="file=t", times=count, chunked=True, cut_after=after)]
+
+
+# -- too long
+
+
+@pytest.mark.parametrize("here", [0, 1 << 20, len(BODY), len(BODY) + 1, 2 * len(BODY)])
+def test_a_body_that_does_not_end_is_kept_up_to_the_listed_size(
+    hub: Hub, home: Path, run: Run, here: int
+) -> None:
+    if here:
+        partial(home, hub).write_bytes((2 * BODY)[:here])
+    hub.faults = [Fault(where="file=t", times=9, chunked=True, extra=bytes(64 << 20))]
+    code, out, _ = run("fetch", "-q", "--target", TARGET)
+    assert code == 0
+    assert Path(out.strip()).read_bytes() == BODY
+    assert not list(home.rglob("*.incomplete"))
+
+
+def test_a_file_that_grows_behind_our_back_gets_no_name(
+    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = hashing.FollowingHash.hexdigest
+
+    def grown(self: hashing.FollowingHash) -> str:
+        with Path(f"{hub_client.blob(home, hub)}.incomplete").open("ab") as file:
+            file.write(b"more")
+        return finish(self)
+
+    monkeypatch.setattr(hashing.FollowingHash, "hexdigest", grown)
+    code, _, err = run("fetch", "-q", "--target", TARGET)
+    assert (code, "arrived with another" in err) == (28, True)
+    assert not hub_client.blob(home, hub).exists()
+
+
+def test_a_longer_body_is_refused_where_it_is_announced(hub: Hub, home: Path, run: Run) -> None:
+    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size -= 1
+    assert run("fetch", "-q", "--target", TARGET)[0] == 28
+    assert not list(home.rglob("*.gguf"))
+
+
+# -- too short
+
+
+def test_a_body_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run) -> None:
+    hub.faults = cuts(ALWAYS, 0)
+    code, _, err = run("fetch", "--target", TARGET)
+    host = hub.url.removeprefix("http://")
+    assert code == 25
+    assert err.count("again in ") == 4
+    assert (
+        f"error: {host} does not send what it was asked for: t-Q4_K_M.gguf ended after 0 of {len(BODY)} "
+        "bytes, 5 times in a row\n"
+    ) in err
+    assert len(hub.content_requests()) == 5
+
+
+def test_pauses_grow_while_nothing_comes(hub: Hub, run: Run) -> None:
+    hub.faults = cuts(ALWAYS, 0)
+    _, _, err = run("fetch", "--target", TARGET)
+    pauses = [line.split("again in ")[1].split(":")[0] for line in err.splitlines() if "again in " in line]
+    assert pauses == ["0.01 s", "0.02 s", "0.04 s", "0.08 s"]
+
+
+def test_progress_starts_the_count_again_and_a_few_bytes_are_none(hub: Hub, run: Run) -> None:
+    hub.faults = cuts(12, len(BODY) // 20)
+    code, out, _ = run("fetch", "-q", "--target", TARGET)
+    assert code == 0
+    assert Path(out.strip()).read_bytes() == BODY
+    hub.seen.clear()
+    hub.faults = [Fault(where="file=t-Q8", times=ALWAYS, chunked=True, cut_after=10)]
+    assert run("fetch", "-q", "--target", "me/T-GGUF:Q8_0")[0] == 25
+    assert len(hub.content_requests()) == 5
+
+
+def test_a_server_without_ranges_that_breaks_off_ends_the_fetch(hub: Hub, run: Run) -> None:
+    half = len(BODY) // 2
+    hub.faults = [
+        Fault(where="file=t", chunked=True, no_ranges=True, cut_after=after)
+        for _ in range(100)
+        for after in (half, half // 2)
+    ]
+    assert run("fetch", "-q", "--target", TARGET)[0] == 25
+    assert len(hub.content_requests()) < 10
+
+
+def test_a_file_may_begin_with_a_chunk_of_one_byte(hub: Hub, run: Run) -> None:
+    small = hub_client.gguf()
+    hub.faults = [Fault(where="file=d", chunked=True, stride=1, cut_after=2000)]
+    code, out, _ = run("fetch", "-q", "--target", "me/D-GGUF")
+    assert code == 0
+    assert Path(out.strip()).read_bytes() == small
+
+
+@pytest.mark.parametrize("body", [b'[{"type": "file"', b'{"sha": '])
+def test_metadata_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run, body: bytes) -> None:
+    where = "/tree/" if body.startswith(b"[") else "/api/models/me"
+    hub.faults = [Fault(where=where, times=ALWAYS, body=body, headers={"Content-Type": "application/json"})]
+    code, _, err = run("fetch", "-q", "--target", TARGET)
+    assert (code, len(hub.requests(where))) == (25, 5)
+    assert "an answer that is not complete JSON, 5 times in a row" in err
+    hub.faults[0].times = 2
+    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"null", b"3", b'["a"]', b'[{"type": "file", "path": 3}]', b'{"a": 1}']
+)
+@pytest.mark.parametrize("where", ["/tree/", "/api/models/me"])
+def test_answers_that_are_not_the_hubs_are_one_line(hub: Hub, run: Run, where: str, body: bytes) -> None:
+    hub.faults = [Fault(where=where, times=ALWAYS, body=body, headers={"Content-Type": "application/json"})]
+    code, out, err = run("fetch", "-q", "--target", TARGET)
+    assert code in {22, 27}  # an empty listing is one without a model
+    assert (out, err.count("\n")) == ("", 2)
+
+
+def test_a_listing_that_leads_back_to_itself_ends(hub: Hub, run: Run) -> None:
+    link = {"Link": f'<{hub.url}/api/models/me/T-GGUF/tree/x?cursor=1>; rel="next"'}
+    headers = {"Content-Type": "application/json", **link}
+    hub.faults = [Fault(where="/tree/", times=ALWAYS, body=b"[]", headers=headers)]
+    assert run("fetch", "-q", "--target", TARGET)[0] == 27
+    assert len(hub.requests("/tree/")) == 2
+
+
+def test_the_login_goes_nowhere_else_for_the_next_page(hub: Hub, run: Run) -> None:
+    link = {"Link": f'<{hub.content_url}/api/models/me/T-GGUF/tree/x?cursor=1>; rel="next"'}
+    headers = {"Content-Type": "application/json", **link}
+    hub.faults = [Fault(where="/tree/", body=b"[]", headers=headers)]
+    run("fetch", "-q", "--target", TARGET, "--token", "hf_good")
+    assert all("authorization" not in seen.headers for seen in hub.content_requests())
+    assert len(hub.requests("/tree/")) == 2
+
+
+# -- header reads
+
+
+HEADER = ModelFile(repo="me/T-GGUF", filename="t-Q4_K_M.gguf")
+
+
+@pytest.mark.parametrize(
+    "stated",
+    ["", "bytes", "bytes 0-99", "bytes 9-1/20", "bytes */20", "bytes 5-99/200", "items 0-9/10", "x/y"],
+)
+def test_a_part_that_is_not_described_is_refused(hub: Hub, stated: str) -> None:
+    hub.faults = [Fault(where="file=t-Q4", content_range=stated)]
+    with pytest.raises(CorruptDownloadError, match="does not state which part of me/T-GGUF/t-Q4_K_M"):
+        hub_package.open_header(HEADER)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(where="file=t-Q4", times=9, content_range="{}/*"),
+        Fault(where="file=t-Q4", times=9, chunked=True, no_ranges=True),
+    ],
+    ids=["no total", "no length"],
+)
+def test_a_file_of_unstated_size_is_as_large_as_it_is_listed(hub: Hub, run: Run, fault: Fault) -> None:
+    hub.faults = [fault]
+    source = hub_package.open_header(HEADER)
+    assert source.size == len(BODY)
+    assert source.read(0, 100) == BODY[:100]
+    code, _, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
+    assert (code, err) == (0, "")
+
+
+def test_a_fetch_needs_no_content_length(hub: Hub, run: Run) -> None:
+    hub.faults = [Fault(where="file=", times=ALWAYS, chunked=True, no_ranges=True)]
+    code, out, _ = run("fetch", "-q", *PAIR)
+    assert code == 0
+    assert Path(out.splitlines()[0]).read_bytes() == BODY
+
+
+def test_a_size_that_nobody_states_is_one_line(hub: Hub, run: Run) -> None:
+    hub.faults = [
+        Fault(where="file=t-Q4", times=9, content_range="{}/*"),
+        Fault(
+            where="resolve", times=9, method="HEAD", status=302, headers={"Location": "http://nowhere.test/"}
+        ),
+    ]
+    code, out, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
+    assert (code, out, err.count("\n")) == (28, "", 2)
+    assert "does not state the size of me/T-GGUF/t-Q4_K_M.gguf" in err
+
+
+def test_a_file_that_changes_between_two_reads_is_refused(hub: Hub) -> None:
+    source = hub_package.open_header(HEADER)
+    hub.faults = [Fault(where="file=t-Q4", content_range="{}/99999999")]
+    with pytest.raises(CorruptDownloadError, match="it was changed meanwhile"):
+        source.read(1 << 20, 100)
+
+
+def test_an_empty_file_is_called_empty(hub: Hub) -> None:
+    hub.faults = [Fault(where="file=t-Q4", status=416)]
+    with pytest.raises(ModelFileError, match="is empty"):
+        hub_package.read_card(HEADER)
+
+
+def test_a_header_that_ends_early_is_asked_for_again_a_few_times(hub: Hub, run: Run) -> None:
+    hub.faults = [Fault(where="file=t-Q4", times=ALWAYS, chunked=True, cut_after=1000)]
+    code, _, err = run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")
+    assert (code, len(hub.requests("file=t-Q4"))) == (25, 5)
+    assert "ended after 1000 of 1048576 bytes from 0, 5 times in a row" in err
+    hub.faults[0].times = 4
+    assert run("check", "me/T-GGUF:Q4_K_M", "me/D-GGUF")[0] == 0
+
+
+# -- what is kept
+
+
+def test_a_verified_download_is_not_read_again(
+    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "WAIT_TO_REMEMBER_BYTES", 0)
+    _, out, _ = run("fetch", "-q", "--target", TARGET)
+    remembered = digests.remembered(Path(out.strip()))
+    assert remembered is not None
+    assert remembered.sha256 == hub_client.blob(home, hub).name
+    monkeypatch.setattr(transfer, "FollowingHash", None)
+    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+
+
+def test_a_name_is_given_after_the_bytes_are_on_the_disk(
+    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, steps = hub_client.blob(home, hub), []
+    sync, rename = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        sync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        steps.append(f"{self.name} -> {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    assert run("fetch", "-q", "--target", TARGET)[0] == 0
+    partial_name = f"{place.name}.incomplete"
+    begin = steps.index(partial_name)
+    assert steps[begin : begin + 3] == [partial_name, f"{partial_name} -> {place.name}", "blobs"]
