@@ -104,6 +104,7 @@ class _Server(ThreadingHTTPServer):
         facts = {
             "argv": argv,
             "pid": os.getpid(),
+            "at": time.time(),
             "key": self.key,
             "key_mode": Path(option("--api-key-file") or "").stat().st_mode & 0o777,
         }

@@ -13,7 +13,7 @@ from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
 from ggufspec.engines.ranking import candidates
 from ggufspec.llama import install
 from ggufspec.llama.install import Install
-from tests import fake_server, fakes, values
+from tests import fake_server, fakes, shell, values
 
 YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
 
@@ -149,7 +149,7 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
     assert [run.difference and run.difference.verdict for run in judged] == [Verdict.NEAR_TIE] * 3
     assert len(fake_server.requests(folder)) == 2
     (start,) = fake_server.starts(folder)
-    assert not Path(f"/proc/{start['pid']}").exists()
+    assert not shell.still_runs(start["pid"], start["at"])
 
 
 def test_what_is_judged_is_not_judged_again(llama: Install) -> None:

@@ -175,16 +175,17 @@ def test_debug_shows_the_traceback(llama: Path) -> None:
 def test_an_interrupted_bench_loses_nothing_and_leaves_nothing(
     tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
-    marker = str(812_340_000 + ending)  # in nobody else's command line
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": f"exec sleep {marker}\n"})
+    pids = tmp_path / "pids"
+    hangs = f"{shell.note(pids)}exec sleep 600\n"
+    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": hangs})
     bench = shell.start(*QUICK, "--warmup", "0", llama=slow)
-    shell.wait_until(lambda: shell.alive(marker))
+    shell.wait_until(lambda: shell.alive(pids))
     started = time.monotonic()
     bench.send_signal(ending)
     out, err = bench.communicate(timeout=10)
     assert time.monotonic() - started < 2
     assert bench.returncode == code, err
-    shell.wait_until(lambda: not shell.alive(marker))
+    shell.wait_until(lambda: not shell.alive(pids))
     stored = results.load("last")
     assert stored.runs
     assert "drafting" not in {run.spec.role.value for run in stored.runs}

@@ -17,7 +17,7 @@ from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
 from ggufspec.engines import launch
 from ggufspec.engines.server import ServerEngine
 from ggufspec.llama import install
-from tests import fake_server, values
+from tests import fake_server, shell, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
 DRAFTING = values.spec(Role.DRAFTING, draft=3)
@@ -42,7 +42,7 @@ def _samples(engine: ServerEngine, *specs: RunSpec, log: Path) -> Iterator[Sampl
 
 
 def _alive(folder: Path) -> list[bool]:
-    return [Path(f"/proc/{start['pid']}").exists() for start in fake_server.starts(folder)]
+    return [shell.still_runs(start["pid"], start["at"]) for start in fake_server.starts(folder)]
 
 
 def test_models_are_loaded_once_for_many_prompts(folder: Path, tmp_path: Path) -> None:

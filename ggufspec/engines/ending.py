@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 
-from ggufspec import errors
+from ggufspec import errors, proc
 from ggufspec.domain import Status
 from ggufspec.llama import logs
 
@@ -56,7 +55,7 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
     diagnosis = logs.diagnose(log)
     if diagnosis is not None:
         return diagnosis
-    name = signal.Signals(-returncode).name if returncode < 0 else None
+    name = proc.signal_name(-returncode) if returncode < 0 else None
     if name == "SIGKILL":
         return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
     if name is not None:
