@@ -33,7 +33,7 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli", "console"},
     "unearth": {"llama"},
-    "msgspec": {"profiles", "results"},
+    "msgspec": {"engines", "profiles", "results"},
     "httpx2": {"engines"},
     "llama_cpp": {"engines"},
     "jinja2": {"chat", "report"},

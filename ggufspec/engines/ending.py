@@ -63,17 +63,22 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
     return Status.FAILED, f"exit code {returncode}"
 
 
-def refused(status_code: int, text: str) -> Failure:
-    """Return the failure behind an error that a server answers with.
+def refused(status_code: object, message: object) -> Failure:
+    """Return the failure behind an error that a server reports.
 
     Args:
-        status_code: HTTP's.
-        text: the body, as a rule ``{"error": {"message": …}}``.
+        status_code: HTTP's; what is not a number counts as 500.
+        message: the reason in the server's words.
     """
+    code = status_code if isinstance(status_code, int) else 500
+    reason = " ".join(str(message).split())[:300]
+    status, _ = explain(1, f"error: {reason}\n".encode(errors="replace"))
+    return Failure(status, f"HTTP {code}: {reason}")
+
+
+def error_message(body: str) -> str:
+    """Return the reason in the body of a refused request, as a rule ``{"error": {"message": …}}``."""
     try:
-        said = str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        said = text
-    said = " ".join(said.split())[:300]
-    status, _ = explain(1, f"error: {said}\n".encode())
-    return Failure(status, f"HTTP {status_code}: {said}")
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return body

@@ -219,4 +219,5 @@ def _accepted_at(server: Server) -> list[int] | None:
     if metrics is None or "spec_decode_num_drafts" not in metrics.text:
         return None
     counts = {int(place): int(count) for place, count in _PER_POSITION.findall(metrics.text)}
-    return [counts.get(place, 0) for place in range(max(counts, default=-1) + 1)]
+    places = range(len(counts))
+    return [counts[place] for place in places] if counts.keys() == {*places} else None

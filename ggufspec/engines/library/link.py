@@ -18,6 +18,7 @@ from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
 from ggufspec.engines.tail import Tail
+from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install import environment
 
 _DYING_S = 2.0  # from a closed channel to the end of the process
@@ -82,6 +83,9 @@ def start(command: Sequence[str]) -> Link:
     """Start a worker in an empty folder, with nothing of the user's llama.cpp settings in sight.
 
     Its standard output is one end of a pair of sockets, which nobody else can reach.
+
+    Raises:
+        Failure: the system does not start it.
     """
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
@@ -90,11 +94,14 @@ def start(command: Sequence[str]) -> Link:
         ours, theirs = socket.socketpair()
         channel = resources.enter_context(Connection(ours.detach()))
         with theirs, log.open("wb") as err:
-            child = resources.enter_context(
-                proc.spawn(
-                    command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+            try:
+                child = resources.enter_context(
+                    proc.spawn(
+                        command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+                    )
                 )
-            )
+            except ChildCrashedError as error:
+                raise Failure(Status.FAILED, error.message) from error
         link = Link(
             log=log,
             pid=child.pid,
