@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -372,6 +373,18 @@ def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert _alive(folder) == [False]
+
+
+def test_after_an_interrupt_nothing_goes_on_computing(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            engine.measure(values.spec(prompt="@hang"), tmp_path / "log")
+        timer.join()
+        assert _alive(folder) == [False]
+        assert engine.measure(values.spec(), tmp_path / "log").sample.status is Status.OK
 
 
 def _lookup(method: Method, n_max: int = 16) -> RunSpec:

@@ -99,6 +99,9 @@ class ServerEngine(Engine):
             except Failure as failure:
                 failed = failure
                 note(record, failure=failure.reason)
+            except BaseException:  # Ctrl-C: it would go on with an answer that nobody waits for
+                self._pool.forget(loaded)
+                raise
         wall_s = time.perf_counter() - started
         err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
         parsed = response.parse(out.read_text(encoding="utf-8"))
