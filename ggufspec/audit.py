@@ -15,6 +15,7 @@ from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sampl
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.load import load_of
 from ggufspec.engines.ranking import Candidate, Rank, ranker
+from ggufspec.errors import GgufspecError
 from ggufspec.llama import tokens
 from ggufspec.llama.install import Install
 
@@ -44,7 +45,7 @@ def locate(drafting: Sample, target: Sample, install: Install, model: str) -> Di
     """Return where what two samples wrote parts, or None for the same; both samples have a text.
 
     Samples that know their tokens are compared token by token. Elsewhere texts are compared, and tokenised
-    again to count tokens; that count is None where the install has no tokenizer program.
+    again to count tokens; that count is None where the install has no tokenizer program, or where it fails.
     """
     assert drafting.text is not None
     assert target.text is not None
@@ -61,12 +62,21 @@ def locate(drafting: Sample, target: Sample, install: Install, model: str) -> Di
         )
     if at is None:
         return None
-    ours, theirs = (tokens.tokenize(install, model, text) for text in (drafting.text, target.text))
+    with suppress(GgufspecError, OSError):  # a run is stored, whatever becomes of this count
+        return Difference(at_char=at, at_token=_token_at(drafting.text, target.text, install, model))
+    return Difference(at_char=at, at_token=None)
+
+
+def _token_at(drafting: str, target: str, install: Install, model: str) -> int | None:
+    """Return the first differing token of two texts, BOS not counted; None without a tokenizer program."""
+    ours, theirs = (tokens.tokenize(install, model, text) for text in (drafting, target))
     if ours is None or theirs is None:
-        return Difference(at_char=at, at_token=None)
-    bos = 1 if ours[:1] == theirs[:1] and tokens.tokenize(install, model, "") == ours[:1] else 0
+        return None
     parted = _first_difference(ours, theirs)
-    return Difference(at_char=at, at_token=None if parted is None else parted - bos)
+    if parted is None:
+        return None
+    has_bos = ours[:1] == theirs[:1] and tokens.tokenize(install, model, "") == ours[:1]
+    return parted - has_bos
 
 
 def judge(
@@ -75,7 +85,7 @@ def judge(
     """Yield each run whose text parts from the target's own, with the verdict on its difference.
 
     The target is loaded once for all runs that load it alike, and the same question is asked once. Without a
-    server in the install, or where it fails, nothing is yielded and differences stay without a verdict.
+    server in the install, or where it fails, differences stay without a verdict, and say why.
 
     Args:
         runs: of one bench, the target's own among them.
@@ -95,13 +105,16 @@ def judge(
         question = _question(run, own.get(baseline.key))
         if question is not None:
             pending.setdefault(load_of(baseline), []).append((run, question))
-    if Program.SERVER not in install.programs:
-        return
     for load, asked in pending.items():
-        answers = _answers(load, [question for _, question in asked], install, timeout_s)
+        answers, failure = _answers(load, [question for _, question in asked], install, timeout_s)
         for run, question in asked:
-            if answers.get(question) is not None:
-                yield replace(run, difference=_judged(run.difference, answers[question]))
+            difference = run.difference
+            if question in answers:
+                difference = _judged(difference, answers[question])
+            elif difference is not None:
+                difference = replace(difference, unjudged=failure)
+            if difference != run.difference:
+                yield replace(run, difference=difference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +157,22 @@ def _question(run: RunResult, own: Sample | None) -> _Question | None:
 
 def _answers(
     load: RunSpec, questions: Sequence[_Question], install: Install, timeout_s: float | None
-) -> dict[_Question, _Answer | None]:
-    """Return the answers by question, each asked once; those that came before a failure stay."""
+) -> tuple[dict[_Question, _Answer | None], str | None]:
+    """Return the answers by question, each asked once, and why there are no more; None for all of them."""
     answers: dict[_Question, _Answer | None] = {}
-    with suppress(Failure), ranker(load, install, timeout_s=timeout_s) as rank:
-        for question in dict.fromkeys(questions):
-            answers[question] = _ask(question, rank)
-    return answers
+    if Program.SERVER not in install.programs:
+        return answers, f"the llama.cpp in {install.root} has no server"
+    try:
+        with ranker(load, install, timeout_s=timeout_s) as rank:
+            for question in dict.fromkeys(questions):
+                answers[question] = _ask(question, rank)
+    except Failure as failure:
+        return answers, failure.reason
+    except GgufspecError as error:
+        return answers, error.message
+    except OSError as error:
+        return answers, f"the server's files cannot be written: {error.strerror}"
+    return answers, None
 
 
 def _ask(question: _Question, rank: Rank) -> _Answer | None:
@@ -195,6 +217,7 @@ def _judged(difference: Difference | None, answer: _Answer | None) -> Difference
         if difference.drafting_token is not None
         else answer.drafting and answer.drafting.token,
         margin=margin,
+        unjudged=None,
         verdict=Verdict.NEAR_TIE if margin is not None and margin <= TIE_MARGIN else Verdict.DIVERGENCE,
     )
 

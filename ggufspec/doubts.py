@@ -38,6 +38,7 @@ class Doubt(StrEnum):
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
+    NOT_JUDGED = "texts-not-judged"
     NEAR_TIES = "near-ties"
     SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
@@ -73,6 +74,8 @@ ADVICE = {
     Doubt.IMPLAUSIBLE: "figures contradict each other or the clock, so such runs are left out of the means",
     Doubt.TEXT_DIFFERS: "drafting wrote another text than the target alone, and no near-tie explains it: "
     "its speed is no fair comparison",
+    Doubt.NOT_JUDGED: "the target could not be asked whether a near-tie explains why texts differ: remove "
+    "the cause and resume the bench with `--resume`",
     Doubt.NEAR_TIES: "drafting's text parts from the target's where two tokens are as good as equally "
     "likely; batches of other sizes round differently, which is normal",
     Doubt.SYNTHETIC: "dice decided what was accepted, not the target: speeds hold for that acceptance, texts "
@@ -145,6 +148,12 @@ def of_text(run: RunResult) -> Doubt | None:
         return None
     near_tie = run.difference is not None and run.difference.verdict is Verdict.NEAR_TIE
     return Doubt.NEAR_TIES if near_tie else Doubt.TEXT_DIFFERS
+
+
+def of_judgement(run: RunResult) -> tuple[Doubt, ...]:
+    """Return the doubts about a text that was compared with the target's own."""
+    unjudged = run.difference is not None and run.difference.unjudged is not None
+    return tuple(filter(None, (of_text(run), Doubt.NOT_JUDGED if unjudged else None)))
 
 
 def outcome(run: RunResult) -> Outcome:

@@ -1,19 +1,25 @@
-"""The only module that starts processes: own group, time-out, peak memory, never an orphan.
+"""The only module that starts processes: a session each, a time limit, peak memory, and no survivors.
 
 Every child runs in a session of its own beside a tiny watcher, which waits on a pipe whose other end only
 this process holds. Whatever ends this process, SIGKILL included, closes that pipe, and the watcher then
-kills the child's whole group. Ctrl-C and SIGTERM arrive as exceptions and kill the group directly.
+kills the child's whole group. Signals that arrive as exceptions kill the group directly.
+
+A descendant may leave the group, and its parent may end before it. The child's environment therefore has a
+variable whose name is used only once, and every process that inherited it belongs to the child. (Jenkins
+finds the processes of a build in the same way.)
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +28,32 @@ from typing import IO
 import psutil
 
 from ggufspec.environ import without_secrets
+from ggufspec.errors import ChildCrashedError
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
-_WATCHED = (  # SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them
-    "exec 3<&0 </dev/null; "
-    f"(read -r _ <&3; trap '' TERM; kill -TERM 0; sleep {_GRACE_S:g}; kill -KILL 0) >/dev/null 2>&1 & "
-    'exec "$@" 3<&-'
-)
+_SOON_S = 0.002
+_LAST_S = 10.0  # from SIGKILL to the end of a process; the kernel may be waiting for a device
+_MARK_AT = 3  # in the arguments of the shell
+# $0 is the mark. SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them.
+_WATCHED = f"""\
+exec 3<&0 </dev/null
+(
+  read -r _ <&3
+  trap '' TERM
+  kill -TERM 0
+  sleep {_GRACE_S:g}
+  read -r self _ </proc/self/stat
+  for place in $(grep -ls "$0" /proc/[0-9]*/environ); do
+    pid=${{place#/proc/}}
+    [ "${{pid%/environ}}" = "$self" ] || kill -KILL "${{pid%/environ}}"
+  done
+  kill -KILL 0
+) >/dev/null 2>&1 &
+exec "$@" 3<&-
+"""
+_held: set[int] = set()  # our ends of the watchers' pipes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,45 +81,50 @@ def spawn(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Iterator[psutil.Popen]:
-    """Start a child in a group of its own; whatever is left of the group is killed on exit.
+    """Start a child in a group of its own; on exit, whatever is left of it and its descendants is killed.
+
+    A copy of this process that ``os.fork`` made may leave the context, too: it kills nothing.
 
     Args:
         argv: program and arguments; never passed through shell expansion.
-        stdout: an open file or a subprocess constant.
+        stdout: an open file or a subprocess constant. Not a pipe: a descendant may keep it open for ever.
         stderr: likewise.
         env: the whole environment of the child, or None for ours without its secrets.
         cwd: the child's working folder, or None for ours.
+
+    Raises:
+        ChildCrashedError: the system does not start it, for example because the arguments are too long.
     """
     _LOG.info("start: %s", shlex.join(map(str, argv)))
+    mark = f"GGUFSPEC_CHILD_{secrets.token_hex(8)}"
+    before, owner = frozenset(psutil.pids()), os.getpid()
     lifeline, held = os.pipe()
+    _held.add(held)
     try:
         child = psutil.Popen(
-            ["/bin/sh", "-c", _WATCHED, "sh", *argv],
+            ["/bin/sh", "-c", _WATCHED, mark, *argv],
             stdin=lifeline,
             stdout=stdout,
             stderr=stderr,
-            env=without_secrets(os.environ) if env is None else dict(env),
+            env={**(without_secrets(os.environ) if env is None else env), mark: "1"},
             cwd=cwd,
             start_new_session=True,
         )
+    except (OSError, ValueError) as error:
+        _let_go(held)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ChildCrashedError(f"cannot start {argv[0]}: {reason}") from error
     except BaseException:
-        os.close(held)
+        _let_go(held)
         raise
     finally:
         os.close(lifeline)
     try:
         yield child
     finally:
-        try:
-            _end(child, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-                child.wait(_GRACE_S)
-        finally:
-            _end(child, signal.SIGKILL)
-            os.close(held)
-            child.wait()
-        for pipe in filter(None, (child.stdout, child.stderr)):
-            pipe.close()
+        if os.getpid() == owner:
+            _end(child, str(argv[0]), mark, before)
+            _let_go(held)
 
 
 def run(
@@ -117,6 +145,9 @@ def run(
         env: the whole environment of the child, or None for ours.
         cwd: the child's working folder, or None for ours.
         timeout_s: kill the child after that many seconds.
+
+    Raises:
+        ChildCrashedError: the system does not start it.
     """
     started = time.perf_counter()
     peak: int | None = None
@@ -128,13 +159,12 @@ def run(
             while True:
                 with suppress(psutil.Error):
                     peak = max(peak or 0, child.memory_info().rss) or None
-                try:
-                    returncode = child.wait(_POLL_S)
+                returncode = _wait(child, _POLL_S)
+                if returncode is not None:
                     break
-                except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
-                    if timeout_s is not None and time.perf_counter() - started > timeout_s:
-                        timed_out, returncode = True, -signal.SIGKILL
-                        break
+                if timeout_s is not None and time.perf_counter() - started > timeout_s:
+                    timed_out, returncode = True, -signal.SIGKILL
+                    break
             wall_s = time.perf_counter() - started
     return _completed(argv, returncode, timed_out=timed_out, wall_s=wall_s, peak_rss_bytes=peak)
 
@@ -148,18 +178,25 @@ def stream(
 ) -> Generator[str, None, Completed]:
     """Run a child and yield its lines as they come, stderr mixed in; ``log`` receives them all.
 
-    The generator's return value says how the child ended: ``completed = yield from stream(...)``.
+    The generator's return value says how the child ended: ``completed = yield from stream(...)``. Lines are
+    read from the log, so that the end of the child is the end of the stream, whoever else still writes.
+
+    Raises:
+        ChildCrashedError: the system does not start it.
     """
     started = time.perf_counter()
-    with (
-        log.open("ab") as file,
-        spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=cwd) as child,
-    ):
-        for line in child.stdout:
-            file.write(line)
-            file.flush()
-            yield line.decode(errors="replace").rstrip("\n")
-        returncode = child.wait()
+    with log.open("ab") as file, log.open("rb") as written:
+        written.seek(0, os.SEEK_END)
+        with spawn(argv, stdout=file, stderr=subprocess.STDOUT, env=env, cwd=cwd) as child:
+            returncode: int | None = None
+            rest = b""
+            while returncode is None:
+                returncode = _wait(child, _POLL_S)
+                *lines, rest = (rest + written.read()).split(b"\n")
+                for line in lines:
+                    yield line.decode(errors="replace")
+        if rest:
+            yield rest.decode(errors="replace")
     return _completed(
         argv, returncode, timed_out=False, wall_s=time.perf_counter() - started, peak_rss_bytes=None
     )
@@ -172,33 +209,124 @@ def capture(
     cwd: Path | None = None,
     timeout_s: float = 60.0,
 ) -> tuple[Completed, str, str]:
-    """Run a short child and return how it ended, its standard output and its standard error."""
+    """Run a short child and return how it ended, its standard output and its standard error.
+
+    Raises:
+        ChildCrashedError: the system does not start it.
+    """
     started = time.perf_counter()
-    with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
-        try:
-            out, err = child.communicate(timeout=timeout_s)
-            returncode, timed_out = child.returncode, False
-        except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            out, err, returncode, timed_out = b"", b"", -signal.SIGKILL, True
-    completed = _completed(
-        argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
-    )
-    return completed, out.decode(errors="replace"), err.decode(errors="replace")
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with spawn(argv, stdout=out, stderr=err, env=env, cwd=cwd) as child:
+            returncode = _wait(child, timeout_s)
+        completed = _completed(
+            argv,
+            -signal.SIGKILL if returncode is None else returncode,
+            timed_out=returncode is None,
+            wall_s=time.perf_counter() - started,
+            peak_rss_bytes=None,
+        )
+        out.seek(0)
+        err.seek(0)
+        return completed, out.read().decode(errors="replace"), err.read().decode(errors="replace")
 
 
-def _end(child: psutil.Popen, with_signal: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, with_signal)
+def signal_name(number: int) -> str:
+    """Return what a signal is called; Python has names for the first and last real-time signal only."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    first, last = getattr(signal, "SIGRTMIN", None), getattr(signal, "SIGRTMAX", None)
+    if first is not None and last is not None and first < number < last:
+        return f"SIGRTMIN+{number - first}"
+    return f"signal {number}"
+
+
+def _wait(child: psutil.Popen, timeout_s: float) -> int | None:
+    """Return a child's exit code; None where it still runs after so many seconds."""
+    try:
+        return int(child.wait(timeout_s))
+    except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
+        return None
+
+
+def _end(child: psutil.Popen, name: str, mark: str, before: Collection[int]) -> None:
+    """End a child and all its descendants; warn of those that are there all the same."""
+    descendants: set[psutil.Process] = set()
+    if child.poll() is None:
+        with suppress(psutil.Error):  # also those that have cleared their environment
+            family = child.children(recursive=True)
+            descendants.update(process for process in family if not _is_watcher(process, mark))
+    try:
+        _signal_group(child, signal.SIGTERM)
+        _wait(child, _GRACE_S)
+    finally:  # a second Ctrl-C does not stop this
+        _signal_group(child, signal.SIGKILL)
+        deadline = time.monotonic() + _LAST_S
+        while remaining := _kill(child, descendants.union(_marked(mark, before))):
+            if time.monotonic() > deadline:
+                _LOG.warning(
+                    "%s did not end within %g s of SIGKILL and may still hold memory and devices: process %s",
+                    name,
+                    _LAST_S,
+                    ", ".join(map(str, sorted(remaining))),
+                )
+                break
+            time.sleep(_SOON_S)
+
+
+def _kill(child: psutil.Popen, descendants: Iterable[psutil.Process]) -> set[int]:
+    """Kill processes and return the ids of those that run at this moment."""
+    running = {child.pid} if child.poll() is None else set()
+    for process in descendants:
+        with suppress(psutil.Error):
+            process.kill()
+            if process.pid != child.pid and process.status() != psutil.STATUS_ZOMBIE:
+                running.add(process.pid)
+    return running
+
+
+def _signal_group(child: psutil.Popen, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS denies it where only zombies are left
+        os.killpg(child.pid, number)
+
+
+def _marked(mark: str, before: Collection[int]) -> Iterator[psutil.Process]:
+    """Yield the processes with a child's variable but its watcher; those that were there before have none."""
+    for pid in set(psutil.pids()).difference(before):
+        with suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            if mark in process.environ() and not _is_watcher(process, mark):
+                yield process
+
+
+def _is_watcher(process: psutil.Process, mark: str) -> bool:
+    """Whether it is a copy of the shell that has become the child; it holds nothing and is not waited for."""
+    with suppress(psutil.Error):
+        return process.cmdline()[_MARK_AT : _MARK_AT + 1] == [mark]
+    return False
+
+
+def _let_go(held: int) -> None:
+    _held.discard(held)
+    os.close(held)
+
+
+def _let_go_in_copy() -> None:
+    """Close the pipes in a copy of this process: they are to close with this process, not with its copies."""
+    while _held:
+        with suppress(OSError):
+            os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_copy)
 
 
 def _completed(
     argv: Sequence[str], returncode: int, *, timed_out: bool, wall_s: float, peak_rss_bytes: int | None
 ) -> Completed:
-    name = signal.Signals(-returncode).name if returncode < 0 else None
     return Completed(
         argv=tuple(argv),
         returncode=int(returncode),
-        signal=name,
+        signal=signal_name(-returncode) if returncode < 0 else None,
         timed_out=timed_out,
         wall_s=wall_s,
         peak_rss_bytes=peak_rss_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from ggufspec import arms, doubts, stats
@@ -24,9 +24,9 @@ def warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> dict[st
         for doubt in named:
             hits.setdefault(doubt, []).append(place)
     for doubt in (doubt for doubt in Doubt if doubt in hits):
-        of_text = doubt in {Doubt.TEXT_DIFFERS, Doubt.NEAR_TIES}
-        where = _where(measured.select(hits[doubt])) if of_text else ""
-        found[doubt.value] = f"{ADVICE[doubt]} ({len(hits[doubt])} of {len(measured)} runs{where})"
+        shown_by = measured.select(hits[doubt])
+        detail = _DETAILS[doubt](shown_by) if doubt in _DETAILS else ""
+        found[doubt.value] = f"{ADVICE[doubt]} ({len(shown_by)} of {len(measured)} runs{detail})"
     for doubt, detail in _of_bench(results, arms.group(results) if groups is None else groups):
         found[doubt.value] = f"{ADVICE[doubt]} ({detail})"
     return found
@@ -38,8 +38,8 @@ def of_each(runs: Runs) -> Iterator[tuple[Doubt, ...]]:
     columns = zip(*map(runs.column, ("doubts", "text_identical", "status")), strict=True)
     for place, (named, same, status) in enumerate(columns):
         found = list(map(Doubt, named))
-        if same is False and (of_text := doubts.of_text(runs[place])) is not None:
-            found.append(of_text)
+        if same is False:
+            found += doubts.of_judgement(runs[place])
         if status is not ok:
             found.append(Doubt.RUNS_FAILED)
         yield tuple(found)
@@ -100,3 +100,17 @@ def _where(runs: Runs) -> str:
             where = f"character {difference.at_char}" if at is None else f"token {at}"
             first.setdefault(spec.prompt.id, where)
     return "".join(f"; {prompt} from {where}" for prompt, where in sorted(first.items()))
+
+
+def _reasons(runs: Runs) -> str:
+    """Say why no verdict was reached, each reason once."""
+    reasons = (difference and difference.unjudged for difference in runs.column("difference"))
+    return "".join(f"; {reason}" for reason in sorted({*filter(None, reasons)}))
+
+
+_DETAILS: Mapping[Doubt, Callable[[Runs], str]] = {
+    Doubt.TEXT_DIFFERS: _where,
+    Doubt.NEAR_TIES: _where,
+    Doubt.NOT_JUDGED: _reasons,
+}
+"""What a warning adds to the number of runs that show it."""

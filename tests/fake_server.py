@@ -12,9 +12,11 @@ import json
 import os
 import shlex
 import signal
+import socket
+import struct
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,18 @@ WORDS = TEXT.replace(" ", "\0 ").split("\0")
 MS_PER_ROUND = 5.0
 _SUMMARY = "slot print_timing: id  0 |       total time = 25 ms"
 
+CHUNKS = {
+    "@comment": ": still alive",
+    "@notjson": "data: {half",
+    "@list": 'data: ["a list"]',
+    "@word": "data: nothing",
+    "@timings": 'data: {"content": "x", "stop": false, "timings": [1, 2]}',
+    "@counts": 'data: {"content": "x", "stop": false, "timings": {"draft_n": "three"}}',
+    "@content": 'data: {"content": ["x"], "stop": false}',
+    "@tokens": 'data: {"content": "x", "tokens": {"a": 1}, "stop": false}',
+    "@string": 'data: {"error": "decode: failed to allocate buffer"}',
+}
+"""What is sent after each round of a stream, by a word in the prompt."""
 FAULTS = ("@die", "@kill", "@hang", "@garbage", "@null", "@long", "@cut", "@error", "@busy", "@wide")
 
 
@@ -46,6 +60,9 @@ class Behaviour:
     slots: bool = True
     loading_s: float = 0.0
     open_to_all: bool = False  # no key is asked for, as by somebody else's server
+    ranks: str | None = None  # what is answered in place of a ranking
+    answers: dict[str, str] = field(default_factory=dict)  # what paths answer in place of what they should
+    hangs: str = ""  # a path that does not answer
 
 
 SPRING_2026 = Behaviour(per_request=True, counts_ahead=True, remembers=True, counts_places=False)
@@ -104,6 +121,7 @@ class _Server(ThreadingHTTPServer):
         facts = {
             "argv": argv,
             "pid": os.getpid(),
+            "at": time.time(),
             "key": self.key,
             "key_mode": Path(option("--api-key-file") or "").stat().st_mode & 0o777,
         }
@@ -122,6 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.server
+        if self._misbehaves():
+            return
         if self.path == "/health":
             loading = time.monotonic() - server.since < server.behaviour.loading_s
             self._answer(503 if loading else 200, {"status": "ok"})
@@ -141,6 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._misbehaves():
+            return
         if not self._is_known():
             self._answer(401, {"error": {"code": 401, "message": "Invalid API Key"}})
         elif self.path == "/slots/0?action=erase":
@@ -154,6 +176,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def _misbehaves(self) -> bool:
+        """Do what the behaviour says of a path, if it says anything."""
+        behaviour = self.server.behaviour
+        if self.path == behaviour.hangs:
+            time.sleep(600)
+        if self.path in behaviour.answers:
+            self._answer(200, behaviour.answers[self.path])
+        return self.path in behaviour.answers
+
+    def _reset(self) -> None:
+        """Break the connection as the system does for a process that has died."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
 
     def _is_known(self) -> bool:
         expected = f"Bearer {self.server.key}"
@@ -183,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _complete(self, body: dict[str, Any]) -> None:
         prompt, n = body["prompt"], body["n_predict"]
         if body.get("n_probs"):
-            self._answer(200, _ranked(prompt))
+            self._answer(200, self.server.behaviour.ranks or _ranked(prompt))
             return
         if not body["stream"]:
             self.server.drafted_for = prompt
@@ -201,6 +237,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if "@hang" in prompt:
             time.sleep(60)
+        if "@trickle" in prompt:
+            while True:
+                self.wfile.write(b"data: ")
+                time.sleep(0.01)
         if "@garbage" in prompt:
             self.wfile.write(b"\x00\xff{not json\n\ndata: {half\n\n")
             return
@@ -241,6 +281,12 @@ class _Handler(BaseHTTPRequestHandler):
                     time.sleep(60)  # this thread may outlive the signal by a moment
             if done >= 3 and "@cut" in prompt:
                 return
+            if done >= 3 and "@reset" in prompt:
+                self._reset()
+                return
+            for fault, line in CHUNKS.items():
+                if fault in prompt:
+                    self.wfile.write(line.encode() + b"\n\n")
             if done >= 3 and "@error" in prompt:
                 self._event({"error": {"code": 500, "message": "decode: failed to allocate buffer"}})
                 return

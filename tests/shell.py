@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from unittest import mock
 import psutil
 
 from ggufspec import cli
+
+_CLOCK_S = 2.0  # the system counts starts from its boot, whose time it knows to a second
 
 
 def start(
@@ -45,7 +48,8 @@ def ggufspec(
 
 def here(*words: str) -> subprocess.CompletedProcess[str]:
     """Run it in this process, which spares the start of one: the same main, exit code and streams."""
-    out, err, handler = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGTERM)
+    out, err = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     argv = ["ggufspec", *words]
     with (
         mock.patch.object(sys, "argv", argv),
@@ -57,19 +61,42 @@ def here(*words: str) -> subprocess.CompletedProcess[str]:
         except SystemExit as ended:
             code = int(ended.code or 0)
         finally:
-            signal.signal(signal.SIGTERM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 
-def alive(word: str) -> list[list[str]]:
-    """Return the command lines of live processes that name a word, our own left out."""
-    return [
-        process.info["cmdline"]
-        for process in psutil.process_iter(["cmdline", "status"])
-        if process.pid != os.getpid()
-        and process.info["status"] != psutil.STATUS_ZOMBIE
-        and any(word in part for part in process.info["cmdline"] or ())
-    ]
+def note(file: Path) -> str:
+    """Return shell commands that add the shell's own process id to a file; ``exec`` keeps the id."""
+    return f"echo $$ >>{shlex.quote(str(file))}\n"
+
+
+def alive(file: Path) -> list[int]:
+    """Return which of the processes that wrote their ids into a file still run."""
+    if not file.exists():
+        return []
+    written_at = file.stat().st_mtime
+    return [pid for pid in map(int, file.read_text().split()) if still_runs(pid, written_at)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process still runs; one that has ended and waits for its parent does not."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def still_runs(pid: int, seen_at: float) -> bool:
+    """Whether the process runs that had this id then; meanwhile another one may have been given the id."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return is_alive(process) and process.create_time() < seen_at + _CLOCK_S
+    return False
+
+
+def children() -> set[psutil.Process]:
+    """Return the processes that this one has started, and theirs, as far as they still run."""
+    return {process for process in psutil.Process().children(recursive=True) if is_alive(process)}
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ggufspec import audit
+from ggufspec import audit, doubts
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
+from ggufspec.doubts import Doubt
 from ggufspec.engines.ranking import candidates
 from ggufspec.llama import install
 from ggufspec.llama.install import Install
-from tests import fake_server, fakes, values
+from tests import fake_server, fakes, shell, values
+from tests.fake_server import Behaviour
 
 YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
 
@@ -149,7 +152,7 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
     assert [run.difference and run.difference.verdict for run in judged] == [Verdict.NEAR_TIE] * 3
     assert len(fake_server.requests(folder)) == 2
     (start,) = fake_server.starts(folder)
-    assert not Path(f"/proc/{start['pid']}").exists()
+    assert not shell.still_runs(start["pid"], start["at"])
 
 
 def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
@@ -158,13 +161,74 @@ def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
     assert list(audit.judge((own, judged), llama)) == []
 
 
-@pytest.mark.parametrize("body", [None, "exit 3"])
-def test_without_a_working_server_nothing_is_judged(body: str | None, folder: Path) -> None:
-    if body is not None:
-        fake_server.program(folder / "llama-server", fake_server.Behaviour(at_load=body))
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (None, "has no server"),
+        (Behaviour(at_load="exit 3"), "exit code 3"),
+        (Behaviour(at_load="kill -37 $$"), "died of SIGRTMIN+3"),
+        (Behaviour(ranks='["a list"]'), "cannot be read: Expected `object`, got `array`"),
+        (Behaviour(ranks="not json"), "cannot be read: JSON is malformed"),
+        (Behaviour(ranks='{"completion_probabilities": [{"top_logprobs": 5}]}'), "cannot be read: Expected"),
+        (Behaviour(ranks='{"completion_probabilities": [{"probs": [{"bytes": [256]}]}]}'), "cannot be read"),
+    ],
+)
+def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
+    behaviour: Behaviour | None, reason: str, folder: Path
+) -> None:
+    if behaviour is not None:
+        fake_server.program(folder / "llama-server", behaviour)
     without = install.find(folder)
-    runs = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
-    assert list(audit.judge(runs, without)) == []
+    own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
+    (unjudged,) = audit.judge((own, parted), without)
+    assert unjudged.difference is not None
+    assert reason in (unjudged.difference.unjudged or "")
+    assert unjudged == replace(parted, difference=unjudged.difference)
+    assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
+    assert Doubt.NOT_JUDGED in doubts.of_judgement(unjudged)
+    assert list(audit.judge((own, unjudged), without)) == []  # the same reason is not told twice
+
+
+def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
+    own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
+    assert parted.difference is not None
+    (judged,) = audit.judge(
+        [own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama
+    )
+    assert judged.difference is not None
+    assert (judged.difference.verdict, judged.difference.unjudged) == (Verdict.NEAR_TIE, None)
+
+
+TOKENIZER = """\
+if [ "$1" = --help ]; then echo '--ids'; echo '-f, --file FNAME'; echo '-p, --prompt PROMPT'; exit 0; fi
+while [ $# -gt 0 ]; do [ "$1" = --file ] && file=$2; shift; done
+echo "[$(od -An -v -tu1 "$file" | tr -s ' \n' ',,' | sed 's/^,//; s/,$//')]"
+"""
+"""Takes every byte of a file for a token."""
+
+
+@pytest.mark.parametrize("common", ["a \0 b", "words and words " * 20_000, "ä\n\\n", "--ids "])
+def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
+    tokenizer = folder / "llama-tokenize"
+    tokenizer.write_text(f"#!/bin/sh\n{TOKENIZER}")
+    tokenizer.chmod(0o755)
+    own, other = f"{common}yes", f"{common}no"
+    difference = audit.locate(_sample(other), _sample(own), install.find(folder), "target.gguf")
+    assert difference == Difference(at_char=len(common), at_token=len(common.encode()))
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo nonsense", "kill -KILL $$", "echo '[1, 2'"])
+@pytest.mark.parametrize("text", ["a \0 b", "words and words " * 20_000, "short"])
+def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, folder: Path) -> None:
+    tokenizer = folder / "llama-tokenize"
+    for help_text in ("", "--ids", "--ids\n-f, --file FNAME"):
+        tokenizer.write_text(
+            f"#!/bin/sh\n[ \"$1\" = --help ] && {{ printf '{help_text}'; exit 0; }}\n{body}\n"
+        )
+        tokenizer.chmod(0o755)
+        llama = install.find(folder)
+        found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf")
+        assert found == Difference(at_char=len(text), at_token=None)
 
 
 def test_without_the_targets_own_text_nothing_is_judged(llama: Install) -> None:
@@ -185,6 +249,6 @@ def test_without_the_targets_own_text_nothing_is_judged(llama: Install) -> None:
     ],
 )
 def test_rankings_of_every_era_are_read(ranked: dict[str, Any], expected: tuple[Any, ...] | None) -> None:
-    found = candidates({"completion_probabilities": [ranked]})
+    found = candidates(json.dumps({"completion_probabilities": [ranked]}).encode())
     assert found == (() if expected is None else (expected,))
-    assert candidates({}) == ()
+    assert candidates(b"{}") == ()

@@ -16,7 +16,7 @@ import pytest
 from ggufspec import paths, recorder
 from tests import fakes, shell
 
-SLEEP_S = "7532"  # nobody else sleeps for so long
+PIDS = '"${0%/*}/pids"'  # of what is started, beside the program
 GOOD = ("Once upon a time", "A cat")
 HALF = fakes.drafting_log().partition("n_drafted")[0]
 NONE = (
@@ -40,14 +40,17 @@ class Fault:
 
 FAULTS = {
     "@segfault": Fault(does="kill -SEGV $$", status="crashed", error="died of SIGSEGV"),
+    "@realtime": Fault(does="kill -37 $$", status="crashed", error="died of SIGRTMIN+3"),
     "@abort": Fault(
         does="echo 'terminate called after throwing an instance of what' >&2; kill -ABRT $$",
         status="crashed",
         error="terminate called",
     ),
-    "@hang": Fault(does=f"exec sleep {SLEEP_S}", status="timed out", error="killed after 1 s"),
+    "@hang": Fault(does="exec sleep 600", status="timed out", error="killed after 1 s"),
     "@stubborn": Fault(
-        does=f"trap '' TERM; while :; do sleep {SLEEP_S}; done", status="timed out", error="killed after 1 s"
+        does=f"trap '' TERM; while :; do sleep 600 & echo $! >>{PIDS}; wait; done",
+        status="timed out",
+        error="killed after 1 s",
     ),
     "@garbage": Fault(
         does='cat "${0%/*}/garbage"; cat "${0%/*}/garbage" >&2; exit 0',
@@ -83,7 +86,7 @@ FAULTS = {
         status="ok",
         outcome="text differs",
     ),
-    "@orphan": Fault(does=f"sleep {SLEEP_S} &", status="ok", outcome="ok"),
+    "@orphan": Fault(does=f"sleep 600 & echo $! >>{PIDS}", status="ok", outcome="ok"),
 }
 EXIT_CODES = {
     "crashed": 9,
@@ -101,11 +104,15 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     drafting = fakes.by_prompt(
         {word: fault.does for word, fault in FAULTS.items()}, fakes.AT_ONCE["drafting"]
     )
-    folder = fakes.install(tmp_path / "llama", plain=fakes.AT_ONCE["plain"], drafting=drafting)
+    pids = tmp_path / "llama" / "pids"
+    bodies = {"plain": fakes.AT_ONCE["plain"], "drafting": drafting}
+    folder = fakes.install(
+        tmp_path / "llama", **{name: shell.note(pids) + body for name, body in bodies.items()}
+    )
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     (folder / "garbage").write_bytes(random.Random(5).randbytes(100_000))
     yield folder
-    shell.wait_until(lambda: not (shell.alive(str(tmp_path)) or shell.alive(SLEEP_S)), 5.0)
+    shell.wait_until(lambda: not shell.alive(pids))
 
 
 def _sweep(*prompts: str, name: str = "--name") -> subprocess.CompletedProcess[str]:

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import frames, results
+from ggufspec import frames, request, results
 from ggufspec.cli import COMMANDS, cli
-from tests import fakes, shell
+from ggufspec.errors import GgufspecError
+from ggufspec.request import Request
+from tests import fake_server, fakes, shell
 from tests.shell import ggufspec
 
 DEMO = ("--pair", "demo", "-p", "Once upon a time")
@@ -111,7 +113,7 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("bench", "-n", "1"), 2, "1 is not in the range"),
         (("bench", "-md", "drafter.gguf"), 1, "a drafter was given without a target"),
         (("bench", "-m", "missing.gguf"), 6, "missing.gguf"),
-        (("bench", *DEMO, "-p", " "), 1, "a prompt is empty"),
+        (("bench", *DEMO, "-p", " "), 1, "prompt p2 is empty"),
         (("bench", "--pair", "demo", "-p", "a " * 300, "-c", "64"), 8, "context"),
         (("bench", "--llama", "/nonexistent"), 3, "--llama names /nonexistent"),
         (("bench", "--ngl", "0,20"), 2, "give one value here, not '0,20'; `ggufspec sweep` takes several"),
@@ -169,22 +171,91 @@ def test_debug_shows_the_traceback(llama: Path) -> None:
     assert "Traceback" in done.stderr
 
 
+def _tokenizer(folder: Path, options: str) -> None:
+    """Write a tokenizer program that finds two tokens in any text."""
+    body = f"[ $1 = --help ] && {{ printf '{options}'; exit 0; }}\necho '[1, 2]'\n"
+    (folder / "llama-tokenize").write_text(f"#!/bin/sh\n{body}")
+    (folder / "llama-tokenize").chmod(0o755)
+
+
+@pytest.mark.parametrize("begins", [r"printf 'a\000b'", "seq 40000"])
+def test_a_text_that_no_command_line_can_hold_is_compared_and_stored(tmp_path: Path, begins: str) -> None:
+    """A NUL, or more than 128 KiB, before the place where drafting leaves the target's own text."""
+    bodies = {name: f"{begins}\nprintf ' {name}'\n{body}" for name, body in fakes.AT_ONCE.items()}
+    llama = fakes.install(tmp_path / "llama", **bodies)
+    _tokenizer(llama, "--ids\\n-f, --file F\\n-p, --prompt P")
+    done = ggufspec(*QUICK, llama=llama)
+    assert done.returncode == 0, done.stderr
+    assert "warning text-differs" in done.stdout
+    assert "warning texts-not-judged" in done.stdout
+    assert f"the llama.cpp in {llama} has no server" in done.stdout
+    rows = [run for run in results.load("last").current if run.spec.drafting]
+    assert [run.text_identical for run in rows] == [False, False]
+    assert all(run.difference for run in rows)
+
+
+@pytest.mark.parametrize("engine", ["binary", "server"])
+def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str) -> None:
+    fake_server.program(llama / "llama-server")
+    _tokenizer(llama, "--ids")
+    long = tmp_path / "long.txt"
+    long.write_text("once upon a time " * 12_000)
+    words = ("--pair", "demo", "-f", str(long), "-n", "32", "-r", "1", "-t", "1", "-c", "1024", "--force")
+    done = ggufspec("bench", *words, "--engine", engine)
+    assert done.returncode == 0, done.stderr
+    assert {run.sample.status.value for run in results.load("last").runs} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (Request(pair="demo", prompt=("fine", "a \0 b")), "prompt p2"),
+        (Request(pair="demo", prompt=("fine",), chat=True, system="be \0 brief"), "the system prompt"),
+    ],
+)
+def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: Request, name: str) -> None:
+    with pytest.raises(GgufspecError, match=f"{name} contains a NUL character") as refused:
+        request.prepare(request_)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("a.txt", "one \0 two", "the text"),
+        ("a.jsonl", '{"id": "x", "turns": ["fine", "a \\u0000"]}', "turn 2"),
+        ("a.toml", '[[prompt]]\nid = "x"\ntext = "a \\u0000"\n', "the text"),
+    ],
+)
+def test_a_prompt_file_with_a_nul_is_refused_by_its_name(
+    llama: Path, tmp_path: Path, file: str, content: str, name: str
+) -> None:
+    (tmp_path / file).write_text(content)
+    done = shell.here("bench", "--pair", "demo", "-f", str(tmp_path / file))
+    assert done.returncode == 1
+    assert f"{file}" in done.stderr
+    assert f"{name} contains a NUL character" in done.stderr
+    assert "hint: " in done.stderr
+    assert not results.ids()
+
+
 @pytest.mark.parametrize(
     ("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_an_interrupted_bench_loses_nothing_and_leaves_nothing(
     tmp_path: Path, ending: signal.Signals, code: int
 ) -> None:
-    marker = str(812_340_000 + ending)  # in nobody else's command line
-    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": f"exec sleep {marker}\n"})
+    pids = tmp_path / "pids"
+    hangs = f"{shell.note(pids)}exec sleep 600\n"
+    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": hangs})
     bench = shell.start(*QUICK, "--warmup", "0", llama=slow)
-    shell.wait_until(lambda: shell.alive(marker))
+    shell.wait_until(lambda: shell.alive(pids))
     started = time.monotonic()
     bench.send_signal(ending)
     out, err = bench.communicate(timeout=10)
     assert time.monotonic() - started < 2
     assert bench.returncode == code, err
-    shell.wait_until(lambda: not shell.alive(marker))
+    shell.wait_until(lambda: not shell.alive(pids))
     stored = results.load("last")
     assert stored.runs
     assert "drafting" not in {run.spec.role.value for run in stored.runs}

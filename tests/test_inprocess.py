@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from ggufspec.domain import Drafting, Method, Offload, Program, Role, Round, Sampling, Status
@@ -22,7 +26,7 @@ from ggufspec.engines.library.drafting import Draft, Greedy, confidence, likelie
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Install
-from tests import values
+from tests import shell, values
 
 PLAIN = Record(
     n_draft=None,
@@ -50,7 +54,6 @@ DRAFTED = replace(
     ),
     load_s=None,
 )
-WORKERS = "ggufspec-test-worker"  # makes our fake workers known among all processes
 
 
 @pytest.fixture
@@ -65,18 +68,8 @@ def install(tmp_path: Path) -> Install:
 
 
 def _engine(install: Install, script: str, *, timeout_s: float = 20.0) -> InprocessEngine:
-    command = ("/bin/sh", "-c", script, WORKERS)
+    command = ("/bin/sh", "-c", script)
     return InprocessEngine(install=install, timeout_s=timeout_s, command=command)
-
-
-def _left() -> Iterator[Path]:
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if WORKERS.encode() in words:
-            yield process
 
 
 @pytest.mark.parametrize(
@@ -102,12 +95,80 @@ def test_a_dying_worker_is_a_typed_row(
 
 
 def test_a_worker_that_hangs_is_killed(install: Install, tmp_path: Path) -> None:
-    started = time.monotonic()
-    with _engine(install, "sleep 65; true", timeout_s=0.3) as engine:
+    started, pids = time.monotonic(), tmp_path / "pids"
+    script = f"{shell.note(pids)}sleep 600 & echo $! >>{pids}; wait"
+    with _engine(install, script, timeout_s=0.3) as engine:
         measured = engine.measure(values.spec(), tmp_path / "log")
-        assert not [*_left()]
+        assert not shell.alive(pids)
     assert (measured.sample.status, measured.error) == (Status.TIMED_OUT, "killed after 0.3 s")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
+
+
+ECHO = """
+import os, sys, time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from ggufspec.engines.library.messages import Prepare, Prepared, Record
+
+channel, busy = Connection(os.dup(1)), Path(sys.argv[1])
+figures = dict(n_draft=None, prompt_tokens=1, prompt_s=0.1, ttft_s=0.1, gen_tokens=1, gen_s=0.1)
+while True:
+    request = channel.recv()
+    if isinstance(request, Prepare):
+        channel.send(Prepared(load_s=None))
+        continue
+    if "slow" in request.prompt:
+        busy.touch()
+        time.sleep(600 if "endless" in request.prompt else 0.5)
+    channel.send(Record(**figures, tokens=(5, 6), text=request.prompt, at_s=(0.1, 0.2), ended=False))
+"""
+"""A worker whose texts are its prompts; a file says that it is busy with a slow one."""
+
+
+@pytest.mark.parametrize("slow", ["slow", "slow and endless"])
+def test_after_an_interrupt_answers_belong_to_their_requests(
+    install: Install, tmp_path: Path, slow: str
+) -> None:
+    busy, text = tmp_path / "busy", values.spec().prompt.text
+    before = shell.children()
+    command = (sys.executable, "-c", ECHO, str(busy))
+    with InprocessEngine(install=install, timeout_s=60, command=command) as engine:
+        assert engine.measure(values.spec(), tmp_path / "log").sample.text == text
+        with pytest.raises(KeyboardInterrupt), _interrupted_once(busy):
+            engine.measure(values.spec(prompt=slow), tmp_path / "log")
+        assert shell.children() <= before  # nothing goes on computing
+        for prompt in ("another", "a third"):
+            measured = engine.measure(values.spec(prompt=prompt), tmp_path / "log")
+            assert measured.sample.text == f"Text of {prompt}"
+
+
+@contextmanager
+def _interrupted_once(file: Path) -> Iterator[None]:
+    """Send this process what Ctrl-C sends, once a file is there."""
+
+    def interrupt() -> None:
+        shell.wait_until(file.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_a_worker_that_lets_its_channel_go_is_replaced(install: Install, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with _engine(install, f"{shell.note(pids)}exec 1>&-; exec sleep 600") as engine:
+        for n_started in (1, 2):
+            measured = engine.measure(values.spec(), tmp_path / "log")
+            assert (measured.sample.status, measured.error) == (
+                Status.CRASHED,
+                "the worker has closed its channel",
+            )
+            assert len(pids.read_text().split()) == n_started
+            assert not shell.alive(pids)
 
 
 def test_workers_run_in_an_empty_folder_without_the_users_settings(
@@ -123,21 +184,18 @@ def test_workers_run_in_an_empty_folder_without_the_users_settings(
 def test_no_worker_outlives_its_engines_process(install: Install) -> None:
     code = (
         "from pathlib import Path; from ggufspec.engines.library.link import start; "
-        f"link = start(('/bin/sh', '-c', 'sleep 65', '{WORKERS}')); print(link.pid, flush=True); input()"
+        "link = start(('sleep', '600')); print(link.pid, flush=True); input()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     assert parent.stdin is not None
-    pid = int(parent.stdout.readline())
-    assert Path(f"/proc/{pid}").exists()
+    worker = psutil.Process(int(parent.stdout.readline()))
+    assert shell.is_alive(worker)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdin.close()
     parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    shell.wait_until(lambda: not shell.is_alive(worker))
 
 
 @pytest.mark.parametrize(

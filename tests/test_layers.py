@@ -34,7 +34,7 @@ OWNERS = {
     "rich": {"cli", "console"},
     "unearth": {"llama"},
     "packaging": {"llama"},
-    "msgspec": {"profiles", "results"},
+    "msgspec": {"engines", "profiles", "results"},
     "httpx2": {"engines"},
     "llama_cpp": {"engines"},
     "jinja2": {"chat", "report"},

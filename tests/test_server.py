@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import stat
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
 from ggufspec.engines import launch
 from ggufspec.engines.server import ServerEngine
 from ggufspec.llama import install
-from tests import fake_server, values
+from tests import fake_server, shell, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
 DRAFTING = values.spec(Role.DRAFTING, draft=3)
@@ -42,7 +44,7 @@ def _samples(engine: ServerEngine, *specs: RunSpec, log: Path) -> Iterator[Sampl
 
 
 def _alive(folder: Path) -> list[bool]:
-    return [Path(f"/proc/{start['pid']}").exists() for start in fake_server.starts(folder)]
+    return [shell.still_runs(start["pid"], start["at"]) for start in fake_server.starts(folder)]
 
 
 def test_models_are_loaded_once_for_many_prompts(folder: Path, tmp_path: Path) -> None:
@@ -209,6 +211,15 @@ def test_the_server_used_longest_ago_makes_room(folder: Path, tmp_path: Path) ->
         ("@cut", Status.SUMMARY_LOST, "no end", 1),
         ("@garbage", Status.SUMMARY_LOST, "no end", 1),
         ("@null", Status.SUMMARY_LOST, "no usable timings", 1),
+        ("@reset", Status.FAILED, "the server broke off", 1),
+        ("@notjson", Status.FAILED, "the server's answer cannot be read: JSON is malformed", 1),
+        ("@list", Status.FAILED, "the server sent what is not JSON: data: [", 1),
+        ("@word", Status.FAILED, "the server sent what is not JSON: data: nothing", 1),
+        ("@timings", Status.FAILED, "got `array` - at `$.chunk.timings`", 1),
+        ("@counts", Status.FAILED, "got `str` - at `$.chunk.timings.draft_n`", 1),
+        ("@content", Status.FAILED, "got `array` - at `$.chunk.content`", 1),
+        ("@tokens", Status.FAILED, "got `object` - at `$.chunk.tokens`", 1),
+        ("@string", Status.OUT_OF_MEMORY, "HTTP 500: decode: failed to allocate buffer", 1),
     ],
 )
 def test_a_failing_request_is_typed_and_the_next_one_works(
@@ -221,6 +232,80 @@ def test_a_failing_request_is_typed_and_the_next_one_works(
         assert (measured.sample.text, measured.sample.decode_tps) == (None, None)
         assert engine.measure(values.spec(), tmp_path / "good").sample.status is Status.OK
     assert len(fake_server.starts(folder)) == starts
+
+
+def test_comments_in_a_stream_are_nothing(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        sample = engine.measure(values.spec(prompt="@comment"), tmp_path / "log").sample
+        plain = engine.measure(values.spec(), tmp_path / "log").sample
+    assert (sample.status, sample.text) == (Status.OK, plain.text)
+
+
+ODD = ("[]", "{}", "null", "5", '"word"', '[["a list"]]', '[{"speculative": "yes"}]', "<html>", "[" * 5000)
+
+
+@pytest.mark.parametrize("answer", ODD)
+def test_slots_that_cannot_be_read_are_as_good_as_none(folder: Path, tmp_path: Path, answer: str) -> None:
+    with _engine(folder, Behaviour(answers={"/slots": answer})) as engine:
+        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.OK
+
+
+@pytest.mark.parametrize("answer", ODD)
+def test_odd_answers_of_other_endpoints_change_nothing(folder: Path, tmp_path: Path, answer: str) -> None:
+    odd = dict.fromkeys(("/metrics", "/health", "/slots/0?action=erase"), answer)
+    with _engine(folder, replace(SUMMER_2025, answers=odd)) as engine:
+        assert engine.measure(DRAFTING, tmp_path / "log").sample.status is Status.OK
+
+
+@pytest.mark.parametrize("places", ['{position="1"} 4', '{position="9999999999"} 4'])
+def test_counts_of_some_places_are_counts_of_none(folder: Path, tmp_path: Path, places: str) -> None:
+    name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+    metrics = f"llamacpp:spec_decode_num_drafts_total 1\n{name}{places}\n"
+    with _engine(folder, Behaviour(answers={"/metrics": metrics})) as engine:
+        measured = engine.measure(DRAFTING, tmp_path / "log")
+    assert (measured.sample.status, measured.error) == (Status.OK, None)
+
+
+@pytest.mark.parametrize("answer", ODD)
+def test_odd_answers_to_completions_are_typed(folder: Path, tmp_path: Path, answer: str) -> None:
+    with _engine(folder, Behaviour(answers={"/completion": answer})) as engine:
+        for spec in (values.spec(), DRAFTING):
+            measured = engine.measure(spec, tmp_path / "log")
+            assert measured.sample.status is Status.SUMMARY_LOST
+            assert "no end" in (measured.error or "")
+
+
+@pytest.mark.parametrize("path", ["/health", "/tokenize", "/slots", "/metrics", "/completion"])
+def test_an_endpoint_that_does_not_answer_is_a_time_out(folder: Path, tmp_path: Path, path: str) -> None:
+    engine = _engine(folder, Behaviour(hangs=path))
+    engine.timeout_s = 1.0
+    with engine:
+        measured = engine.measure(DRAFTING, tmp_path / "log")
+        assert (measured.sample.status, measured.sample.n_draft) == (Status.TIMED_OUT, 3)
+        assert not any(_alive(folder))
+
+
+def test_bytes_without_an_end_are_cut_off(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "first")
+        engine.timeout_s = 0.5
+        measured = engine.measure(values.spec(prompt="@trickle"), tmp_path / "trickles")
+    assert measured.sample.status is Status.TIMED_OUT
+    assert (measured.error or "").startswith("killed after ")
+
+
+def test_the_key_is_removed_once_it_was_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+        (start,) = fake_server.starts(folder)
+        (scratch,) = tmp_path.glob("ggufspec-*")
+        files = [path for path in scratch.rglob("*") if path.is_file()]
+        assert files
+        assert not any(start["key"].encode() in path.read_bytes() for path in files)
+    assert not scratch.exists()
 
 
 def test_a_hanging_request_is_cut_off_and_its_server_killed(folder: Path, tmp_path: Path) -> None:
@@ -288,6 +373,18 @@ def test_nothing_is_left_when_an_exception_ends_a_bench(folder: Path, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert _alive(folder) == [False]
+
+
+def test_after_an_interrupt_nothing_goes_on_computing(folder: Path, tmp_path: Path) -> None:
+    with _engine(folder) as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            engine.measure(values.spec(prompt="@hang"), tmp_path / "log")
+        timer.join()
+        assert _alive(folder) == [False]
+        assert engine.measure(values.spec(), tmp_path / "log").sample.status is Status.OK
 
 
 def _lookup(method: Method, n_max: int = 16) -> RunSpec:

@@ -29,7 +29,6 @@ PROMPTS = ("Once upon a time", "A cat", "The sea", "Two friends")
 SIZES = (2, 5)
 LAYERS = (0, 1)  # two baselines, which share the drafter alone
 RUN_S = "0.012"  # what a fake run takes beside its start
-SLEEP_S = "7431"  # a run that hangs; nobody else sleeps for so long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +41,11 @@ class Fakes:
     def n_starts(self) -> int:
         return (self.folder / "starts").read_text().count("\n")
 
+    @property
+    def alive(self) -> list[int]:
+        """The programs that still run."""
+        return shell.alive(self.folder / "starts")
+
     def hang(self) -> None:
         """Let the next run hang, and wait for it."""
         (self.folder / "hung").unlink(missing_ok=True)
@@ -53,8 +57,8 @@ class Fakes:
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
     folder = tmp_path / "llama"
     note = f"""\
-echo >>{folder}/starts
-if [ -e {folder}/hang ]; then mv {folder}/hang {folder}/hung; exec sleep {SLEEP_S}; fi
+{shell.note(folder / "starts")}\
+if [ -e {folder}/hang ]; then mv {folder}/hang {folder}/hung; exec sleep 600; fi
 sleep {RUN_S}
 """
     fakes.install(folder, **{name: note + body for name, body in fakes.AT_ONCE.items()})
@@ -62,8 +66,9 @@ sleep {RUN_S}
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # what is killed leaves its scratch folder behind
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
-    yield Fakes(folder=folder)
-    shell.wait_until(lambda: not shell.alive(str(folder)), 5.0)
+    programs = Fakes(folder=folder)
+    yield programs
+    shell.wait_until(lambda: not programs.alive)
 
 
 def _words(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES) -> list[str]:
@@ -136,7 +141,7 @@ def test_twenty_kills_lose_nothing_and_repeat_nothing(llama: Fakes) -> None:
         sweep = _go_on()
         _await(moment, n, llama, chance, len(expected))
         assert _kill(sweep) == -signal.SIGKILL or (moment, n) == ("left", 0)  # that one may have ended
-        shell.wait_until(lambda: not shell.alive(SLEEP_S), 3.0)
+        shell.wait_until(lambda: not llama.alive)
         if _is_there():
             now = [(run.log, run.started_at, run.sample) for run in results.load(NAME).runs]
             assert now[: len(stored)] == stored

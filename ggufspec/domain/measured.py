@@ -229,7 +229,8 @@ class Difference:
     """Where a drafting text leaves the target's own; places count what was generated, from 0.
 
     ``target_token`` and ``drafting_token`` are what each wrote there; ``margin`` is how much likelier the
-    target's own is to the target itself, in nats; both None until the place was judged.
+    target's own is to the target itself, in nats; both None until the place was judged. ``unjudged`` is why
+    it was not judged, where that was tried in vain.
     """
 
     at_char: int
@@ -238,6 +239,7 @@ class Difference:
     drafting_token: int | None = None
     margin: float | None = None
     verdict: Verdict | None = None
+    unjudged: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import explain
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
-from ggufspec.errors import LogError
+from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama import command, logs
 from ggufspec.llama.install import Install, environment
 
@@ -41,11 +41,20 @@ class BinaryEngine(Engine):
             prompt_file = None
             if command.needs_file(spec.prompt.text):
                 prompt_file = scratch / "prompt.txt"
-                prompt_file.write_text(spec.prompt.text + "\n", encoding="utf-8")
+                prompt_file.write_bytes(f"{spec.prompt.text}\n".encode())
             argv = command.argv(spec, self.install, program=program, prompt_file=prompt_file)
-            completed = proc.run(
-                argv, stdout=out, stderr=err, env=environment(scratch), cwd=scratch, timeout_s=self.timeout_s
-            )
+            try:
+                completed = proc.run(
+                    argv,
+                    stdout=out,
+                    stderr=err,
+                    env=environment(scratch),
+                    cwd=scratch,
+                    timeout_s=self.timeout_s,
+                )
+            except ChildCrashedError as failure:
+                sample = Sample(status=Status.FAILED, program=program)
+                return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
         sample = _read(out, err, program)
         status, error = judge(completed, sample, err)
         text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)

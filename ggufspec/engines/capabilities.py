@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import msgspec
 
 from ggufspec.domain import Drafting, Sample
 from ggufspec.engines import response
@@ -61,8 +64,7 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
         Failure: the server died or did not answer in time.
     """
     prompts = iter(_PROMPTS)
-    slots = server.get("/slots")
-    slot_drafts = slots.json()[0].get("speculative") if slots is not None else None
+    slot_drafts = _slot_drafts(server)
     if not drafting.method.needs_drafter:
         return Capabilities(slot_drafts=slot_drafts)
 
@@ -85,6 +87,19 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     longest = max((one.drafted for one in longer), default=0)
     distract_drafter(server, timeout_s=timeout_s)
     return replace(known, per_request=longest == size + 1, remembers=True)
+
+
+class _Slot(msgspec.Struct):
+    speculative: bool | None = None
+
+
+def _slot_drafts(server: Server) -> bool | None:
+    """Return what /slots says of drafting; None where it says nothing, or nothing that can be read."""
+    slots = server.get("/slots")
+    with suppress(msgspec.MsgspecError, RecursionError):
+        listed = msgspec.json.decode(slots.content if slots is not None else b"[]", type=list[_Slot])
+        return listed[0].speculative if listed else None
+    return None
 
 
 def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches: bool) -> dict[str, Any]:

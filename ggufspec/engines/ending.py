@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 
-from ggufspec import errors
+from ggufspec import errors, proc
 from ggufspec.domain import Status
 from ggufspec.llama import logs
 
@@ -56,7 +55,7 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
     diagnosis = logs.diagnose(log)
     if diagnosis is not None:
         return diagnosis
-    name = signal.Signals(-returncode).name if returncode < 0 else None
+    name = proc.signal_name(-returncode) if returncode < 0 else None
     if name == "SIGKILL":
         return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
     if name is not None:
@@ -64,17 +63,22 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
     return Status.FAILED, f"exit code {returncode}"
 
 
-def refused(status_code: int, text: str) -> Failure:
-    """Return the failure behind an error that a server answers with.
+def refused(status_code: object, message: object) -> Failure:
+    """Return the failure behind an error that a server reports.
 
     Args:
-        status_code: HTTP's.
-        text: the body, as a rule ``{"error": {"message": …}}``.
+        status_code: HTTP's; what is not a number counts as 500.
+        message: the reason in the server's words.
     """
+    code = status_code if isinstance(status_code, int) else 500
+    reason = " ".join(str(message).split())[:300]
+    status, _ = explain(1, f"error: {reason}\n".encode(errors="replace"))
+    return Failure(status, f"HTTP {code}: {reason}")
+
+
+def error_message(body: str) -> str:
+    """Return the reason in the body of a refused request, as a rule ``{"error": {"message": …}}``."""
     try:
-        said = str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        said = text
-    said = " ".join(said.split())[:300]
-    status, _ = explain(1, f"error: {said}\n".encode())
-    return Failure(status, f"HTTP {status_code}: {said}")
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return body

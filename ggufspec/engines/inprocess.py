@@ -172,22 +172,24 @@ class InprocessEngine(Engine):
         asked = _Asked(started_s=time.perf_counter())
         hosted: Hosted | None = None
         try:
-            command = (*self.command, "--library", str(_library(self.install)))
-            hosted = self._workers.get(host, command)
-            load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
-            asked.started_s = time.perf_counter()
-            asked.reply = hosted.link.ask(request, timeout_s=self.timeout_s)
-            if isinstance(asked.reply, Record):
-                asked.reply = replace(asked.reply, load_s=load_s)
-        except Failure as failure:
-            asked.failure = failure
-        asked.wall_s = time.perf_counter() - asked.started_s
-        if hosted is not None:
-            asked.head = hosted.heads.get((target, False), asked.head)
-            heads = (hosted.heads.get((drafter, drafter == target)) for drafter in drafters)
-            asked.beside = next((as_drafter(head) for head in heads if head is not None), None)
-            asked.log = hosted.link.read_log()
-        self._workers.settle(host, asked.failure)
+            try:
+                command = (*self.command, "--library", str(_library(self.install)))
+                hosted = self._workers.get(host, command)
+                load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
+                asked.started_s = time.perf_counter()
+                asked.reply = hosted.link.ask(request, timeout_s=self.timeout_s)
+                if isinstance(asked.reply, Record):
+                    asked.reply = replace(asked.reply, load_s=load_s)
+            except Failure as failure:
+                asked.failure = failure
+            asked.wall_s = time.perf_counter() - asked.started_s
+            if hosted is not None:
+                asked.head = hosted.heads.get((target, False), asked.head)
+                heads = (hosted.heads.get((drafter, drafter == target)) for drafter in drafters)
+                asked.beside = next((as_drafter(head) for head in heads if head is not None), None)
+                asked.log = hosted.link.read_log()
+        finally:  # also when Ctrl-C ends the wait
+            self._workers.settle(host)
         return asked
 
     def _run(self, spec: RunSpec) -> Run:

@@ -17,8 +17,9 @@ import httpx2
 
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.ending import Failure, explain, refused
+from ggufspec.engines.ending import Failure, error_message, explain, refused
 from ggufspec.engines.tail import Tail
+from ggufspec.errors import ChildCrashedError
 from ggufspec.llama import serving
 from ggufspec.llama.install import Install, environment
 
@@ -29,7 +30,6 @@ _DYING_S = 2.0  # from a broken connection to the end of the process
 _LOGGING_S = 0.25  # the server logs in a thread of its own, a little later than it answers
 _KEY_TAIL = "-key"  # servers log the last four characters of their key
 _HEALTH_S = 2.0
-_ANSWER_S = 30.0  # for everything but a completion
 
 
 class _PortTakenError(Exception):
@@ -53,27 +53,33 @@ class Server:
         return self._poll() is None
 
     def get(self, path: str) -> httpx2.Response | None:
-        """Return what a read-only endpoint answers; None where this build or start has none."""
+        """Return what a read-only endpoint answers; None where this build or start has none.
+
+        Raises:
+            Failure: the server died, or did not answer in time.
+        """
         try:
-            response = self.client.get(path, timeout=_ANSWER_S)
+            response = self.client.get(path)
         except httpx2.HTTPError as error:
             raise self.failure(error) from error
         return response if response.status_code == httpx2.codes.OK else None
 
-    def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
-        """Return the JSON that an endpoint answers.
+    def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> bytes:
+        """Return what an endpoint answers: JSON, which is the caller's to read.
 
         Raises:
             Failure: the server died, refused, or did not answer in time.
         """
+        timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         try:
-            response = self.client.post(path, json=dict(body), timeout=timeout_s or _ANSWER_S)
+            response = self.client.post(path, json=dict(body), timeout=timeout)
             response.raise_for_status()
-            return response.json()
         except httpx2.HTTPStatusError as error:
-            raise refused(error.response.status_code, error.response.text) from error
-        except (httpx2.HTTPError, ValueError) as error:
+            code, text = error.response.status_code, error.response.text
+            raise refused(code, error_message(text)) from error
+        except httpx2.HTTPError as error:
             raise self.failure(error) from error
+        return response.content
 
     def failure(self, error: Exception) -> Failure:
         """Return what became of the server, whose connection broke or timed out."""
@@ -115,8 +121,12 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
         GgufspecError: the install has no server, or one that lacks a flag.
     """
     for _ in range(_ATTEMPTS):
-        with suppress(_PortTakenError):
+        try:
             return _start(load, install, timeout_s)
+        except _PortTakenError:
+            continue
+        except ChildCrashedError as error:
+            raise Failure(Status.FAILED, error.message) from error
     raise Failure(Status.FAILED, f"no free port on {_HOST} after {_ATTEMPTS} attempts")
 
 
@@ -148,6 +158,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
             httpx2.Client(
                 base_url=f"http://{_HOST}:{port}",
                 headers={"Authorization": f"Bearer {key}"},
+                timeout=timeout_s,
                 trust_env=False,  # no proxy between us and ourselves
                 limits=httpx2.Limits(max_keepalive_connections=0),  # servers close them at odd moments
             )
@@ -162,6 +173,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         )
         try:
             _await_health(server, None if timeout_s is None else started + timeout_s)
+            key_file.unlink()  # it has been read
         except Failure as failure:
             failure.log = log.read_bytes()
             raise
@@ -176,13 +188,16 @@ def _await_health(server: Server, deadline: float | None) -> None:
             if b"couldn't bind" in server.log.read_bytes():
                 raise _PortTakenError
             raise server.failure(httpx2.TransportError("the server ended while it loaded"))
-        with suppress(httpx2.TransportError):
+        with suppress(httpx2.HTTPError):
             if server.client.get("/health", timeout=_HEALTH_S).status_code == httpx2.codes.OK:
                 break
         if deadline is not None and time.monotonic() > deadline:
             raise Failure(Status.TIMED_OUT, "killed while it was loading")
         time.sleep(_POLL_S)
-    stranger = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
+    try:
+        stranger = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
+    except httpx2.HTTPError as error:
+        raise server.failure(error) from error
     if stranger.status_code != httpx2.codes.UNAUTHORIZED or not server.is_alive:
         raise _PortTakenError  # whoever answers has another key than ours
 

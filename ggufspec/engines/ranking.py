@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from ggufspec.domain import RunSpec
+from ggufspec.engines.events import unreadable
 from ggufspec.llama.install import Install
 
 _LIKELIEST = 200
@@ -36,9 +39,7 @@ def ranker(load: RunSpec, install: Install, *, timeout_s: float | None = None) -
 
     server = start(load, install, timeout_s=timeout_s)
     try:
-        yield lambda text, ids: candidates(
-            server.post("/completion", question(text, ids), timeout_s=timeout_s)
-        )
+        yield lambda text, ids: candidates(server.post("/completion", question(text, ids)))
     finally:
         server.close()
 
@@ -60,20 +61,47 @@ def question(text: str, ids: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def candidates(answer: Mapping[str, Any]) -> tuple[Candidate, ...]:
-    """Return what a server ranks for the first token of its answer; empty where it ranks nothing."""
-    ranked: Sequence[Mapping[str, Any]] = answer.get("completion_probabilities") or ({},)
-    first = ranked[0]
-    found = [*map(_candidate, first.get("top_logprobs") or first.get("probs") or ())]
-    return tuple(sorted(filter(None, found), key=lambda one: -one.logprob))
+class _Ranked(msgspec.Struct):
+    """A token and how likely it is; builds before December 2024 give probabilities and no ids."""
+
+    id: int | None = None
+    piece: tuple[Annotated[int, msgspec.Meta(ge=0, le=255)], ...] | None = msgspec.field(
+        name="bytes", default=None
+    )
+    logprob: float | None = None
+    tok_str: str = ""
+    prob: float | None = None
 
 
-def _candidate(ranked: Mapping[str, Any]) -> Candidate | None:
-    """Read one entry; builds before December 2024 give probabilities and no ids."""
-    logprob = ranked.get("logprob")
-    if logprob is None and (prob := ranked.get("prob")):
-        logprob = math.log(prob)
+class _Place(msgspec.Struct):
+    top_logprobs: tuple[_Ranked, ...] = ()
+    probs: tuple[_Ranked, ...] = ()
+
+
+class _Answer(msgspec.Struct):
+    completion_probabilities: tuple[_Place, ...] = ()
+
+
+def candidates(answer: bytes) -> tuple[Candidate, ...]:
+    """Return what a server ranks for the first token of its answer, in JSON; empty where it ranks nothing.
+
+    Raises:
+        Failure: the answer cannot be read.
+    """
+    try:
+        places = msgspec.json.decode(answer, type=_Answer).completion_probabilities
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise unreadable(error) from error
+    first = places[0] if places else _Place()
+    ranked = map(_candidate, first.top_logprobs or first.probs)
+    return tuple(sorted(filter(None, ranked), key=lambda one: -one.logprob))
+
+
+def _candidate(ranked: _Ranked) -> Candidate | None:
+    logprob = ranked.logprob
+    if logprob is None and ranked.prob is not None and ranked.prob > 0:
+        logprob = math.log(ranked.prob)
     if logprob is None:
         return None
-    piece = bytes(ranked["bytes"]) if "bytes" in ranked else str(ranked.get("tok_str", "")).encode()
-    return Candidate(ranked.get("id"), piece, float(logprob))
+    piece = ranked.tok_str.encode() if ranked.piece is None else bytes(ranked.piece)
+    return Candidate(ranked.id, piece, logprob)

@@ -11,7 +11,8 @@ from typing import Any, TextIO
 import httpx2
 
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.ending import Failure, refused
+from ggufspec.engines.ending import Failure, error_message, refused
+from ggufspec.engines.events import event_text
 from ggufspec.engines.launch import Server
 
 _CONNECT_S = 10.0
@@ -80,6 +81,8 @@ def lines(
 ) -> Generator[tuple[float, str], None, None]:
     """Ask for a completion; yield each line of its stream as it arrives, and the seconds since the request.
 
+    A block of bytes that completes no line is an empty line.
+
     Close this generator to stop the server in the middle of an answer.
 
     Raises:
@@ -90,20 +93,21 @@ def lines(
     try:
         with server.client.stream("POST", "/completion", json=dict(asked), timeout=patience) as answer:
             if answer.status_code != httpx2.codes.OK:
-                raise refused(answer.status_code, answer.read().decode(errors="replace"))
+                body = answer.read().decode(errors="replace")
+                raise refused(answer.status_code, error_message(body))
             rest = b""
             for block in answer.iter_bytes():
                 at_s = time.perf_counter() - started
                 *whole, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
-                for line in whole:
+                for line in whole or (b"",):  # so that whoever watches the time sees each block
                     yield at_s, line.decode(errors="replace").strip()
     except httpx2.HTTPError as error:
         raise server.failure(error) from error
 
 
 def _write(out: TextIO, at_s: float, line: str) -> None:
-    _, _, event = line.partition(": ")  # "data: {…}", and of old "error: {…}"
-    if event.startswith("{"):
+    event = event_text(line)
+    if event is not None and event.startswith("{"):
         out.write(f'{{"at_s": {at_s:.6f}, "chunk": {event}}}\n')
     elif line:
         note(out, at_s=at_s, line=line)

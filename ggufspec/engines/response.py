@@ -9,18 +9,17 @@ first one where the round completes what was asked for. The figures are right th
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from ggufspec.domain import Method, Program, Round, Sample, Status
-from ggufspec.engines.ending import refused
-
-_Json = Mapping[str, Any]
+from ggufspec.engines.events import Count, Event, event_text, unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,82 +30,92 @@ class Parsed:
     remark: str | None = None
 
 
+class _Run(msgspec.Struct):
+    """What was asked: γ, the method and, after a load, its time."""
+
+    n_draft: Count | None = None
+    method: str | None = None
+    load_ms: float | None = None
+
+
+class _Counters(msgspec.Struct):
+    """The server's own counts of accepted tokens per position of a draft, before and after the run."""
+
+    before: tuple[Count, ...]
+    after: tuple[Count, ...]
+
+
+class _Line(msgspec.Struct):
+    """One line of a record, as ``request.send`` and ``note`` write it."""
+
+    at_s: float = 0.0
+    run: _Run | None = None
+    chunk: Event | None = None
+    accepted_at: _Counters | None = None
+    line: str | None = None  # what came and is not an object
+
+
 class _Chunk(NamedTuple):
     at_s: float
-    said: _Json
+    event: Event
 
-    @property
-    def draft(self) -> Round:
-        """Tokens drafted and accepted so far."""
-        timings = self.said.get("timings") or {}
-        return Round(timings.get("draft_n") or 0, timings.get("draft_n_accepted") or 0)
+
+_decoder = msgspec.json.Decoder(_Line)
 
 
 def parse(record: str) -> Parsed:
     """Return what a record says; a run without numbers has another status than ``OK``.
 
     Args:
-        record: the lines of one request; the line with ``run`` tells γ, the method and, after a load, its
-            time.
+        record: the lines of one request.
     """
-    run: dict[str, Any] = {}
-    positions: _Json | None = None
+    run = _Run()
+    counters: _Counters | None = None
     chunks: list[_Chunk] = []
-    for line in _lines(record):
-        run |= line.get("run") or {}
-        positions = line.get("accepted_at", positions)
-        if isinstance(line.get("chunk"), dict):
-            chunks.append(_Chunk(float(line["at_s"]), line["chunk"]))
+    broken: str | None = None
+    for text in filter(None, record.split("\n")):
+        try:
+            line = _decoder.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            broken = broken or unreadable(error).reason
+            continue
+        run, counters = line.run or run, line.accepted_at or counters
+        if line.chunk is not None:
+            chunks.append(_Chunk(line.at_s, line.chunk))
+        elif line.line is not None and event_text(line.line) is not None:
+            broken = broken or f"the server sent what is not JSON: {line.line[:100]}"
     empty = Sample(
-        status=Status.SUMMARY_LOST,
-        program=Program.SERVER,
-        n_draft=run.get("n_draft"),
-        load_ms=run.get("load_ms"),
+        status=Status.SUMMARY_LOST, program=Program.SERVER, n_draft=run.n_draft, load_ms=run.load_ms
     )
-    error = next(filter(None, map(_error, chunks)), None)
-    if error is not None:
-        failure = refused(error.get("code", 500), json.dumps({"error": error}))
+    failure = next((failure for chunk in chunks if (failure := chunk.event.failure) is not None), None)
+    if failure is not None:
         return Parsed(sample=replace(empty, status=failure.status), remark=failure.reason)
-    if not chunks or not chunks[-1].said.get("stop"):
-        return Parsed(sample=empty, remark="the answer has no end")
+    if not chunks or not chunks[-1].event.stop:
+        return Parsed(sample=empty, remark="; ".join(filter(None, ("the answer has no end", broken))))
+    if broken is not None:
+        return Parsed(sample=replace(empty, status=Status.FAILED), remark=broken)
     sample = _sample(empty, chunks)
     if sample is None:
         return Parsed(sample=empty, remark="the answer has no usable timings")
-    if chunks[-1].said.get("truncated"):
+    if chunks[-1].event.truncated:
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    drafts_always = run.get("method") in (None, Method.DRAFT_MODEL)  # others only where a text repeats itself
+    drafts_always = run.method in (None, Method.DRAFT_MODEL)  # others only where a text repeats itself
     if sample.n_draft and not sample.n_drafted and drafts_always:
         reason = "the timings count no drafted token"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
-    return _checked(sample, positions)
-
-
-def _lines(record: str) -> Iterator[_Json]:
-    for line in record.split("\n"):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            yield value
-
-
-def _error(chunk: _Chunk) -> _Json | None:
-    """Return what a server reports in the middle of its answer: of old, without a word around it."""
-    said = chunk.said
-    return said.get("error") or (said if {"code", "message"} <= said.keys() else None)
+    return _checked(sample, counters)
 
 
 def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
     """Return the figures of a finished answer; None where the ones that matter are no numbers."""
-    final = chunks[-1].said
-    timings = final.get("timings") or {}
-    arrived = [chunk for chunk in chunks[:-1] if chunk.said.get("content") is not None]
-    n, ms = _number(timings, "predicted_n"), _number(timings, "predicted_ms")
-    if n is None or ms is None:
+    final = chunks[-1].event
+    timings = final.figures
+    arrived = [chunk for chunk in chunks[:-1] if chunk.event.content is not None]
+    n, ms = timings.predicted_n, _number(timings.predicted_ms)
+    if n is None or n < 0 or ms is None:
         return None
-    drafted, accepted = chunks[-1].draft
+    drafted, accepted = final.draft
     known = _rounds(arrived, Round(drafted, accepted)) if drafted else None
     # A token that ends inside of a character arrives without a chunk of its own: places are unknown then.
     whole = len(arrived) == n or (known is not None and len(arrived) + known.unsent == n)
@@ -114,19 +123,19 @@ def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
     return replace(
         empty,
         status=Status.OK,
-        prompt_tokens=_whole(_number(timings, "prompt_n")),
-        prompt_tps=_number(timings, "prompt_per_second"),
-        gen_tokens=int(n),
-        gen_tps=_number(timings, "predicted_per_second"),
+        prompt_tokens=None if (timings.prompt_n or 0) < 0 else timings.prompt_n,
+        prompt_tps=_number(timings.prompt_per_second),
+        gen_tokens=n,
+        gen_tps=_number(timings.predicted_per_second),
         gen_s=ms / 1000,
         n_drafted=drafted or (0 if empty.n_draft else None),
         n_accepted=accepted if drafted or empty.n_draft else None,
-        n_rounds=len(rounds) if rounds is not None else max(0, int(n) - 1 - accepted),
+        n_rounds=len(rounds) if rounds is not None else max(0, n - 1 - accepted),
         rounds=rounds,
         accepted_at=None if rounds is None else _accepted_at(rounds, empty.n_draft),
         ttft_s=arrived[0].at_s if arrived else None,
         itl_s=_median_gap([chunk.at_s for chunk in arrived]) if whole else None,
-        text="".join(chunk.said["content"] for chunk in chunks if chunk.said.get("content")),
+        text="".join(chunk.event.content or "" for chunk in chunks),
         tokens=_tokens(arrived) if whole else None,
     )
 
@@ -146,11 +155,11 @@ def _rounds(arrived: Sequence[_Chunk], total: Round) -> _Rounds | None:
     or chunks do not carry them.
     """
     rounds: list[Round] = []
-    if not arrived or arrived[0].draft != Round(0, 0):
+    if not arrived or arrived[0].event.draft != Round(0, 0):
         return None
-    before, due = arrived[0].draft, 0
+    before, due = arrived[0].event.draft, 0
     for chunk in arrived[1:]:
-        now = chunk.draft
+        now = chunk.event.draft
         if now != before:
             opened = Round(now.drafted - before.drafted, now.accepted - before.accepted)
             if due or not 0 <= opened.accepted <= opened.drafted:
@@ -169,13 +178,14 @@ def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...
     return tuple(sum(one.accepted > place for one in rounds) for place in range(size))
 
 
-def _checked(sample: Sample, positions: _Json | None) -> Parsed:
+def _checked(sample: Sample, counters: _Counters | None) -> Parsed:
     """Compare with the server's own counters per position; where they disagree, neither is believed."""
-    if positions is None or sample.n_accepted is None:
+    if counters is None or sample.n_accepted is None:
         return Parsed(sample=sample)
-    before, after = positions["before"], positions["after"]
-    grown = [count - (before[place] if place < len(before) else 0) for place, count in enumerate(after)]
-    counted = tuple(int(count) for count in grown)
+    before, after = counters.before, counters.after
+    counted = tuple(
+        count - (before[place] if place < len(before) else 0) for place, count in enumerate(after)
+    )
     own = sample.accepted_at or counted
     size = max(len(own), len(counted))
     agree = _padded(own, size) == _padded(counted, size) and sum(counted) == sample.n_accepted
@@ -190,7 +200,7 @@ def _padded(counts: Sequence[int], size: int) -> tuple[int, ...]:
 
 
 def _tokens(arrived: Sequence[_Chunk]) -> tuple[int, ...] | None:
-    ids = [token for chunk in arrived for token in chunk.said.get("tokens") or ()]
+    ids = [token for chunk in arrived for token in chunk.event.tokens or ()]
     return tuple(ids) if len(ids) == len(arrived) else None
 
 
@@ -199,13 +209,6 @@ def _median_gap(times: Sequence[float]) -> float | None:
     return statistics.median(gaps) if gaps else None
 
 
-def _number(timings: _Json, name: str) -> float | None:
-    """Return a finite, non-negative number; llama.cpp writes NaN and infinity as null."""
-    value = timings.get(name)
-    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        return None
-    return float(value)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _number(value: float | None) -> float | None:
+    """Return a finite number that is not negative."""
+    return value if value is not None and math.isfinite(value) and value >= 0 else None

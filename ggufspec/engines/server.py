@@ -99,6 +99,9 @@ class ServerEngine(Engine):
             except Failure as failure:
                 failed = failure
                 note(record, failure=failure.reason)
+            except BaseException:  # Ctrl-C: it would go on with an answer that nobody waits for
+                self._pool.forget(loaded)
+                raise
         wall_s = time.perf_counter() - started
         err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
         parsed = response.parse(out.read_text(encoding="utf-8"))
@@ -219,4 +222,5 @@ def _accepted_at(server: Server) -> list[int] | None:
     if metrics is None or "spec_decode_num_drafts" not in metrics.text:
         return None
     counts = {int(place): int(count) for place, count in _PER_POSITION.findall(metrics.text)}
-    return [counts.get(place, 0) for place in range(max(counts, default=-1) + 1)]
+    places = range(len(counts))
+    return [counts[place] for place in places] if counts.keys() == {*places} else None

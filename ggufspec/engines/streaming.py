@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ import httpx2
 
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.capabilities import distract_drafter, erase_slot
-from ggufspec.engines.ending import Failure, refused
+from ggufspec.engines.ending import Failure
+from ggufspec.engines.events import Event, Timings, event_text, read_event
 from ggufspec.engines.launch import Server
 from ggufspec.engines.pool import Loaded
 from ggufspec.engines.request import body, lines
@@ -101,35 +101,34 @@ class Stream:
         """Ask, and yield what comes. Close this generator to stop the server in the middle of an answer.
 
         Raises:
-            Failure: the server died, refused, or was silent for longer than the engine's time limit.
+            Failure: the server died, refused, was silent for longer than the engine's time limit, or sent
+                what cannot be read.
         """
         ended = False
         with closing(lines(self._server, self._asked, timeout_s=self._timeout_s)) as arriving:
             for self.wall_s, line in arriving:
-                chunk = _chunk(line)
-                if chunk is not None:
-                    ended = ended or bool(chunk.get("stop"))
-                    yield self._take(chunk)
+                text = event_text(line)
+                if text is not None:
+                    event = read_event(text)
+                    ended = ended or event.stop
+                    yield self._take(event)
         if not ended:
             raise self._server.failure(httpx2.RemoteProtocolError("the answer has no end"))
 
-    def _take(self, chunk: Mapping[str, Any]) -> Span:
-        error = chunk.get("error") or (chunk if {"code", "message"} <= chunk.keys() else None)
-        if error is not None:
-            raise refused(error.get("code", 500), json.dumps({"error": error}))
-        timings = chunk.get("timings") or {}
-        n, accepted = _count(timings, "predicted_n"), _count(timings, "draft_n_accepted")
-        if timings:
-            self.cached_tokens = _count(timings, "cache_n")
-            self.sample = _sample(timings, self.spec, ttft_s=self.sample.ttft_s or self.wall_s)
-        if chunk.get("stop"):
-            self.ending = _ending(chunk)
-            whole = _count(chunk, "tokens_evaluated")  # the prompt, cached or not; of old, all that tells
+    def _take(self, event: Event) -> Span:
+        if event.failure is not None:
+            raise event.failure
+        if event.timings is not None:
+            self.cached_tokens = event.timings.cache_n or 0
+            self.sample = _sample(event.timings, self.spec, ttft_s=self.sample.ttft_s or self.wall_s)
+        if event.stop:
+            self.ending = _ending(event)
+            whole = event.tokens_evaluated or 0  # the prompt, cached or not; in old builds, all that tells
             self.cached_tokens = max(self.cached_tokens, whole - (self.sample.prompt_tokens or 0))
             drafted = False
         else:
-            drafted = self._marker.take(n, accepted)
-        span = Span(str(chunk.get("content") or ""), drafted)
+            drafted = self._marker.take(event.figures.predicted_n or 0, event.draft.accepted)
+        span = Span(event.content or "", drafted)
         self.spans_so_far.append(span)
         return span
 
@@ -191,42 +190,25 @@ class StreamingEngine(ServerEngine):
         return loaded
 
 
-def _chunk(line: str) -> Mapping[str, Any] | None:
-    """Return what an event says: ``data: {…}``, and of old ``error: {…}``."""
-    _, _, event = line.partition(": ")
-    with suppress(ValueError):
-        said = json.loads(event)
-        if isinstance(said, dict):
-            return said
-    return None
-
-
-def _sample(timings: Mapping[str, Any], spec: RunSpec, *, ttft_s: float) -> Sample:
-    n, drafted = _count(timings, "predicted_n"), _count(timings, "draft_n")
-    accepted = _count(timings, "draft_n_accepted")
+def _sample(timings: Timings, spec: RunSpec, *, ttft_s: float) -> Sample:
+    n, accepted = timings.predicted_n or 0, timings.draft_n_accepted or 0
     size = spec.drafting.n_max if spec.drafting else None
     return Sample(
         status=Status.OK,
         program=Program.SERVER,
-        prompt_tokens=_count(timings, "prompt_n"),
-        prompt_tps=timings.get("prompt_per_second"),
+        prompt_tokens=timings.prompt_n or 0,
+        prompt_tps=timings.prompt_per_second,
         gen_tokens=n,
-        gen_s=(timings.get("predicted_ms") or 0.0) / 1000,
+        gen_s=(timings.predicted_ms or 0.0) / 1000,
         n_draft=size,
-        n_drafted=drafted if size else None,
+        n_drafted=(timings.draft_n or 0) if size else None,
         n_accepted=accepted if size else None,
         n_rounds=max(0, n - 1 - accepted),
         ttft_s=ttft_s,
     )
 
 
-def _ending(final: Mapping[str, Any]) -> Ending:
-    if final.get("truncated"):
+def _ending(final: Event) -> Ending:
+    if final.truncated:
         return Ending.CONTEXT_FULL
-    of_itself = final.get("stop_type") == "eos" or final.get("stopped_eos")  # today's word, and that of old
-    return Ending.END_OF_TEXT if of_itself else Ending.LENGTH
-
-
-def _count(timings: Mapping[str, Any], name: str) -> int:
-    value = timings.get(name)
-    return value if isinstance(value, int) else 0
+    return Ending.END_OF_TEXT if final.stop_type == "eos" or final.stopped_eos else Ending.LENGTH

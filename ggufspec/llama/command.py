@@ -31,7 +31,7 @@ def argv(
         spec: what to measure; its model files have paths.
         install: the llama.cpp to measure with.
         program: PLAIN for target or drafter alone, TREE or SIMPLE for drafting.
-        prompt_file: holds the prompt and one more line break, for prompts too long for a command line.
+        prompt_file: holds the prompt and one more line break, for prompts that cannot be an argument.
 
     Raises:
         NoInstallError: the install lacks the program.
@@ -135,8 +135,8 @@ def put_fixed(words: Words, spec: RunSpec, install: Install) -> None:
 
 
 def needs_file(text: str) -> bool:
-    """Whether a prompt is too long to be one argument of a command line."""
-    return len(text.encode()) > _MAX_ARGUMENT_BYTES
+    """Whether a text cannot be one argument of a command line: it is too long, or contains a NUL."""
+    return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
 
 
 def _cache_types(options: Options, flag: str) -> list[str]:

@@ -7,21 +7,27 @@ import tempfile
 from pathlib import Path
 
 from ggufspec import proc
-from ggufspec.llama.install import Install, environment
+from ggufspec.llama.command import needs_file
+from ggufspec.llama.install import Executable, Install, environment
 
 
 def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None:
-    """Return the token ids of a text, the model's BOS included; None where no tokenizer program answers."""
+    """Return the token ids of a text, the model's BOS included; None where no tokenizer program answers.
+
+    Tokenizer programs before June 2024 take no file, and so no text that cannot be an argument.
+
+    Raises:
+        ChildCrashedError: the program cannot be started.
+        OSError: there is no room for a file with the text.
+    """
     if install.tokenizer is None:
         return None
-    program, options = str(install.tokenizer.path), install.tokenizer.options
-    if "--ids" not in options:  # old ones print no help and take MODEL PROMPT --ids
-        argv = [program, str(model), text, "--ids"]
-    else:
-        argv = [program, "-m", str(model), "-p", text, "--ids"]
-        argv += ["--no-escape"] if "--no-escape" in options else []
-    with tempfile.TemporaryDirectory() as scratch:
-        completed, out, _ = proc.capture(argv, env=environment(Path(scratch)), cwd=Path(scratch))
+    with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
+        scratch = Path(name)
+        argv = _argv(install.tokenizer, model, text, scratch / "text.txt")
+        if argv is None:
+            return None
+        completed, out, _ = proc.capture(argv, env=environment(scratch), cwd=scratch)
     if completed.returncode != 0:
         return None
     try:
@@ -29,3 +35,15 @@ def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None
     except (ValueError, SyntaxError, IndexError):
         return None
     return ids if isinstance(ids, list) else None
+
+
+def _argv(tokenizer: Executable, model: str | Path, text: str, file: Path) -> list[str] | None:
+    """Return the command that tokenizes a text, which is written to a file where the program reads one."""
+    program, options = str(tokenizer.path), tokenizer.options
+    if "--ids" not in options:  # old ones print no help and take MODEL PROMPT --ids
+        return None if needs_file(text) else [program, str(model), text, "--ids"]
+    escapes = ["--no-escape"] if "--no-escape" in options else []
+    if "--file" in options:
+        file.write_bytes(text.encode())
+        return [program, "-m", str(model), "--file", str(file), "--ids", *escapes]
+    return None if needs_file(text) else [program, "-m", str(model), "-p", text, "--ids", *escapes]

@@ -9,9 +9,20 @@ from pathlib import Path
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import jsonl, tables
-from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build
+from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build, check_text
 
-__all__ = ["BUILT_IN", "CONTINUATIONS", "DEFAULT", "EMBEDDED", "PromptSuite", "default", "load", "suite"]
+__all__ = [
+    "BUILT_IN",
+    "CONTINUATIONS",
+    "DEFAULT",
+    "EMBEDDED",
+    "BadPromptError",
+    "PromptSuite",
+    "check_text",
+    "default",
+    "load",
+    "suite",
+]
 
 EMBEDDED = "demo"
 """The embedded pair's suite: it fits the little world that the pair was trained on."""
@@ -75,7 +86,7 @@ def load(path: Path) -> PromptSuite:
     try:
         prompt = build(name=path.stem, turns=[text.removesuffix("\n")])
     except BadPromptError as problem:
-        raise GgufspecError(f"{path}: {problem}", "write the text to continue into it") from problem
+        raise GgufspecError(f"{path}: {problem}", "write the text to continue into it, in UTF-8") from problem
     return assemble(path.stem, path, [Entry(str(path), prompt)], instructions=False)
 
 

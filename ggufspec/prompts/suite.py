@@ -123,25 +123,36 @@ def _texts(turns: Iterable[object]) -> list[str]:
     texts = list(turns)
     if not texts:
         raise BadPromptError("there is no text in it")
-    return [_text(text, "the text" if len(texts) == 1 else f"turn {n}") for n, text in enumerate(texts, 1)]
+    return [
+        check_text(text, "the text" if len(texts) == 1 else f"turn {n}") for n, text in enumerate(texts, 1)
+    ]
 
 
-def _text(value: object, what: str) -> str:
+def check_text(value: object, what: str) -> str:
+    """Return a text that a program can be given.
+
+    Args:
+        value: the text.
+        what: its name in messages.
+
+    Raises:
+        BadPromptError: it is not a string, empty, or contains what no program takes.
+    """
     if not isinstance(value, str):
-        raise BadPromptError(f"{what} is no string")
+        raise BadPromptError(f"{what} is not a string")
     if not value.strip():
         raise BadPromptError(f"{what} is empty")
-    if "\0" in value or not _is_unicode(value):
-        raise BadPromptError(
-            f"{what} holds a character that cannot be given to a program (NUL or half of a pair)"
-        )
+    if "\0" in value:
+        raise BadPromptError(f"{what} contains a NUL character (at character {value.index(chr(0))})")
+    if not _is_unicode(value):
+        raise BadPromptError(f"{what} contains half of a surrogate pair, which is not a character")
     return value
 
 
 def _name(value: object, what: str) -> str:
     """Ids and categories go into tables and the names of logs: short, on one line, no control characters."""
     if not isinstance(value, str):
-        raise BadPromptError(f"{what} is no string")
+        raise BadPromptError(f"{what} is not a string")
     if not value.strip() or not value.isprintable() or len(value) > _LONGEST_NAME:
         raise BadPromptError(f"{what} has to be one line of 1 to {_LONGEST_NAME} characters")
     return value

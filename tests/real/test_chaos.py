@@ -39,11 +39,12 @@ def test_faults_of_real_programs_are_typed(llama: Install, tmp_path: Path) -> No
         **{f"@room{kb}kb": (f"ulimit -v {start_kb + kb}", OUT_OF_MEMORY) for kb in ABOVE_START_KB},
     }
     bodies = {word: body for word, (body, _) in faults.items()}
+    pids = tmp_path / "llama" / "pids"
     for real in (plain, tree):
         _wrap(
             real,
             tmp_path / "llama" / real.name,
-            fakes.by_prompt(bodies, f'exec {shlex.quote(str(real))} "$@"'),
+            shell.note(pids) + fakes.by_prompt(bodies, f'exec {shlex.quote(str(real))} "$@"'),
         )
     texts = ["Once upon a time", *(f"Tell me of {word} now" for word in faults), "A cat"]
     words = [word for text in texts for word in ("-p", text)]
@@ -62,7 +63,7 @@ def test_faults_of_real_programs_are_typed(llama: Install, tmp_path: Path) -> No
         assert (row["decode_tps"] is not None) == (word is None)
     short = [row["status"] for row in rows if "@room" in named[row["prompt"]]]
     assert "out of memory" in short
-    shell.wait_until(lambda: not shell.alive(str(tmp_path)), 5.0)
+    assert not shell.alive(pids)
 
 
 def _start_kb(program: Path) -> int:

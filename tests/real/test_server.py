@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ggufspec import audit, catalog, engines, hub, prompts
@@ -27,7 +28,7 @@ from ggufspec.domain import (
 from ggufspec.engines.server import ServerEngine
 from ggufspec.llama import install as installs
 from ggufspec.llama.install import Install
-from tests import models, values
+from tests import models, shell, values
 
 TOKENS = 48
 _FURTHER = os.environ.get("GGUFSPEC_TEST_LLAMA")
@@ -64,17 +65,10 @@ def _spec(role: Role, prompt: Prompt, *, draft: int | None = None) -> RunSpec:
     )
 
 
-def _ours(*, beside: Collection[str] = ()) -> set[str]:
-    """Return the process ids of servers that serve the embedded pair, without some known ones."""
-    found: set[str] = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"server") and any(word.endswith(b"demo/target.gguf") for word in words):
-            found.add(process.name)
-    return found - set(beside)
+def _servers(*, beside: Collection[psutil.Process] = ()) -> set[psutil.Process]:
+    """Return the servers that this process has started, without some known ones."""
+    started = shell.children().difference(beside)
+    return {process for process in started if process.name().endswith("server")}
 
 
 def _engine(llama: Install) -> ServerEngine:
@@ -85,13 +79,13 @@ def _engine(llama: Install) -> ServerEngine:
 
 def test_drafting_writes_the_targets_own_tokens(server: Install, tmp_path: Path) -> None:
     alone, drafting = [], []
-    before = _ours()
+    before = _servers()
     with _engine(server) as engine:
         for prompt in _prompts()[:3]:
             alone.append(engine.measure(_spec(Role.TARGET, prompt), tmp_path / "alone"))
             drafting.append(engine.measure(_spec(Role.DRAFTING, prompt, draft=3), tmp_path / "drafting"))
-        assert 1 <= len(_ours(beside=before)) <= 2
-    assert not _ours(beside=before)
+        assert 1 <= len(_servers(beside=before)) <= 2
+    assert not _servers(beside=before)
     measured = [*alone, *drafting]
     assert {(one.sample.status, one.error) for one in measured} == {(Status.OK, None)}
     assert sum(one.sample.load_ms is not None for one in measured) == 2  # loaded once each

@@ -18,6 +18,7 @@ from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
 from ggufspec.engines.tail import Tail
+from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install import environment
 
 _DYING_S = 2.0  # from a closed channel to the end of the process
@@ -33,18 +34,22 @@ class Link:
     _poll: Callable[[], int | None]
     _resources: ExitStack
     _tail: Tail
+    _is_waiting: bool = False  # for the answer to a request
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._poll() is None
+    def is_usable(self) -> bool:
+        """Whether the process runs and owes no answer, which would be taken for that to another request."""
+        return self._poll() is None and not self._is_waiting
 
     def ask(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the answer to a request.
 
+        Whatever else ends the wait, Ctrl-C included, leaves a worker that is not usable and has to be closed.
+
         Raises:
-            Failure: the worker refused, died, or takes longer than ``timeout_s``; then it has to be closed.
+            Failure: the worker refused, died, or takes longer than ``timeout_s``.
         """
+        self._is_waiting = True
         try:
             self._channel.send(request)
             if not self._channel.poll(timeout_s):
@@ -52,6 +57,7 @@ class Link:
             reply: Reply = self._channel.recv()
         except (EOFError, ConnectionError) as error:
             raise self._death() from error
+        self._is_waiting = False
         if isinstance(reply, Refusal):
             raise Failure(reply.status, reply.reason)
         return reply
@@ -70,7 +76,7 @@ class Link:
 
     def _death(self) -> Failure:
         deadline = time.monotonic() + _DYING_S
-        while self.is_alive and time.monotonic() < deadline:
+        while self._poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         returncode = self._poll()
         if returncode is None:
@@ -82,6 +88,9 @@ def start(command: Sequence[str]) -> Link:
     """Start a worker in an empty folder, with nothing of the user's llama.cpp settings in sight.
 
     Its standard output is one end of a pair of sockets, which nobody else can reach.
+
+    Raises:
+        Failure: the system does not start it.
     """
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
@@ -90,11 +99,14 @@ def start(command: Sequence[str]) -> Link:
         ours, theirs = socket.socketpair()
         channel = resources.enter_context(Connection(ours.detach()))
         with theirs, log.open("wb") as err:
-            child = resources.enter_context(
-                proc.spawn(
-                    command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+            try:
+                child = resources.enter_context(
+                    proc.spawn(
+                        command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+                    )
                 )
-            )
+            except ChildCrashedError as error:
+                raise Failure(Status.FAILED, error.message) from error
         link = Link(
             log=log,
             pid=child.pid,

@@ -64,7 +64,7 @@ class Workers:
     def get(self, host: ModelLoad, command: Sequence[str]) -> Hosted:
         """Return the worker for a target, a new one where there is none that runs."""
         held = self._held.get(host)
-        if held is not None and held.link.is_alive:
+        if held is not None and held.link.is_usable:
             self._held.move_to_end(host)
             return held
         self.drop(host)
@@ -73,12 +73,10 @@ class Workers:
         hosted = self._held[host] = Hosted(link=start(command))
         return hosted
 
-    def settle(self, host: ModelLoad, failure: Failure | None) -> None:
-        """End a worker that is of no more use after a failure."""
+    def settle(self, host: ModelLoad) -> None:
+        """End a worker that cannot be used any more."""
         held = self._held.get(host)
-        if failure is None or held is None:
-            return
-        if failure.status is Status.TIMED_OUT or not held.link.is_alive:
+        if held is not None and not held.link.is_usable:
             self.drop(host)
 
     def drop(self, host: ModelLoad) -> None:
