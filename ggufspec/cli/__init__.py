@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 from types import FrameType
@@ -12,6 +13,7 @@ import click
 
 from ggufspec.cli import _manners
 from ggufspec.cli._command import Command
+from ggufspec.cli._echo import echo
 from ggufspec.errors import GgufspecError
 
 COMMANDS = {
@@ -103,16 +105,18 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        echo(shown.getvalue(), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except GgufspecError as error:
         if manners.debug:
             raise
-        click.echo(f"error: {error.message}", err=True)
+        echo(f"error: {error.message}", err=True)
         if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+            echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
     sys.exit(0)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import click
 
+from ggufspec.cli._echo import echo
+
 LOG = "ggufspec"
 """The logger of everything that ``-v`` shows of our own."""
 
@@ -77,7 +79,7 @@ def _log(root: click.Context, *, debug: bool) -> None:
 
         def emit(self, record: logging.LogRecord) -> None:
             """Write one line."""
-            click.echo(f"{record.name}: {record.getMessage()}", err=True)
+            echo(f"{record.name}: {record.getMessage()}", err=True)
 
     logger, handler, level = logging.getLogger(), Said(), logging.getLogger().level
     logger.addHandler(handler)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli import _completing, _manners
+from ggufspec.cli._echo import echo
 from ggufspec.errors import BadReferenceError
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ def command(
         if pair is not None or target is not None:
             raise click.UsageError("--fit chooses the pair itself")
         pair, why = _fit.largest(access)
-        click.echo(why, err=True)
+        echo(why, err=True)
     found = _survey(pair, target, draft_model, revision, access)
     if dry_run or not quiet:
-        click.echo(_hub.plan(found), nl=False, err=not dry_run)
+        echo(_hub.plan(found), nl=False, err=not dry_run)
     if dry_run:
         return
     hub.check_room(found)
@@ -74,9 +75,9 @@ def command(
     fetched = _hub.download(found, access, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
-            click.echo(model.path if quiet else f"{role:<8} {model.path}")
+            echo(model.path if quiet else f"{role:<8} {model.path}")
     if not quiet:
-        click.echo("measure it: ggufspec bench", err=True)
+        echo("measure it: ggufspec bench", err=True)
 
 
 def _ask(found: hub.Survey, *, yes: bool, quiet: bool) -> None:
