@@ -44,6 +44,8 @@ def read(request: Request, target: gguf.ModelCard, *, embedded: bool) -> Texts:
     wanted = suite.instructions if request.chat is None else request.chat
     if request.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
+    if request.system is not None:
+        checked(request.system, "the system prompt")
     if not wanted:
         return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
@@ -96,12 +98,24 @@ def context(
     return chosen
 
 
+def checked(text: str, what: str) -> str:
+    """Return a text that a program can be given.
+
+    Raises:
+        GgufspecError: it is empty, or contains what no program takes.
+    """
+    try:
+        return prompts.check_text(text, what)
+    except prompts.BadPromptError as problem:
+        raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
+
+
 def _suite(request: Request, *, embedded: bool, has_template: bool) -> PromptSuite:
     """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
-    for text in request.prompt:
-        if not text.strip():
-            raise GgufspecError("a prompt is empty", _OTHER_TEXT)
-    given = tuple(Prompt(id=f"p{i}", text=text) for i, text in enumerate(request.prompt, start=1))
+    given = tuple(
+        Prompt(id=f"p{i}", text=checked(text, f"prompt p{i}"))
+        for i, text in enumerate(request.prompt, start=1)
+    )
     read = [prompts.load(file) for file in request.prompt_file]
     if request.suite is not None:
         read.append(prompts.suite(request.suite))

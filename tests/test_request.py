@@ -119,7 +119,7 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
     ("asked", "message"),
     [
         (Request(draft_model=DEMO / "drafter.gguf"), "without a target"),
-        (Request(prompt=("",)), "a prompt is empty"),
+        (Request(prompt=("",)), "prompt p1 is empty"),
         (Request(pair="dmo"), "no pair is called 'dmo'"),
     ],
 )

@@ -15,6 +15,7 @@ from ggufspec.cli import _manners
 from ggufspec.cli._command import Command
 from ggufspec.cli._echo import echo
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import one_line
 
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
@@ -114,9 +115,9 @@ def main() -> NoReturn:
     except GgufspecError as error:
         if manners.debug:
             raise
-        echo(f"error: {error.message}", err=True)
+        echo(f"error: {one_line(error.message)}", err=True)
         if error.hint:
-            echo(f"hint: {error.hint}", err=True)
+            echo(f"hint: {one_line(error.hint)}", err=True)
         sys.exit(error.exit_code)
     sys.exit(0)
 

@@ -102,6 +102,6 @@ def _users(value: Any) -> list[Any]:
         if role == "assistant":
             continue
         if not isinstance(content, str):
-            raise BadPromptError(f"the content of message {number} is no string")
+            raise BadPromptError(f"the content of message {number} is not a string")
         (turns if role == "user" else system).append(content)
     return ["\n\n".join([*system, turns[0]]), *turns[1:]] if turns else []
