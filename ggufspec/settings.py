@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -162,15 +163,21 @@ def change(file: Path, key: str, value: Value | None) -> None:
     from tomlkit.exceptions import ParseError
 
     try:
-        document = tomlkit.parse(file.read_text(encoding="utf-8")) if file.exists() else tomlkit.document()
+        try:
+            document = tomlkit.parse(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            document = tomlkit.document()
         if value is None:
             document.pop(key, None)
         else:
             document[key] = value
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.{os.getpid()}")
+        real = Path(os.path.realpath(file))  # a link stays one: its target is written
+        real.parent.mkdir(parents=True, exist_ok=True)
+        new = real.with_name(f".{real.name}.{os.getpid()}")
         new.write_text(tomlkit.dumps(document), encoding="utf-8")
-        new.replace(file)
+        if real.exists():
+            shutil.copymode(real, new)
+        new.replace(real)
     except (ParseError, UnicodeDecodeError) as error:
         at = f":{error.line}" if isinstance(error, ParseError) else ""
         raise GgufspecError(f"{file}{at}: it is no TOML", "mend it with an editor, or remove it") from error

@@ -1,7 +1,8 @@
-"""Bytes, seconds, rates and counts to text, and the first two back."""
+"""Bytes, seconds, rates, counts and other numbers to text, and the first two back."""
 
 from __future__ import annotations
 
+import math
 import re
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -15,14 +16,28 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def format_number(value: float, digits: int = 4) -> str:
+    """Return a number with so many significant digits, never in scientific notation: ``0.0523``, ``10,680``.
+
+    Zeros at the end of a fraction are left out; digits before the point always stand.
+    """
+    if not math.isfinite(value) or not value:
+        return f"{value:g}"
+    magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of the rounded number
+    places = digits - 1 - magnitude
+    if places <= 0:
+        return _whole(value)
+    return f"{value:.{places}f}".rstrip("0").rstrip(".")
+
+
 def format_bytes(size_bytes: float) -> str:
     """Return a size with three significant digits and a binary unit: ``1.5 GiB``."""
     size = float(size_bytes)
     for unit in _BYTE_UNITS[:-1]:
         if abs(size) < 1023.5:
-            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:.0f} {unit}"
+            return f"{format_number(size, 3)} {unit}"
         size /= 1024
-    return f"{size:.3g} {_BYTE_UNITS[-1]}"
+    return f"{format_number(size, 3)} {_BYTE_UNITS[-1]}"
 
 
 def parse_bytes(text: str) -> int:
@@ -65,8 +80,13 @@ def format_duration(seconds: float) -> str:
 
 
 def format_rate(tokens_per_second: float) -> str:
-    """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``."""
+    """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
     if tokens_per_second >= 999.95:
-        return f"{tokens_per_second:.0f}"
+        return _whole(tokens_per_second)
     whole = len(str(int(tokens_per_second)))
     return f"{tokens_per_second:.{max(0, min(3, 4 - whole))}f}"
+
+
+def _whole(value: float) -> str:
+    """Return a number without a fraction; one of five digits or more in groups of three."""
+    return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"

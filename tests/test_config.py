@@ -171,6 +171,35 @@ def test_set_get_and_unset_keep_what_else_is_in_the_file(config: Path) -> None:
     assert list(config.parent.iterdir()) == [config]
 
 
+def test_a_linked_file_stays_a_link_and_keeps_its_mode(config: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "dotfiles" / "ggufspec.toml"
+    kept.parent.mkdir()
+    kept.write_text("threads = 2\n")
+    kept.chmod(0o600)
+    relay = tmp_path / "relay.toml"
+    relay.symlink_to(kept)
+    config.symlink_to(relay)
+    assert shell.here("config", "set", "engine", "server").returncode == 0
+    assert (config.is_symlink(), relay.is_symlink()) == (True, True)
+    assert kept.read_text() == 'threads = 2\nengine = "server"\n'
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert shell.here("config", "unset", "threads").returncode == 0
+    assert kept.read_text() == 'engine = "server"\n'
+    assert list(kept.parent.iterdir()) == [kept]
+    kept.unlink()
+    assert shell.here("config", "set", "threads", "1").returncode == 0  # a link to what is not there yet
+    assert kept.read_text() == "threads = 1\n"
+    assert config.is_symlink()
+
+
+def test_a_link_that_leads_to_itself_is_one_line(config: Path) -> None:
+    config.symlink_to(config)
+    done = shell.here("config", "set", "threads", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: cannot write {config}: Too many levels of symbolic links")
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_set_makes_file_and_folder_and_paths_absolute(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

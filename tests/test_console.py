@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.console import figures, transcript, views
+from ggufspec.console import figures, transcript
 from ggufspec.console.commands import (
     COMMANDS,
     Clear,
@@ -45,6 +45,7 @@ from ggufspec.domain import Program, Role, Sample, Sampling, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.streaming import Ending, Marker, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import harmless
 from ggufspec.llama import install
 from tests import fake_server, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
@@ -276,7 +277,7 @@ def test_an_empty_transcript_is_one_too() -> None:
 
 
 def test_what_models_write_does_not_reach_into_the_terminal() -> None:
-    assert views.harmless("\x1b[2J\x07a\tb\r\nc\x9b1m\u202e") == "\ufffd[2J\ufffda\tb\nc\ufffd1m\ufffd"
+    assert harmless("\x1b[2J\x07a\tb\r\nc\x9b1m\u202e") == "\ufffd[2J\ufffda\tb\nc\ufffd1m\ufffd"
 
 
 def _events(rounds: Sequence[int], hidden: set[int], *, ahead: bool) -> list[tuple[int, int, bool]]:

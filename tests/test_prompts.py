@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from ggufspec import paths, prompts
+from ggufspec import paths, prompts, results
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import PromptSuite
+from tests import fake_server, fakes, shell
 
 SUITES = Path(__file__).parent / "suites"
 
@@ -142,6 +147,9 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         ("a.toml", '[[prompt]]\nid = "a\\nb"\ntext = "a"', "the id has to be one line"),
         ("a.txt", " \n", "is empty"),
         ("a.txt", b"\xff\xfe\xfa", "not UTF-8 text"),
+        ("a.txt", b"ab\ncd\xe9", "a.txt: not UTF-8 text: byte 0xe9 at offset 5, line 2"),
+        ("a.toml", TABLE.encode() + b"# \xe9", "not UTF-8 text: byte 0xe9 at offset .*, line 4"),
+        ("a.jsonl", b'{"prompt": "\xc3"}', "not UTF-8 text: byte 0xc3 at offset 12, line 1"),
         ("a.jsonl", "", "holds no prompt to measure"),
         ("a.jsonl", '{"prompt": "a"}\nhello', "a.jsonl:2: this is no JSON"),
         ("a.jsonl", "[" * 100_000, "a.jsonl:1: this is no JSON"),
@@ -170,6 +178,69 @@ def test_bad_files_are_refused_in_one_line(
         prompts.load(file)
     assert caught.value.hint
     assert len(caught.value.message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"), [("Łódź".encode("utf-16"), "UTF-16"), ("naïve".encode("cp1252"), "WINDOWS-1252")]
+)
+def test_the_hint_converts_a_file_of_another_encoding(tmp_path: Path, content: bytes, encoding: str) -> None:
+    file = tmp_path / "it's.txt"
+    file.write_bytes(content)
+    with pytest.raises(GgufspecError) as caught:
+        prompts.load(file)
+    assert caught.value.hint is not None
+    command = caught.value.hint.removeprefix("convert it: ")
+    assert f" -f {encoding} " in command
+    if shutil.which("iconv"):
+        subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+        assert prompts.load(tmp_path / "new.txt").prompts[0].text == content.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("bench", "-p", "Hi", "-p", "ab\udcff"), "prompt p2 is not UTF-8: byte 0xff at offset 2"),
+        (("bench", "-p", "ü\udc80"), "prompt p1 is not UTF-8: byte 0x80 at offset 2"),
+        (("bench", "-p", "Hi", "--chat", "--system", "\udcfe"), "the system prompt is not UTF-8: byte 0xfe"),
+        (("bench", "-p", " "), "prompt p1 is empty"),
+        (("bench", "-p", "a\ud800"), "prompt p1 contains half of a surrogate pair"),
+        (("chat", "--once", "a\udcff"), "the prompt is not UTF-8: byte 0xff at offset 1"),
+        (("chat", "--once", ""), "nothing was said"),
+    ],
+)
+def test_texts_that_no_program_takes_are_refused_before_anything_runs(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    llama = fakes.install(tmp_path / "llama")
+    fake_server.program(llama / "llama-server")
+    done = shell.here(*words, "--pair", "demo", "--llama", str(llama))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {message}" in done.stderr
+    assert "hint: " in done.stderr
+    assert not results.ids()
+
+
+def test_standard_input_that_is_not_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    llama = fakes.install(tmp_path / "llama")
+    fake_server.program(llama / "llama-server")
+    done = subprocess.run(
+        [sys.executable, "-m", "ggufspec", "-q", "chat", "--pair", "demo", "--once", "-"],
+        env=os.environ | {"GGUFSPEC_LLAMA": str(llama)},
+        input=b"one\ntw\xff",
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.splitlines()[0] == (
+        b"error: cannot read standard input: not UTF-8 text: byte 0xff at offset 6, line 2"
+    )
+
+
+def test_a_file_whose_name_is_not_text_can_be_a_prompt(tmp_path: Path) -> None:
+    file = tmp_path / os.fsdecode(b"a\xff\nb.txt")
+    file.write_text("Once")
+    (prompt,) = prompts.load(file).prompts
+    assert (prompt.id, prompt.text) == ("a\ufffd b", "Once")
 
 
 def test_a_quoted_heading_does_not_shift_the_lines(tmp_path: Path) -> None:

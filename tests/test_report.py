@@ -116,6 +116,17 @@ def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None
     )
 
 
+def test_no_table_for_people_has_scientific_notation() -> None:
+    frame = pd.DataFrame({"gen_tps": [10680.4, 1068.4, 0.5], "p_value": [0.000023, 0.5, 1e-9]})
+    rows = [line.split("|")[1:3] for line in report.render(frame, "md").splitlines()[2:]]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["10,680", "0.000023"],
+        ["1068", "0.5"],
+        ["0.5", "0.000000001"],
+    ]
+    assert "e-09" in report.render(frame, "csv")  # programs read either
+
+
 def test_the_command_line_offers_exactly_these_formats() -> None:
     assert tuple(report.FORMATS) == FORMATS
 

@@ -7,7 +7,16 @@ from ggufspec import units
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (35 << 30, "35 GiB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (35 << 30, "35 GiB"),
+        (1000 << 40, "1000 TiB"),
+        (20000 << 40, "20,000 TiB"),
+    ],
 )
 def test_format_bytes(size: int, text: str) -> None:
     assert units.format_bytes(size) == text
@@ -43,7 +52,32 @@ def test_format_duration(seconds: float, text: str) -> None:
         (163.16, "163.2"),
         (1234.4, "1234"),
         (999.97, "1000"),
+        (9999.4, "9999"),
+        (9999.6, "10,000"),
+        (10680.0, "10,680"),
+        (1234567.8, "1,234,568"),
     ],
 )
 def test_format_rate(rate: float, text: str) -> None:
     assert units.format_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.0, 4, "0"),
+        (0.00001, 4, "0.00001"),
+        (0.000023456, 4, "0.00002346"),
+        (0.05, 4, "0.05"),
+        (0.99999, 4, "1"),
+        (99.996, 4, "100"),
+        (-3.25, 4, "-3.25"),
+        (1068.4, 4, "1068"),
+        (9999.7, 4, "10,000"),
+        (10680.4, 4, "10,680"),
+        (1234.5, 3, "1234"),
+        (1e17, 3, "100,000,000,000,000,000"),
+    ],
+)
+def test_numbers_for_people_are_never_in_scientific_notation(value: float, digits: int, text: str) -> None:
+    assert units.format_number(value, digits) == text

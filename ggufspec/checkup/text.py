@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from ggufspec.checkup.finding import Checkup
+from ggufspec.harmless import to_json
 
 
 def render(checkup: Checkup, output: str) -> str:
@@ -17,7 +17,7 @@ def render(checkup: Checkup, output: str) -> str:
     """
     if output == "json":
         rows = [asdict(finding) for finding in checkup.findings]
-        return json.dumps({"can_run": checkup.can_run, "findings": rows}, indent=2, ensure_ascii=False) + "\n"
+        return to_json({"can_run": checkup.can_run, "findings": rows}, indent=2) + "\n"
     width = max(len(finding.name) for finding in checkup.findings)
     lines = []
     for each in checkup.findings:

@@ -13,7 +13,9 @@ import click
 
 from ggufspec.cli import _manners
 from ggufspec.cli._command import Command
+from ggufspec.cli._echo import echo
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import one_line
 
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
@@ -107,16 +109,18 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        echo(shown.getvalue(), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except GgufspecError as error:
         if manners.debug:
             raise
-        click.echo(f"error: {error.message}", err=True)
+        echo(f"error: {one_line(error.message)}", err=True)
         if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+            echo(f"hint: {one_line(error.hint)}", err=True)
         sys.exit(error.exit_code)
     sys.exit(0)
 

@@ -13,9 +13,11 @@ import click
 
 from ggufspec import api, errors, measuring, report, request
 from ggufspec.cli._asking import given
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
+from ggufspec.harmless import CONTROL, one_line
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
@@ -25,7 +27,7 @@ def prepare(asked: dict[str, Any]) -> Session:
     """Check what was asked for, and say what was chosen."""
     session = request.prepare(request.Request(**given(asked)))
     for note in session.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     return session
 
 
@@ -36,9 +38,19 @@ def show_commands(session: Session, out: Path | None) -> None:
     suite = session.suite
     specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(
-        f'(cd "$(mktemp -d)" && {env} {shlex.join(session.engine.argv(spec))} </dev/null)\n' for spec in specs
+        f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quoted, session.engine.argv(spec)))} </dev/null)\n'
+        for spec in specs
     )
     emit("".join(lines), out)
+
+
+def _quoted(word: str) -> str:
+    """Return a word for a shell; one with control characters in the form that shows them as escapes."""
+    if not CONTROL.search(word):
+        return shlex.quote(word)
+    plain = word.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = CONTROL.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in os.fsencode(match[0])), plain)
+    return f"$'{escaped}'"
 
 
 def run(session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None) -> None:
@@ -62,6 +74,7 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
 def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     """Measure under a progress bar; yield the growing results."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -75,8 +88,8 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
             if len(store.runs) > seen:  # counted as they come: to sort all of them out takes ever longer
                 seen, last = len(store.runs), store.runs[-1]
                 done += not (last.warmup or last.anchor or last.rerun)
-                about = f"{last.spec.role.value} · {last.spec.prompt.id}"
-                progress.update(task, completed=done, description=about)
+                about = f"{last.spec.role.value} · {one_line(last.spec.prompt.id)}"
+                progress.update(task, completed=done, description=escape(about))
             yield store
 
 

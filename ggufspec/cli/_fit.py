@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from ggufspec import catalog, hub, machine, memory
+from ggufspec.cli._echo import echo
 from ggufspec.cli._following import following
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
@@ -53,7 +52,7 @@ def _surveys(access: hub.Access) -> list[tuple[int, hub.Survey]]:
             size = sum(model.size_bytes or 0 for model in (found.pair.target, found.pair.draft) if model)
             surveys.append((size, found))
     if failures:
-        click.echo(f"{len(failures)} pairs are left out: {failures[0].message}, …", err=True)
+        echo(f"{len(failures)} pairs are left out: {failures[0].message}, …", err=True)
     return surveys
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from ggufspec.harmless import one_line
+
 Item = TypeVar("Item")
 
 
@@ -24,6 +26,6 @@ def following(items: Sequence[Item], about: Callable[[Item], str]) -> Iterator[I
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=len(items))
         for item in items:
-            bar.update(task, description=escape(about(item)))
+            bar.update(task, description=escape(one_line(about(item))))
             yield item
             bar.advance(task)

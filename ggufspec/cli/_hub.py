@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -16,10 +17,13 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from ggufspec import hub
+from ggufspec.cli._echo import echo
 from ggufspec.domain import Pair, Program
 from ggufspec.errors import ConsentNeededError, NoInstallError
+from ggufspec.harmless import one_line
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     for name in head:
         grid.add_column(name, no_wrap=True, justify="right" if name in {"size", "ratio"} else "left")
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(Text, map(one_line, row)))
     console = Console(width=400, color_system=None)
     with console.capture() as captured:
         console.print(grid)
@@ -97,12 +101,14 @@ def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
                 return pair
             name = event.item.file.path.rpartition("/")[2]
             if name not in tasks:
-                tasks[name] = bars.add_task(name, total=event.item.file.size_bytes)
+                tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
             said = "" if event.state in {hub.State.DOWNLOADING, hub.State.DONE} else f" ({event.state})"
             note = f": {event.note}" if event.note else ""
-            bars.update(tasks[name], completed=event.done_bytes, description=f"{name}{said}{note}")
+            bars.update(
+                tasks[name], completed=event.done_bytes, description=escape(one_line(f"{name}{said}{note}"))
+            )
             if event.note and bars.disable and not quiet and event.state is hub.State.WAITING:
-                click.echo(f"{name}: {event.note}", err=True)
+                echo(f"{name}: {event.note}", err=True)
 
 
 def rule_in_use() -> compat.Rule:

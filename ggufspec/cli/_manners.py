@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import click
 
+from ggufspec.cli._echo import echo
+
 LOG = "ggufspec"
 """The logger of everything that ``-v`` shows of our own."""
 
@@ -79,7 +81,7 @@ def _log(root: click.Context, *, debug: bool) -> None:
 
         def emit(self, record: logging.LogRecord) -> None:
             """Write one line, without what gives access: libraries log addresses and headers."""
-            click.echo(redact(f"{record.name}: {record.getMessage()}"), err=True)
+            echo(redact(f"{record.name}: {record.getMessage()}"), err=True)
 
     logger, handler, level = logging.getLogger(), Said(), logging.getLogger().level
     logger.addHandler(handler)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggufspec.cli._echo import echo
 from ggufspec.errors import DiskFullError, GgufspecError
 from ggufspec.units import parse_bytes, parse_duration
 
@@ -246,12 +247,12 @@ def output_options(command: Command) -> Command:
 
 
 def emit(table: str | bytes, out: Path | None) -> None:
-    """Print a table, or write it to a file."""
+    """Print a table without control characters, or write it to a file as it is."""
     if out is None and isinstance(table, bytes) and sys.stdout.isatty():
         raise GgufspecError("this format is not for a terminal", "name a file with --out")
     try:
         if out is None:
-            click.echo(table, nl=False)
+            echo(table, nl=False) if isinstance(table, str) else click.echo(table, nl=False)
         else:
             out.write_bytes(table.encode() if isinstance(table, str) else table)
     except BrokenPipeError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec import units
+from ggufspec.cli._echo import echo
 
 if TYPE_CHECKING:
     from ggufspec.costs import CostCurve, Device
@@ -75,12 +76,12 @@ def curve(
         implied = whatif.implied_verify_ratio(
             known, asked["observed"], acceptances[0], n_max=sizes[0], depth=asked["ctx"], program=program
         )
-        click.echo(_said(implied, sizes[0], asked["observed"] / rates[0]), err=True)
+        echo(_said(implied, sizes[0], asked["observed"] / rates[0]), err=True)
         given = (1.0, *(implied,) * sizes[0])
     if given is None:
         ratio = asked["verify_ratio"]
         if ratio is None:
-            click.echo("note: verifying a draft is taken to cost no more than one token: at best", err=True)
+            echo("note: verifying a draft is taken to cost no more than one token: at best", err=True)
         given = (1.0, *(ratio or 1.0,) * max(sizes))
     return costs.flat(*rates, ratios=given, overhead_s=overhead_s)
 
@@ -105,7 +106,7 @@ def _measured(asked: dict[str, Any]) -> CostCurve:
         raise click.UsageError(
             f"there is no profile {name!r}; `ggufspec tune` makes them, `--profile list` shows them"
         )
-    click.echo(f"costs: {_of(found[-1])}", err=True)
+    echo(f"costs: {_of(found[-1])}", err=True)
     return found[-1].curve
 
 
@@ -154,8 +155,8 @@ def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
     if draft is None:
         raise click.UsageError("give a drafter with -md")
     depth = asked["ctx"]
-    click.echo(f"computed for {peaks(device)}", err=True)
-    click.echo("note: whole models on the machine, at its peaks: tokens/s are upper bounds", err=True)
+    echo(f"computed for {peaks(device)}", err=True)
+    echo("note: whole models on the machine, at its peaks: tokens/s are upper bounds", err=True)
     return costs.roofline(
         whatif.shape(target, depth=depth),
         whatif.shape(draft, depth=depth),
@@ -180,7 +181,8 @@ def _device(asked: dict[str, Any]) -> Device:
 
 
 def peaks(device: Device) -> str:
-    return f"{device.name}: {device.bandwidth / 1e9:g} GB/s, {device.flops / 1e12:g} TFLOPS ({device.source})"
+    bandwidth, flops = map(units.format_number, (device.bandwidth / 1e9, device.flops / 1e12))
+    return f"{device.name}: {bandwidth} GB/s, {flops} TFLOPS ({device.source})"
 
 
 def acceptances(text: str, size: int) -> list[Acceptance]:

@@ -8,12 +8,12 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ggufspec import api, report, tuning
 from ggufspec.cli import _benching
 from ggufspec.cli._asking import given
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
+from ggufspec.harmless import one_line
 from ggufspec.report import foretold
 from ggufspec.report import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage
@@ -39,10 +39,10 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         )
     )
     for note in plan.session.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     if about["forecast"]:
         emit(_forecasts(outlook, output), out)
         return
@@ -53,7 +53,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         for latest in _benching.shown(session, store):  # noqa: B007  # the last one is what was measured
             pass
     except KeyboardInterrupt:
-        click.echo(f"interrupted: `ggufspec show {store.meta.id}` shows what was measured", err=True)
+        echo(f"interrupted: `ggufspec show {store.meta.id}` shows what was measured", err=True)
         raise
     finally:
         session.engine.close()
@@ -71,6 +71,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
 
 def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
@@ -83,7 +84,9 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
             except StopIteration as end:
                 outlook: Outlook = end.value
                 return outlook
-            progress.update(task, description=stage.about, completed=stage.done, total=stage.total)
+            progress.update(
+                task, description=escape(one_line(stage.about)), completed=stage.done, total=stage.total
+            )
 
 
 def _forecasts(outlook: Outlook, output: str) -> str | bytes:

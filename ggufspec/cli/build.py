@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli._echo import echo
+
 if TYPE_CHECKING:
     from ggufspec.llama.progress import Progress
     from ggufspec.llama.store import Built
@@ -60,9 +62,9 @@ def command(
 
     if listing:
         installs, skipped = install.survey()
-        click.echo(table(installs, output, skipped), nl=False)
+        echo(table(installs, output, skipped), nl=False)
         if not installs:
-            click.echo("no llama.cpp was found: run `ggufspec build`", err=True)
+            echo("no llama.cpp was found: run `ggufspec build`", err=True)
         return
     if remove:
         version = LEGACY if version == "legacy" else version
@@ -70,11 +72,11 @@ def command(
         if version is None and wanted is None:
             raise click.UsageError("--remove needs --version, --backend or both")
         for built in store.remove(version, wanted):
-            click.echo(f"removed {built.path}")
+            echo(f"removed {built.path}")
         return
     if backend == "auto":
         chosen, why = toolchain.choose_backend()
-        click.echo(f"backend: {why}", err=True)
+        echo(f"backend: {why}", err=True)
     else:
         chosen = Backend(backend)
     if cuda_arch is not None and chosen is not Backend.CUDA:
@@ -93,12 +95,12 @@ def command(
         built = ready
         _tell(done, built)
     for difference in toolchain.differences(built.environment):
-        click.echo(f"note: {difference}", err=True)
-    click.echo(built.bin)
+        echo(f"note: {difference}", err=True)
+    echo(built.bin)
 
 
 def _tell(done: str, built: Built) -> None:
-    click.echo(f"{done}: llama.cpp {built.version} ({built.backend})", err=True)
+    echo(f"{done}: llama.cpp {built.version} ({built.backend})", err=True)
 
 
 def _follow(work: Generator[Progress, None, Built], done: str) -> Built:
@@ -128,11 +130,11 @@ def _follow(work: Generator[Progress, None, Built], done: str) -> Built:
                 break
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
             if at.notice or (quiet and quarter != shown):
-                click.echo(at.line if at.notice else quarter, err=True)
+                echo(at.line if at.notice else quarter, err=True)
                 told.add(at.line)
             shown = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
     _tell(done, built)
     if built.note and built.note not in told:
-        click.echo(f"note: {built.note}", err=True)
+        echo(f"note: {built.note}", err=True)
     return built

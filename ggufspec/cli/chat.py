@@ -66,16 +66,23 @@ def command(*, once: str | None, output: str, **asked: Any) -> None:
         signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     from ggufspec.console import talk as talks
 
+    said = _read() if once == "-" else once
     with closing(talks.begin(request.Request(**given(asked)))) as talk:
         try:
-            if once is None:
+            if said is None:
                 from ggufspec.console.terminal import Terminal
 
                 Terminal(talk, history=paths.data_dir() / "chat-history").run()
             else:
                 from ggufspec.console import once as answer
 
-                said = sys.stdin.read().rstrip("\n") if once == "-" else once
                 answer.show(talk, said, talk.facts(), as_json=output == "json")
         except ending.Failure as failure:
             raise ending.error(failure.status, failure.reason) from failure
+
+
+def _read() -> str:
+    """Return what stands on standard input, without its last line end."""
+    from ggufspec import prompts
+
+    return prompts.decode(sys.stdin.buffer.read(), "standard input").rstrip("\n")

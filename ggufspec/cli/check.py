@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo, echo_json
 
 if TYPE_CHECKING:
     from ggufspec.compat import Verdict
@@ -69,7 +69,10 @@ def command(
     who = Program(program)
     verdict = compat.check(target_card, draft_card, _rule(who, llama, build))
     report = _facts(verdict, who, target_card, draft_card)
-    click.echo(json.dumps(report, indent=2, ensure_ascii=False) if output == "json" else _text(report))
+    if output == "json":
+        echo_json(report)
+    else:
+        echo(_text(report))
     if verdict.outcome is compat.Outcome.REFUSED:
         raise compat.refusal(verdict)
 

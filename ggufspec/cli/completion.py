@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ggufspec.cli._echo import echo
+
 PROGRAM = "ggufspec"
 _VARIABLE = "_GGUFSPEC_COMPLETE"
 
@@ -26,4 +28,4 @@ def command(*, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
-    click.echo(script.source_template % script.source_vars())
+    echo(script.source_template % script.source_vars())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from ggufspec.cli._echo import echo, echo_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -73,7 +74,7 @@ def get(*, key: str) -> None:
     settings.refuse_unknown(key, "config get")
     value = settings.read()[key].value
     if value is not None:
-        click.echo(_spelt(value))
+        echo(_spelt(value))
 
 
 @command.command("set")
@@ -130,7 +131,7 @@ def path() -> None:
     """
     from ggufspec import paths
 
-    click.echo(paths.config_file())
+    echo(paths.config_file())
 
 
 def _show(output: str) -> None:
@@ -142,13 +143,13 @@ def _show(output: str) -> None:
             key: {"value": each.value, "source": each.source, "where": each.where}
             for key, each in found.items()
         }
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        echo_json(rows)
         return
     cells = [(key, _value(each), each.where or str(each.source)) for key, each in found.items()]
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     for key, value, source in cells:
-        click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
-    click.echo(f"file: {paths.config_file()}", err=True)
+        echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    echo(f"file: {paths.config_file()}", err=True)
 
 
 def _value(setting: Setting) -> str:
@@ -168,4 +169,4 @@ def _warn_of_environment(key: str) -> None:
 
     variable = settings.PREFIX + key.upper()
     if os.environ.get(variable):
-        click.echo(f"note: {variable} is set and wins over the file", err=True)
+        echo(f"note: {variable} is set and wins over the file", err=True)

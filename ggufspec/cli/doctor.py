@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
+from ggufspec.cli._echo import echo
+
 
 @click.command()
 @click.option("--offline", is_flag=True, help="Do not ask the Hub.")
@@ -29,16 +31,16 @@ def command(*, offline: bool, output: str) -> None:
 
     with _waiting():
         found = checkup.examine(offline=offline)
-    click.echo(render(found, output), nl=False)
+    echo(render(found, output), nl=False)
     if not found.can_run:
         missing = [
             each for each in found.findings if each.status is Status.MISSING and each.name != "settings"
         ]
         raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)
     if all(each.status is not Status.MISSING or each.name != "llama.cpp" for each in found.findings):
-        click.echo("a bench can run: ggufspec bench", err=True)
+        echo("a bench can run: ggufspec bench", err=True)
     else:
-        click.echo("a bench can run after: ggufspec build", err=True)
+        echo("a bench can run after: ggufspec build", err=True)
 
 
 def _waiting() -> AbstractContextManager[object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli import _completing, _manners
+from ggufspec.cli._echo import echo
 from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ def command(
         if pair is not None or target is not None:
             raise click.UsageError("--fit chooses the pair itself")
         pair, why = _fit.largest(access)
-        click.echo(why, err=True)
+        echo(why, err=True)
     found = _survey(pair, target, draft_model, revision, access)
     drafts, advice = _next_step(found.pair)
     if not drafts:
-        click.echo(f"note: {advice}", err=True)
+        echo(f"note: {advice}", err=True)
     if dry_run or not quiet:
-        click.echo(_hub.plan(found), nl=False, err=not dry_run)
+        echo(_hub.plan(found), nl=False, err=not dry_run)
     if dry_run:
         return
     hub.check_room(found)
@@ -81,9 +82,9 @@ def command(
     fetched = _hub.download(found, access, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
-            click.echo(model.path if quiet else f"{role:<8} {model.path}")
+            echo(model.path if quiet else f"{role:<8} {model.path}")
     if drafts and not quiet:
-        click.echo(advice, err=True)
+        echo(advice, err=True)
 
 
 def _next_step(pair: Pair) -> tuple[bool, str]:

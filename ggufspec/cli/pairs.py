@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo, echo_json
 
 if TYPE_CHECKING:
     from ggufspec import hub
@@ -44,10 +44,10 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
     elif output == "json":
         _print([_facts(entry) for entry in entries.values()])
     elif name is not None:
-        click.echo(_details(entries[name]), nl=False)
+        echo(_details(entries[name]), nl=False)
     else:
-        click.echo(_table(entries), nl=False)
-        click.echo(f"your own: {catalog.user_file()}", err=True)
+        echo(_table(entries), nl=False)
+        echo(f"your own: {catalog.user_file()}", err=True)
 
 
 def _table(entries: Mapping[str, Entry]) -> str:
@@ -125,7 +125,7 @@ def _model(model: ModelFile) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    echo_json(rows)
 
 
 def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
@@ -139,7 +139,7 @@ def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> Non
     if output == "json":
         _print(rows)
     else:
-        click.echo("".join(f"{row['pair']}: {_said(row)}\n" for row in rows), nl=False)
+        echo("".join(f"{row['pair']}: {_said(row)}\n" for row in rows), nl=False)
     failed = sum(row["error"] is not None for row in rows)
     if failed:
         raise CatalogError(f"{failed} of {len(entries)} pairs are not to be had", "fix the catalogue")

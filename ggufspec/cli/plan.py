@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import KV_TYPES, Layers, Size, emit, output_options
 from ggufspec.units import format_bytes
 
@@ -69,7 +70,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     target, draft = _models.cards(pair, access)
     method = catalog.drafting_method(pair)
     if method is not None and not method.needs_drafter:
-        click.echo(f"note: {pair.name} drafts by {method}, which loads no second model", err=True)
+        echo(f"note: {pair.name} drafts by {method}, which loads no second model", err=True)
     settings = _settings(asked)
     vram = _detected() if asked["vram"] is None else asked["vram"]
     draft_layers: LayersValue = asked["ngld"]
@@ -84,7 +85,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     budget = vram - asked["reserve"] if vram else None
     for which, card in (("target", target), ("drafter", draft)):
         for doubt in memory.doubts(card) if card else ():
-            click.echo(f"note: the {which} may need more or less: {doubt}", err=True)
+            echo(f"note: the {which} may need more or less: {doubt}", err=True)
     if output != "md":
         emit(report.render(frames.memory_trade(plans, budget), output, title="plan"), out)
         return
@@ -105,7 +106,7 @@ def _detected() -> int | None:
     gpus = install.detect_gpus()
     for gpu in gpus:
         free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
-        click.echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
+        echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
     return sum(gpu.free_bytes for gpu in gpus) or None
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
     from ggufspec.results import ResultSet
 
+_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in the name of a file
+_LONGEST = 100
 _Folder = click.Path(file_okay=False, path_type=Path)
 
 
@@ -48,7 +52,8 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
         from ggufspec.report.html import html
 
         file = Path("report.html") if out is None else out
-        emit(html(stored, profiles.kept(stored[0].folder)), None if str(file) == "-" else file)
+        page = html(stored, profiles.kept(stored[0].folder)).encode()
+        emit(page, None if str(file) == "-" else file)
         _tell(file)
 
 
@@ -60,9 +65,10 @@ def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) ->
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GgufspecError(f"cannot make {folder}: {error.strerror}", "choose another folder") from error
+    prefixes = _prefixes([bench.meta.id for bench in stored]) if len(stored) > 1 else [""]
     charts = {
-        folder / f"{f'{bench.meta.id}-' * (len(stored) > 1)}{name}.{form}": drawn.chart
-        for bench in stored
+        folder / f"{prefix}{name}.{form}": drawn.chart
+        for prefix, bench in zip(prefixes, stored, strict=True)
         for name, drawn in plot.drawn(bench, profiles.kept(bench.folder)).items()
     }
     for file in following([*charts], lambda file: file.name):
@@ -70,6 +76,12 @@ def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) ->
         _tell(file)
 
 
+def _prefixes(ids: list[str]) -> list[str]:
+    """Return how the files of each bench begin; an id may be a stranger's and must not become a path."""
+    safe = [_UNSAFE.sub("_", each)[:_LONGEST].lstrip(".") for each in ids]
+    return [f"{name}-" if safe.count(name) == 1 else f"{name}-{n}-" for n, name in enumerate(safe, start=1)]
+
+
 def _tell(file: Path) -> None:
     if str(file) != "-":
-        click.echo(f"written: {file}", err=True)
+        echo(f"written: {file}", err=True)

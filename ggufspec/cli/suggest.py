@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo, echo_json
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         try:
             drafter = _judged(candidate, card, rule, access)
         except GgufspecError as error:  # one broken repository must not end the search
-            click.echo(f"{candidate.repo}: {error.message}", err=True)
+            echo(f"{candidate.repo}: {error.message}", err=True)
         else:
             found += [drafter] if drafter else []
     if not found:
@@ -65,12 +65,12 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         )
     found.sort(key=lambda each: (each.refused, -each.promise))
     if output == "json":
-        click.echo(json.dumps([each.facts() for each in found], indent=2, ensure_ascii=False))
+        echo_json([each.facts() for each in found])
     else:
         heads = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
-        click.echo(_hub.table(heads, [each.cells() for each in found]), nl=False)
+        echo(_hub.table(heads, [each.cells() for each in found]), nl=False)
     for each in [each for each in found if not each.refused][:3]:
-        click.echo(
+        echo(
             f"ggufspec fetch --target {reference.text} --draft-model {each.name} && ggufspec bench", err=True
         )
 

@@ -9,6 +9,7 @@ import click
 
 from ggufspec.cli import _completing, _outlook
 from ggufspec.cli._axes import Axis
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit, output_options
 
 _PROGRAMS = ("server", "speculative-simple", "speculative")
@@ -101,5 +102,5 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     if not found:
         raise click.UsageError("nothing is known about drafts of these sizes")
     if len(known) < len(sizes):
-        click.echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
+        echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
     emit(surface(found) if output == "md" else report.render(outlooks(found), output), out)

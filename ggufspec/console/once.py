@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,7 +13,8 @@ from ggufspec.console.conversation import Answer, answered
 from ggufspec.console.figures import figures
 from ggufspec.console.talk import Talk
 from ggufspec.console.transcript import SCHEMA, answer_to_json
-from ggufspec.console.views import coloured, harmless
+from ggufspec.console.views import coloured
+from ggufspec.harmless import harmless, to_json
 
 
 def show(talk: Talk, said: str, facts: Mapping[str, Any], *, as_json: bool) -> Answer:
@@ -45,7 +45,7 @@ def show(talk: Talk, said: str, facts: Mapping[str, Any], *, as_json: bool) -> A
     answer = answered(stream)
     if as_json:
         whole = {"schema": SCHEMA, **facts, "said": said, **answer_to_json(answer)}
-        sys.stdout.write(f"{json.dumps(whole, ensure_ascii=False)}\n")
+        sys.stdout.write(f"{to_json(whole)}\n")
     elif not answer.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec import chat, gguf
+from ggufspec import chat, gguf, texts
 from ggufspec.chat import Message
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
@@ -90,10 +90,12 @@ class Talk:
         """Return the answer to what is said after all that was said before.
 
         Raises:
-            GgufspecError: there is nothing to answer, or the template fails.
+            GgufspecError: there is nothing to answer, it is not text, or the template fails.
             Failure: a server does not load.
         """
-        if not said.strip() and (self.uses_template or not self.conversation.turns):
+        if said.strip():
+            texts.checked(said, "the prompt")
+        elif self.uses_template or not self.conversation.turns:
             raise GgufspecError("nothing was said", "type a text, or /help")
         text = self._rendered(self.conversation.messages(said)) if self.uses_template else ""
         return self.engine.stream(self.spec(self.role, text or self.conversation.raw(said)))
@@ -111,6 +113,7 @@ class Talk:
             GgufspecError: the template fails.
             Failure: a server does not load.
         """
+        texts.checked(prompt, "the prompt")
         text = self._rendered([Message("user", prompt)]) if self.uses_template else prompt
         for role in self.arms:
             yield role, self.engine.stream(self.spec(role, text), cold=True)
@@ -184,6 +187,8 @@ def begin(asked: Request) -> Talk:
     uses_template = chat.has_template(cards[0]) and asked.chat is not False
     if asked.system and not uses_template:
         raise GgufspecError("a system prompt needs a chat template", "leave --system out")
+    if asked.system:
+        texts.checked(asked.system, "the system prompt")
     engine = session.engine
     assert isinstance(engine, ServerEngine)
     drafting = arms.get(Role.DRAFTING)

@@ -33,6 +33,7 @@ from ggufspec.domain import Role, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.streaming import Ending, Stream
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import harmless, one_line
 
 _EMBEDDED, _EXAMPLE = "demo", "Story: Mira and the brass lantern"
 
@@ -175,7 +176,7 @@ class Terminal:
 
     def _greet(self) -> None:
         talk = self._talk
-        self._console.print(Text.assemble(("ggufspec chat", "bold"), f" · {talk.session.name}"))
+        self._console.print(Text.assemble(("ggufspec chat", "bold"), f" · {one_line(talk.session.name)}"))
         for note in talk.session.notes[1:]:
             self._aside(note)
         if not talk.uses_template:
@@ -193,10 +194,10 @@ class Terminal:
         talk = self._talk
         turns = talk.conversation.turns
         used = turns[-1].answer.context_tokens if turns else 0
-        return f"{talk.session.name} · {talk.settings} · context {used} of {talk.context}"
+        return f"{one_line(talk.session.name)} · {talk.settings} · context {used} of {talk.context}"
 
     def _aside(self, text: str) -> None:
-        self._console.print(Text(views.harmless(text), style="dim"))
+        self._console.print(Text(harmless(text), style="dim"))
 
     def _complain(self, message: str, hint: str | None) -> None:
-        self._console.print(Text.assemble((views.harmless(message), "red"), f"; {hint}" if hint else ""))
+        self._console.print(Text.assemble((harmless(message), "red"), f"; {harmless(hint)}" if hint else ""))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ggufspec.console.conversation import Answer, Comparison, Conversation, Entry, Settings, Turn, describe
 from ggufspec.console.figures import figures
+from ggufspec.units import format_number
 
 SCHEMA = 1
 _COLUMNS = ("who", "sampler", "tokens", "tokens/s", "accepted", "first token", "ended")
@@ -109,7 +110,7 @@ def _cells(settings: Settings, answer: Answer) -> tuple[str, ...]:
         _heading(answer).lower(),
         describe(settings.sampling),
         str(sample.gen_tokens or 0),
-        "" if sample.decode_tps is None else f"{sample.decode_tps:.4g}",
+        "" if sample.decode_tps is None else format_number(sample.decode_tps),
         "" if sample.accept_rate is None else f"{sample.accept_rate:.1%}",
         "" if sample.ttft_s is None else f"{sample.ttft_s:.3f} s",
         answer.ending.value,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -18,18 +17,13 @@ from ggufspec.console.conversation import Comparison, Conversation
 from ggufspec.console.figures import progress, totals
 from ggufspec.domain import Role
 from ggufspec.engines.streaming import Span, Stream
+from ggufspec.harmless import harmless
 from ggufspec.units import format_duration, format_rate
 
 _DRAFTED, _ASIDE = "green", "dim"
 _UNCOLOURED = "underline"  # where there are no colours
 _REFRESH_S = 1 / 20
-_DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 NAMES = {Role.TARGET: "target alone", Role.DRAFTER: "drafter alone", Role.DRAFTING: "drafting"}
-
-
-def harmless(text: str) -> str:
-    """Return a text that cannot move the cursor, colour the terminal or turn its direction around."""
-    return _DANGEROUS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def mark(console: Console) -> str:

@@ -9,6 +9,7 @@ import altair as alt
 
 from ggufspec import frames, stats
 from ggufspec.domain import Outcome
+from ggufspec.harmless import one_line
 from ggufspec.plot import look
 from ggufspec.plot.rows import Row, named_arms, plain
 from ggufspec.results import ResultSet
@@ -28,7 +29,7 @@ def drift_rows(results: ResultSet) -> list[Row]:
     for arm, row in named_arms(results):
         rates = stats.per_prompt(arm.rates)
         for spec in arm.good.specs:
-            usual[spec.key, spec.prompt.id] = rates[spec.prompt.id]
+            usual[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]
     columns = [
         "spec_key",

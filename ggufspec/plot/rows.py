@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ggufspec import arms, frames, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Role
+from ggufspec.harmless import one_line
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ _OWN = ("drafter", "n_gpu_layers_draft", "draft_p_min")
 
 
 def plain(frame: DataFrame) -> list[Row]:
-    """Return the rows of a frame as plain Python values, absent as None."""
+    """Return the rows of a frame as plain Python values, absent as None.
+
+    Control characters are replaced: no SVG may hold them, and what draws it ends the process over them.
+    """
     return [
-        {str(name): value for name, value in row.items()}
+        {str(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
     ]
 
@@ -73,7 +77,7 @@ def _figures(arm: Arm, row: Row) -> Row:
     known = [size for size in arm.good.column("peak_rss_bytes") if size]
     return {
         **row,
-        "drafter": None if arm.draft_size is None else arm.models[-1],
+        "drafter": None if arm.draft_size is None else one_line(arm.models[-1]),
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
         "gain": row["speedup"] and f"{row['speedup']:.2f}×",
         "peak_rss_bytes": max(known, default=None),

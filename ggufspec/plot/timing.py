@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
+from ggufspec import units
 from ggufspec.plot import look
 from ggufspec.plot.rows import Row, distinct, drafting_rows
 from ggufspec.results import ResultSet
@@ -42,7 +43,7 @@ def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
         return None
     labels = distinct(rows, "label")
     whole = [
-        {"label": label, "ms": ms, "text": f"{ms:.3g} ms"}
+        {"label": label, "ms": ms, "text": f"{units.format_number(ms, 3)} ms"}
         for label in labels
         for ms in [sum(row["ms"] for row in rows if row["label"] == label)]
     ]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import one_line
 from ggufspec.prompts import jsonl, tables
-from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build, check_text
+from ggufspec.prompts.suite import (
+    LONGEST_NAME,
+    BadPromptError,
+    Entry,
+    PromptSuite,
+    assemble,
+    build,
+    check_text,
+)
 
 __all__ = [
     "BUILT_IN",
@@ -19,6 +30,7 @@ __all__ = [
     "BadPromptError",
     "PromptSuite",
     "check_text",
+    "decode",
     "default",
     "load",
     "suite",
@@ -84,24 +96,48 @@ def load(path: Path) -> PromptSuite:
     if ending in _JSON:
         return jsonl.read(path, text)
     try:
-        prompt = build(name=path.stem, turns=[text.removesuffix("\n")])
+        name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"
+        prompt = build(name=name, turns=[text.removesuffix("\n")])
     except BadPromptError as problem:
         raise GgufspecError(f"{path}: {problem}", "write the text to continue into it, in UTF-8") from problem
     return assemble(path.stem, path, [Entry(str(path), prompt)], instructions=False)
 
 
+def decode(content: bytes, what: str, *, name: str = "") -> str:
+    """Return text that is UTF-8, with line ends as here.
+
+    Args:
+        content: the bytes.
+        what: what they are, for the message: ``the prompt file x.txt``.
+        name: of the file, where there is one.
+
+    Raises:
+        GgufspecError: they are not UTF-8; the message says which byte, the hint how to convert them.
+    """
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        place = error.start
+        has_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        convert = f"iconv -f {'UTF-16' if has_mark else 'WINDOWS-1252'} -t UTF-8"
+        line = content.count(b"\n", 0, place) + 1
+        raise GgufspecError(
+            f"cannot read {what}: not UTF-8 text: byte 0x{content[place]:02x} at offset {place}, line {line}",
+            f"convert it: {convert} {shlex.quote(name)} > new{Path(name).suffix}"
+            if name
+            else f"convert it: {convert}",
+        ) from error
+
+
 def _read(path: Path) -> str:
+    what = f"the prompt file {path}"
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise GgufspecError(
-                f"the prompt file {path} is larger than {_MOST_BYTES >> 20} MiB",
-                "keep the part that you want to measure",
-            )
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+    except OSError as error:
+        raise GgufspecError(f"cannot read {what}: {error.strerror}", "check its path") from error
+    if len(content) > _MOST_BYTES:
         raise GgufspecError(
-            f"cannot read the prompt file {path}: {reason}", "check its path and encoding"
-        ) from error
+            f"{what} is larger than {_MOST_BYTES >> 20} MiB", "keep the part that you want to measure"
+        )
+    return decode(content, what, name=path.name)

@@ -13,7 +13,8 @@ from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 
 MOST_PROMPTS = 100_000
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
+_ESCAPED_BYTE = 0xDC00  # PEP 383: added to each byte of an argument that is not UTF-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,16 @@ class Entry(NamedTuple):
 
 
 class BadPromptError(ValueError):
-    """Why a row or table is no prompt; whoever knows its place makes an error for users of it."""
+    """Why a row or table is no prompt; whoever knows its place makes an error for users of it.
+
+    Args:
+        message: what is wrong.
+        hint: what to do about it, where the form of the file is not the reason.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def build(*, name: object, turns: Iterable[object], category: object = None) -> Prompt:
@@ -144,23 +154,28 @@ def check_text(value: object, what: str) -> str:
         raise BadPromptError(f"{what} is empty")
     if "\0" in value:
         raise BadPromptError(f"{what} contains a NUL character (at character {value.index(chr(0))})")
-    if not _is_unicode(value):
-        raise BadPromptError(f"{what} contains half of a surrogate pair, which is not a character")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _not_unicode(value, error.start, what) from error
     return value
+
+
+def _not_unicode(text: str, place: int, what: str) -> BadPromptError:
+    """Say which byte of the command line is not UTF-8; Python shows it as half of a surrogate pair."""
+    byte = ord(text[place]) - _ESCAPED_BYTE
+    if not 0x80 <= byte <= 0xFF:
+        return BadPromptError(f"{what} contains half of a surrogate pair, which is not a character")
+    return BadPromptError(
+        f"{what} is not UTF-8: byte 0x{byte:02x} at offset {len(text[:place].encode())}",
+        "use a terminal with a UTF-8 locale, or convert the text: iconv -f WINDOWS-1252 -t UTF-8",
+    )
 
 
 def _name(value: object, what: str) -> str:
     """Ids and categories go into tables and the names of logs: short, on one line, no control characters."""
     if not isinstance(value, str):
         raise BadPromptError(f"{what} is not a string")
-    if not value.strip() or not value.isprintable() or len(value) > _LONGEST_NAME:
-        raise BadPromptError(f"{what} has to be one line of 1 to {_LONGEST_NAME} characters")
+    if not value.strip() or not value.isprintable() or len(value) > LONGEST_NAME:
+        raise BadPromptError(f"{what} has to be one line of 1 to {LONGEST_NAME} characters")
     return value
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tabulate import tabulate
-
+from ggufspec import units
 from ggufspec.errors import GgufspecError
+from ggufspec.harmless import CONTROL, harmless, to_json
+from ggufspec.report import markdown
 
 if TYPE_CHECKING:  # frames.py alone imports pandas at run time
     from pandas import DataFrame
@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # frames.py alone imports pandas at run time
 
 Text = Literal["md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
+
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What opens a formula in a spreadsheet (OWASP, "CSV Injection")."""
 
 
 @overload
@@ -42,29 +45,29 @@ def render(frame: DataFrame, format: str, *, title: str = "results") -> str | by
 
 def _markdown(frame: DataFrame, _title: str) -> str:
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
-    said = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
-    cells = [[row[name] for name in said] for row in rows]
-    return tabulate(cells, headers=said, tablefmt="github", disable_numparse=True) + "\n"
+    columns = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
+    return markdown.table(columns, rows) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:
-    return frame.map(_flat).to_csv(index=False, lineterminator="\n")
+    return frame.map(_csv_cell).to_csv(index=False, lineterminator="\n")
 
 
 def _json(frame: DataFrame, _title: str) -> str:
-    return json.dumps(records(frame), indent=2, ensure_ascii=False) + "\n"
+    return to_json(records(frame), indent=2) + "\n"
 
 
 def _jsonl(frame: DataFrame, _title: str) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records(frame))
+    return "".join(to_json(row) + "\n" for row in records(frame))
 
 
 def _sql(frame: DataFrame, title: str) -> str:
-    columns = ", ".join(f'"{name}" {_sql_type(frame, name)}' for name in frame.columns)
+    rows = records(frame)
+    columns = ", ".join(f'"{name}" {_sql_type([row[name] for row in rows])}' for name in frame.columns)
     names = ", ".join(f'"{name}"' for name in frame.columns)
     inserts = (
         f'INSERT INTO "{title}" ({names}) VALUES ({", ".join(map(_sql_literal, row.values()))});\n'
-        for row in records(frame)
+        for row in rows
     )
     return f'CREATE TABLE IF NOT EXISTS "{title}" ({columns});\n' + "".join(inserts)
 
@@ -111,18 +114,29 @@ def _flat(value: Any) -> Any:
     return value
 
 
+def _csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula, without control characters.
+
+    Numbers stay numbers; a text that begins as formulas do is marked as text by an apostrophe.
+    """
+    value = _flat(value)
+    if not isinstance(value, str):
+        return value
+    return harmless(f"'{value}" if value.lstrip(" ").startswith(_FORMULAS) else value)
+
+
 def _text(name: str, value: Any) -> str:
-    """Return a cell for reading: rates in per cent, numbers with four digits, one line."""
+    """Return a cell for reading: rates in per cent, numbers with four digits."""
     value = _flat(value)
     if value is None:
         return ""
     if isinstance(value, float) and name.endswith("_rate"):
         return f"{value:.1%}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|").replace("\n", " ")
+    return units.format_number(value) if isinstance(value, float) else str(value)
 
 
-def _sql_type(frame: DataFrame, name: str) -> str:
-    kinds = {type(row[name]) for row in records(frame) if row[name] is not None}
+def _sql_type(values: Sequence[Any]) -> str:
+    kinds = {type(value) for value in values if value is not None}
     if kinds and kinds <= {int, bool}:
         return "INTEGER"
     return "REAL" if kinds and kinds <= {int, bool, float} else "TEXT"
@@ -134,4 +148,7 @@ def _sql_literal(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return str(int(value))
-    return repr(value) if isinstance(value, int | float) else "'" + str(value).replace("'", "''") + "'"
+    if isinstance(value, int | float):
+        return repr(value)
+    quoted = "'" + str(value).replace("'", "''") + "'"
+    return CONTROL.sub(lambda match: f"' || char({ord(match[0])}) || '", quoted)

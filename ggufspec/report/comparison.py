@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tabulate import tabulate
-
 from ggufspec import units
 from ggufspec.arms import Arm
 from ggufspec.comparing import Comparison
+from ggufspec.report import markdown
 from ggufspec.results import Meta
 from ggufspec.stats import Significance
 
@@ -18,16 +17,9 @@ ASIDE = "Two benches are not interleaved: a machine that was warmer or busier in
 def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     """Return the table of ``ggufspec compare``."""
     cells = rows(compared)
-    said = columns(cells)
-    table = tabulate(
-        [[row[name] for name in said] for row in cells],
-        headers=said,
-        tablefmt="github",
-        disable_numparse=True,
-    )
     overall = compared.overall
     lines = [
-        table,
+        markdown.table(columns(cells), cells),
         "",
         f"overall: {ratio(overall)}, p {_p(overall)}: {overall.verdict.value}",
         f"before: {before.id}   after: {after.id}",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
-
 from ggufspec import arms, units
+from ggufspec.report import markdown
 from ggufspec.report.wording import spread
 from ggufspec.tuning import Outlook, Prospect
 
@@ -16,13 +15,13 @@ def table(outlook: Outlook) -> str:
     ranked = sorted(outlook.prospects, key=lambda each: -each.overall.speedup.value)
     rows = [_row(each) for each in ranked[:_MOST]]
     said = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
-    cells = [[row[name] for name in said] for row in rows]
-    shown = tabulate(cells, headers=said, tablefmt="github", disable_numparse=True)
     left = len(ranked) - len(rows)
     if not rows:
         return "nothing could be forecast\n"
     slower = units.counted(left, "slower one")
-    return f"{shown}\n" + (f"\n… and {slower}; -o csv has them all, by category too\n" if left else "")
+    return f"{markdown.table(said, rows)}\n" + (
+        f"\n… and {slower}; -o csv has them all, by category too\n" if left else ""
+    )
 
 
 def _row(prospect: Prospect) -> dict[str, str]:
@@ -34,7 +33,7 @@ def _row(prospect: Prospect) -> dict[str, str]:
         "drafts": arms.models(spec)[-1] if method.needs_drafter else method.value,
         "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
         "γ": str(drafting.n_max),
-        "p-min": f"{drafting.p_min:g}" if method.needs_drafter and drafting.p_min else "",
+        "p-min": units.format_number(drafting.p_min) if method.needs_drafter and drafting.p_min else "",
         "tokens/s": spread(found.tokens_per_s, units.format_rate),
         "accepted": "" if found.accept_rate is None else f"{found.accept_rate:.1%}",
         "tokens/round": f"{found.mean_accepted_length:.2f}",

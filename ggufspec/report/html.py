@@ -16,6 +16,7 @@ from importlib import metadata
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec.forecast import Forecast
+from ggufspec.harmless import harmless
 from ggufspec.plot import browser
 from ggufspec.report.html_sections import beside, section
 from ggufspec.results import ResultSet
@@ -24,6 +25,7 @@ _PAGES = Environment(
     loader=PackageLoader("ggufspec.report", "page"),
     autoescape=True,
     undefined=StrictUndefined,
+    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
     trim_blocks=True,
     lstrip_blocks=True,
 )

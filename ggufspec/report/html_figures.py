@@ -10,6 +10,7 @@ from ggufspec import plot
 from ggufspec.forecast import Forecast
 from ggufspec.plot import browser
 from ggufspec.report.html_tables import Field, Table, number, rate, table
+from ggufspec.report.wording import three_digits
 from ggufspec.results import ResultSet
 
 
@@ -78,7 +79,7 @@ _KINDS: Mapping[str, _Kind] = {
         fields=(
             _ARM,
             Field(name="part", head="spent on"),
-            number("ms", "ms per round", "{:.3g}"),
+            number("ms", "ms per round", three_digits),
             number("share", "share", _PERCENT),
         ),
     ),

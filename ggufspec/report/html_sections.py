@@ -15,7 +15,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
-from ggufspec.report.wording import extent, layers, unchanged
+from ggufspec.report.wording import extent, layers, three_digits, unchanged
 from ggufspec.results import ResultSet
 
 _SUMMARY = (
@@ -23,7 +23,7 @@ _SUMMARY = (
     Field(name="models", head="model"),
     Field(name="layers", head="GPU layers"),
     *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
-    *(number("gamma", "γ"), number("p_min", "p-min", "{:g}")),
+    *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
     rate("tps"),
     number("gain", "speed-up", "{:.2f}×", interval=True),
     Field(name="verdict", head="verdict"),
@@ -36,7 +36,7 @@ _IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "p_min", "stat
 _ENERGY = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     Field(name="device", head="device"),
-    number("per_token", "J/token", "{:.3g}", interval=True),
+    number("per_token", "J/token", three_digits, interval=True),
     number("ratio", "over the target alone", "{:.2f}×", interval=True),
     number("runs", "runs"),
 )
@@ -194,7 +194,7 @@ def _command(arm: Arm) -> tuple[str, str]:
     parts = [f"{arm.what}: {' + '.join(arm.models)}"]
     if drafting:
         parts.append(f"γ = {drafting.n_max}")
-        parts += [f"p-min {drafting.p_min:g}"] if drafting.p_min else []
+        parts += [f"p-min {units.format_number(drafting.p_min)}"] if drafting.p_min else []
     return ", ".join(parts), shlex.join((arm.good or arm.runs)[0].argv)
 
 

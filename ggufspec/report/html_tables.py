@@ -53,9 +53,10 @@ def rate(name: str, head: str = "tokens/s", *, interval: bool = True) -> Field:
     return Field(name=name, head=head, show=units.format_rate, number=True, interval=interval)
 
 
-def number(name: str, head: str, form: str = "{:d}", *, interval: bool = False) -> Field:
-    """Return a field of numbers in a format of ``str.format``."""
-    return Field(name=name, head=head, show=form.format, number=True, interval=interval)
+def number(name: str, head: str, form: str | Show = "{:d}", *, interval: bool = False) -> Field:
+    """Return a field of numbers in a format of ``str.format``, or as a function shows them."""
+    show = form.format if isinstance(form, str) else form
+    return Field(name=name, head=head, show=show, number=True, interval=interval)
 
 
 def table(caption: str, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> Table:

@@ -16,6 +16,7 @@ from ggufspec import arms, review, units
 from ggufspec.arms import Arm
 from ggufspec.comparing import Comparison
 from ggufspec.domain import Role
+from ggufspec.harmless import harmless
 from ggufspec.report import comparison, overview
 from ggufspec.report.tuned import expected, verdict
 from ggufspec.report.verdict import verdicts
@@ -27,6 +28,7 @@ _PAGES = Environment(
     loader=PackageLoader("ggufspec.report", "page"),
     autoescape=True,
     undefined=StrictUndefined,
+    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
     trim_blocks=True,
     lstrip_blocks=True,
 )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tabulate import tabulate
-
 from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Status, Verdict
-from ggufspec.report import placed
-from ggufspec.report.wording import extent, layers, spread, unchanged
+from ggufspec.report import markdown, placed
+from ggufspec.report.wording import extent, layers, spread, three_digits, unchanged
 from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
@@ -24,10 +22,7 @@ def overview(results: ResultSet) -> str:
     if not groups:
         return "Nothing was measured.\n"
     rows = [row(arm) for arm in groups]
-    said = columns(rows)
-    table = tabulate(
-        [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
-    )
+    table = markdown.table(columns(rows), rows)
     warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
     return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
 
@@ -57,7 +52,7 @@ def row(arm: Arm) -> dict[str, str]:
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
         "γ": str(drafting.n_max) if drafting else "",
-        "p-min": f"{drafting.p_min:g}" if drafting and drafting.method.needs_drafter else "",
+        "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),
         "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
         "tokens/round": f"{length:.2f}" if length is not None else "",
@@ -70,7 +65,7 @@ def row(arm: Arm) -> dict[str, str]:
 
 
 def _joules(arm: Arm, device: str) -> str:
-    return spread(arm.energy[device].per_token, "{:.3g}".format) if device in arm.energy else ""
+    return spread(arm.energy[device].per_token, three_digits) if device in arm.energy else ""
 
 
 def _texts(arm: Arm) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from ggufspec import units, whatif
+from ggufspec.report import markdown
 from ggufspec.whatif import Acceptance, Outlook, Steady
 
 
@@ -33,7 +32,7 @@ def _lines(outlooks: Sequence[Outlook]) -> str:
         for each in outlooks
     ]
     head = ["γ", "accepted", "tokens/round", "verification", "drafter's share", "tokens/s", "speed-up"]
-    return _table([*head, "break-even"], rows)
+    return markdown.grid([*head, "break-even"], rows)
 
 
 def _grid(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
@@ -49,7 +48,7 @@ def _grid(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str
                 "never" if even is None else f"α = {even:.2f}",
             ]
         )
-    return _table(["speed-up at γ", *map(_name, acceptances), "break-even"], rows)
+    return markdown.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows)
 
 
 def _answer(outlooks: Sequence[Outlook]) -> str:
@@ -87,7 +86,3 @@ def _name(acceptance: Acceptance) -> str:
 
 def _even(each: Outlook) -> str:
     return "never" if each.break_even_accept_rate > 1 else f"{max(each.break_even_accept_rate, 0):.1%}"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)

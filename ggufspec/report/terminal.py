@@ -103,7 +103,7 @@ def _axis(scale: _Scale, marks: _Marks) -> tuple[str, str]:
     size = 10 ** math.floor(math.log10(rough))
     step = size * next(times for times in (1, 2, 5, 10) if times * size >= rough)
     for tick in range(int(scale.most / step) + 1):
-        place, text = scale.place(tick * step), f"{tick * step:g}"
+        place, text = scale.place(tick * step), units.format_number(tick * step)
         start = max(0, place - len(text) // 2)
         line[place] = marks.tick
         numbers[start : start + len(text)] = text
@@ -119,7 +119,7 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
     for arm in shown:
         drafted = arm.spec.drafting
         parts = [f"{marks.gamma}={drafted.n_max}" if drafted else "target alone"]
-        parts += [f"p-min {drafted.p_min:g}"] if drafted and several_ends else []
+        parts += [f"p-min {units.format_number(drafted.p_min)}"] if drafted and several_ends else []
         parts += [arm.models[-1]] if several_models else []
         parts += ["synthetic"] if arm.synthetic else []
         names.append(" ".join(parts))

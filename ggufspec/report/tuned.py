@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tabulate import tabulate
-
 from ggufspec import arms, review, units
 from ggufspec.domain import ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
+from ggufspec.harmless import to_json
 from ggufspec.llama import ready
 from ggufspec.llama.install import Install
-from ggufspec.report import overview
+from ggufspec.report import markdown, overview
 from ggufspec.tuning import Choice, Tuned
 
 _COLUMNS = (
@@ -47,7 +46,7 @@ def text(tuned: Tuned, install: Install) -> str:
 
 def as_json(tuned: Tuned, install: Install) -> str:
     """Return the same as one JSON object, with the forecast of every configuration."""
-    return json.dumps(facts(tuned, install), indent=2, ensure_ascii=False) + "\n"
+    return to_json(facts(tuned, install), indent=2) + "\n"
 
 
 def facts(tuned: Tuned, install: Install) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def pair_entry(tuned: Tuned) -> str:
     drafting = spec.drafting
     if drafting is not None and choice.gain is not None:
         lines.append(f"method = {json.dumps(drafting.method.value)}")
-        p_min = f", p-min {drafting.p_min:g}" if drafting.p_min else ""
+        p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
         measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, llama.cpp {tuned.results.meta.build.version}"
         lines.append(f"note = {json.dumps(measured + on, ensure_ascii=False)}")
@@ -103,10 +102,7 @@ def _table(tuned: Tuned) -> str:
                 for name in _COLUMNS
             }
         )
-    said = [name for name in _COLUMNS if any(row[name] for row in rows)]
-    return tabulate(
-        [[row[name] for name in said] for row in rows], headers=said, tablefmt="github", disable_numparse=True
-    )
+    return markdown.table([name for name in _COLUMNS if any(row[name] for row in rows)], rows)
 
 
 def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
@@ -160,7 +156,7 @@ def _why(refusal: Advice) -> Iterator[str]:
 def _named(spec: RunSpec) -> str:
     drafting = spec.drafting
     assert drafting is not None
-    p_min = f", p-min {drafting.p_min:g}" if drafting.p_min else ""
+    p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
     return f"{arms.models(spec)[-1]}, γ = {drafting.n_max}{p_min}"
 
 

@@ -43,7 +43,7 @@ def _of(base: Arm, drafting: Sequence[Arm]) -> str:
 def _name(arm: Arm) -> str:
     drafting = arm.spec.drafting
     assert drafting is not None
-    ends = f" and p-min {drafting.p_min:g}" if drafting.p_min else ""
+    ends = f" and p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
     dice = " and synthetic acceptance" if arm.synthetic else ""
     return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}{dice}"
 

@@ -18,15 +18,21 @@ def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     return f"{show(estimate.value)} [{show(estimate.lo)}, {show(estimate.hi)}]"
 
 
+def three_digits(value: float) -> str:
+    """Return a measured quantity with three significant digits."""
+    return units.format_number(value, 3)
+
+
 def extent(arm: Arm) -> str:
     """Return how much of an arm was measured, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
     spec = arm.spec
+    temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
         (
             f"{units.counted(arm.prompts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
             f"{units.counted(spec.n_predict, 'token')} each",
             units.counted(spec.threads, "thread"),
-            "greedy" if spec.sampling.greedy else f"temperature {spec.sampling.temperature:g}",
+            "greedy" if spec.sampling.greedy else f"temperature {temperature}",
         )
     )
 
