@@ -6,7 +6,17 @@ from ggufspec.results.folders import LATEST, ids
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.schema import schema
-from ggufspec.results.store import append, close, create, judge, load, reopen
+from ggufspec.results.store import (
+    amend,
+    append,
+    close,
+    confirm,
+    create,
+    delete,
+    judge,
+    load,
+    reopen,
+)
 from ggufspec.results.writer import disk
 
 __all__ = [
@@ -16,10 +26,13 @@ __all__ = [
     "Meta",
     "ResultSet",
     "Runs",
+    "amend",
     "append",
     "cell",
     "close",
+    "confirm",
     "create",
+    "delete",
     "disk",
     "finished",
     "ids",
