@@ -50,6 +50,11 @@ def record(
         for judged in audit.judge(session.recorder.results.runs, install):
             session.recorder.results = results.judge(session.recorder.results, judged)
         results.confirm(session.recorder.results)
+        if (
+            not session.is_over
+        ):  # more repeats than planned may have been needed, or fewer turns been possible
+            done = len(session.recorder.results.current)
+            session.recorder.results = results.amend(session.recorder.results, planned_runs=done)
         yield session.recorder.results
     finally:
         results.close(session.recorder.results)

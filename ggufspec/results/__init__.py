@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.results.folders import LATEST, ids
+from ggufspec.results.folders import LATEST, find, ids
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.schema import schema
@@ -17,7 +17,7 @@ from ggufspec.results.store import (
     load,
     reopen,
 )
-from ggufspec.results.writer import disk
+from ggufspec.results.writer import disk, read_object, write_object
 
 __all__ = [
     "LATEST",
@@ -34,10 +34,13 @@ __all__ = [
     "create",
     "delete",
     "disk",
+    "find",
     "finished",
     "ids",
     "judge",
     "load",
+    "read_object",
     "reopen",
     "schema",
+    "write_object",
 ]

@@ -28,7 +28,7 @@ from ggufspec.results.ledger import Ledger
 from ggufspec.results.records import JudgedRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
-from ggufspec.results.writer import Lock, Writer, disk, replace_file, sync_folder
+from ggufspec.results.writer import Lock, Writer, disk, sync_folder, write_object
 
 _DELETED = ".deleted-"  # before the name of a folder that is being removed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -86,7 +86,7 @@ def create(
                     f"there is a bench {meta.id} already", "resume it, or choose another name for the new one"
                 )
             file.touch()
-            _write_meta(folder, meta)  # from here on it is a bench
+            write_object(folder / reading.META, meta)  # from here on it is a bench
             sync_folder(folder.parent)
             writer = Writer(file=file, ledger=Ledger(), lock=lock, checksum=seals.start(meta.id))
     return _view(meta, folder, writer)
@@ -135,7 +135,7 @@ def amend(results: ResultSet, **changes: Any) -> ResultSet:
         writer = _writer(results)
         with disk(results.folder):
             writer.check()
-            _write_meta(results.folder, meta)
+            write_object(results.folder / reading.META, meta)
     return replace(results, meta=meta)
 
 
@@ -224,11 +224,6 @@ def delete(run: str) -> None:
         for remains in paths.runs_dir().glob(f"{_DELETED}*"):  # also of a process that was killed
             shutil.rmtree(remains, ignore_errors=True)
         lock.release()
-
-
-def _write_meta(folder: Path, meta: Meta) -> None:
-    line, _ = seals.seal(records.encode_checked(meta), 0)
-    replace_file(folder / reading.META, line)
 
 
 def _write(writer: Writer, new: Sequence[Any]) -> None:

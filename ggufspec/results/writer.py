@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ggufspec.errors import DiskFullError, ResultsError
-from ggufspec.results import seals
+from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
 
 _LOCK = "lock"
@@ -167,6 +167,29 @@ def _is_at(path: Path, status: os.stat_result) -> bool:
         return os.path.samestat(path.stat(), status)
     except OSError:
         return False
+
+
+def write_object(path: Path, value: object) -> None:
+    """Write a value as a file of JSON with its checksum, in one step.
+
+    Raises:
+        ResultsError: it holds a number that is not finite.
+        OSError: it cannot be written.
+    """
+    replace_file(path, seals.seal(records.encode_checked(value), 0)[0])
+
+
+def read_object(path: Path) -> bytes:
+    """Return the JSON of such a file, or of an older one without a checksum.
+
+    Raises:
+        ResultsError: it does not match its checksum.
+        OSError: it cannot be read.
+    """
+    content = path.read_bytes()
+    if seals.has_seal(content) and seals.follow(content, 0) is None:
+        raise ResultsError(f"{path} does not match its checksum", "it was damaged or edited")
+    return content
 
 
 def replace_file(path: Path, content: bytes) -> None:
