@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ggufspec import doubts, machine, measuring, results
+from ggufspec.domain import Prompt, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.request import Request, Session, prepare
 from ggufspec.results import ResultSet
+from ggufspec.sweep import Suite
 
 
 def bench(request: Request | None = None, **options: Any) -> ResultSet:
@@ -53,10 +57,10 @@ def begin(
         store = results.reopen(resume, build=build, machine=here)
         try:
             _refuse_mixture(session, store)
+            return results.amend(store, planned_runs=_planned_runs(session.suite, store))
         except ResultsError:
             results.close(store)
             raise
-        return store
     threads = max(arm.threads for block in session.suite.blocks for arm in block.arms)
     found = doubts.before(here, threads=threads, busy_cores=machine.busy_cores())
     if session.suite.repeats < 2:
@@ -70,7 +74,26 @@ def begin(
         machine=here,
         doubts=doubts.advise(found),
         name=name,
+        planned_runs=session.suite.n_runs,
     )
+
+
+def _planned_runs(suite: Suite, store: ResultSet) -> int:
+    """Return how many runs there will be: those of a suite, and stored ones that it does not have."""
+    arms = {arm.key for block in suite.blocks for arm in block.arms}
+    prompts = {prompt.id for prompt in suite.prompts}
+
+    @cache
+    def is_planned(spec: RunSpec) -> bool:
+        first_turn = spec.prompt.id.partition("#")[0]
+        return first_turn in prompts and replace(spec, prompt=Prompt(id="", text="")).key in arms
+
+    current = store.current
+    others: int = sum(
+        repeat >= suite.repeats or not is_planned(spec)
+        for spec, repeat in zip(current.specs, current.column("repeat"), strict=True)
+    )
+    return suite.n_runs + others
 
 
 def _refuse_mixture(session: Session, store: ResultSet) -> None:

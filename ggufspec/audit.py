@@ -7,6 +7,7 @@ decides between tokens that are as good as equally likely. Only such near-ties a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -210,6 +211,8 @@ def _judged(difference: Difference | None, answer: _Answer | None) -> Difference
     if difference is None or answer is None:
         return difference
     margin = None if answer.drafting is None else answer.target.logprob - answer.drafting.logprob
+    if margin is not None and not math.isfinite(margin):  # a token that the target finds impossible
+        margin = None
     return replace(
         difference,
         target_token=difference.target_token if difference.target_token is not None else answer.target.token,

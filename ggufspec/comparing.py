@@ -9,7 +9,7 @@ from importlib import import_module
 from ggufspec import arms, stats
 from ggufspec.arms import Arm
 from ggufspec.domain import Drafting, RunSpec
-from ggufspec.errors import ResultsError, SlowerError
+from ggufspec.errors import GgufspecError, ResultsError, SlowerError
 from ggufspec.results import ResultSet
 
 Identity = tuple[object, ...]
@@ -56,7 +56,10 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
 
     Raises:
         ResultsError: they have no arm in common, or measured different texts or samplers.
+        GgufspecError: the threshold is not a fraction.
     """
+    if not 0 <= threshold < 1:
+        raise GgufspecError(f"a threshold of {threshold} is not a fraction", "give 0.01 for 1 %")
     _refuse_other_prompts(before, after)
     first, second = _by_identity(before), _by_identity(after)
     common = [identity for identity in first if identity in second]

@@ -43,6 +43,7 @@ class Doubt(StrEnum):
     SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
+    DAMAGED = "damaged"
 
 
 ADVICE = {
@@ -83,6 +84,7 @@ ADVICE = {
     Doubt.SUMMARY_RETRIED: "llama.cpp lost the end of a log and the run was repeated: nothing to do",
     Doubt.RUNS_FAILED: "some runs failed and are missing from the means: see their status with "
     "`ggufspec show --runs`",
+    Doubt.DAMAGED: "the files of this bench are damaged, and some of its runs may be missing: measure again",
 }
 
 _GRAVE = {

@@ -37,6 +37,7 @@ def record(
 
     Raises:
         DiskFullError: results cannot be stored; what was stored before stays.
+        ResultsError: somebody else removed or changed what was stored.
     """
     session = _Session(
         recorder=Recorder(engine=engine, install=install, results=store),
@@ -48,6 +49,12 @@ def record(
         engine.close()  # the judge loads a target of its own
         for judged in audit.judge(session.recorder.results.runs, install):
             session.recorder.results = results.judge(session.recorder.results, judged)
+        results.confirm(session.recorder.results)
+        if (
+            not session.is_over
+        ):  # more repeats than planned may have been needed, or fewer turns been possible
+            done = len(session.recorder.results.current)
+            session.recorder.results = results.amend(session.recorder.results, planned_runs=done)
         yield session.recorder.results
     finally:
         results.close(session.recorder.results)

@@ -11,13 +11,14 @@ finds the processes of a build in the same way.)
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import secrets
 import shlex
 import signal
 import subprocess
-import tempfile
+import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,6 +35,7 @@ _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
 _SOON_S = 0.002
+_CHUNK_BYTES = 1 << 16
 _LAST_S = 10.0  # from SIGKILL to the end of a process; the kernel may be waiting for a device
 _MARK_AT = 3  # in the arguments of the shell
 # $0 is the mark. SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them.
@@ -72,6 +74,27 @@ class Completed:
     peak_rss_bytes: int | None
 
 
+class _Reader(threading.Thread):
+    """Reads a pipe to its end, which comes when every process that could write to it was killed."""
+
+    def __init__(self, pipe: io.BufferedReader) -> None:
+        super().__init__(daemon=True)
+        self._pipe = pipe
+        self._chunks: list[bytes] = []
+        self.start()
+
+    def run(self) -> None:
+        """Read until nobody can write any more."""
+        with self._pipe:
+            while chunk := self._pipe.read1(_CHUNK_BYTES):
+                self._chunks.append(chunk)
+
+    def text(self) -> str:
+        """Return what was written."""
+        self.join(_GRACE_S)  # a process that even SIGKILL did not end may hold the pipe
+        return b"".join(self._chunks).decode(errors="replace")
+
+
 @contextmanager
 def spawn(
     argv: Sequence[str],
@@ -87,7 +110,7 @@ def spawn(
 
     Args:
         argv: program and arguments; never passed through shell expansion.
-        stdout: an open file or a subprocess constant. Not a pipe: a descendant may keep it open for ever.
+        stdout: an open file or a subprocess constant. A descendant may keep a pipe open.
         stderr: likewise.
         env: the whole environment of the child, or None for ours without its secrets.
         cwd: the child's working folder, or None for ours.
@@ -215,19 +238,17 @@ def capture(
         ChildCrashedError: the system does not start it.
     """
     started = time.perf_counter()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with spawn(argv, stdout=out, stderr=err, env=env, cwd=cwd) as child:
-            returncode = _wait(child, timeout_s)
-        completed = _completed(
-            argv,
-            -signal.SIGKILL if returncode is None else returncode,
-            timed_out=returncode is None,
-            wall_s=time.perf_counter() - started,
-            peak_rss_bytes=None,
-        )
-        out.seek(0)
-        err.seek(0)
-        return completed, out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
+        out, err = _Reader(child.stdout), _Reader(child.stderr)
+        returncode = _wait(child, timeout_s)
+    completed = _completed(
+        argv,
+        -signal.SIGKILL if returncode is None else returncode,
+        timed_out=returncode is None,
+        wall_s=time.perf_counter() - started,
+        peak_rss_bytes=None,
+    )
+    return completed, out.text(), err.text()
 
 
 def signal_name(number: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import product
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -71,6 +73,30 @@ class Request:
     llama: Path | None = None
     engine: str = "binary"
     force: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the command line refuses, too.
+
+        Raises:
+            GgufspecError: a number is NaN or infinite.
+        """
+        check_finite(self)
+
+
+def check_finite(request: object) -> None:
+    """Raise where a field of a dataclass, or of one in it, is not a finite number.
+
+    Raises:
+        GgufspecError: naming the field.
+    """
+    for name, value in vars(request).items():
+        if is_dataclass(value) and not isinstance(value, type):
+            check_finite(value)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, Real) and not math.isfinite(number):
+                raise GgufspecError(
+                    f"{name} is {number}", f"give a finite number for {name}, or leave it out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,8 @@ def warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> dict[st
         found[doubt.value] = f"{ADVICE[doubt]} ({len(shown_by)} of {len(measured)} runs{detail})"
     for doubt, detail in _of_bench(results, arms.group(results) if groups is None else groups):
         found[doubt.value] = f"{ADVICE[doubt]} ({detail})"
+    if results.damage:
+        found[Doubt.DAMAGED.value] = f"{ADVICE[Doubt.DAMAGED]} ({'; '.join(results.damage)})"
     return found
 
 

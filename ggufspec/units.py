@@ -8,6 +8,7 @@ import re
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
+_MOST_BYTES = 1 << 60
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
@@ -44,13 +45,16 @@ def parse_bytes(text: str) -> int:
     """Return the bytes that ``24G``, ``512 MiB`` or ``1024`` stand for (binary units).
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the text is not a size, or more than any machine has.
     """
     match = _BYTES.fullmatch(text)
     if match is None:
         raise ValueError(f"not a size: {text!r} (expected for example 24G or 512MiB)")
     number, prefix = match.groups()
-    return round(float(number) * float(1024 ** " kmgt".index(prefix.lower() or " ")))
+    size = float(number) * float(1024 ** " kmgt".index(prefix.lower() or " "))
+    if size > _MOST_BYTES:
+        raise ValueError(f"not a size: {text!r} (at most {_MOST_BYTES >> 40}T)")
+    return round(size)
 
 
 def parse_duration(text: str) -> float:

@@ -46,7 +46,7 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.results import ResultSet, records
+from ggufspec.results import ResultSet, records, seals
 
 GOAL = 2.0
 REPEATS = 5
@@ -168,12 +168,13 @@ def store(name: str, runs: Iterator[RunResult]) -> Path:
         name=name,
     )
     assert stored.writer is not None
-    ledger = stored.writer.ledger
+    ledger, checksum = stored.writer.ledger, stored.writer.checksum
     with (stored.folder / "runs.jsonl").open("wb") as file:
         for run in runs:
             new = ledger.records_of(run)
             ledger.take(new)
-            file.writelines(records.encode(record) + b"\n" for record in new)
+            lines, checksum = seals.seal_all(map(records.encode, new), checksum)
+            file.write(lines)
     results.close(stored)
     return stored.folder
 

@@ -6,6 +6,10 @@ A child makes a bench and appends its cells; it dies of SIGKILL after a random t
 with the same bench until every cell is there. After each kill, what the child knew to be stored must be
 there, at most one run more, and nothing twice. Texts are large, so that a kill can cut a write in two. As
 many children are killed while they make a bench.
+
+As many power cuts follow: of the last append, which nobody was told of, a disk has kept a part. It is torn
+(only its beginning is there), zeroed (the file has its length, and zeros at the end or everywhere in it), or
+reordered (any of its sectors are there and the others are zeros). What was told to be stored must be there.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from ggufspec.results import ResultSet
 
 CELLS = 8
 LETTERS = 4_000_000
+SECTOR = 512  # bytes
 SPEC = RunSpec(
     pair=Pair(name="tiny", target=ModelFile(filename="target.gguf")),
     role=Role.TARGET,
@@ -55,6 +60,8 @@ def main() -> int:
             fill(f"bench-{bench}", None)
         for number in range(options.kills):
             one_birth(f"born-{number}", chance, seen)
+        for number in range(options.kills):
+            one_power_cut(f"cut-{number}", chance, seen)
         for name in (name for name in results.ids() if name.startswith("bench")):
             repeats = [run.repeat for run in results.load(name).runs]
             assert repeats == list(range(CELLS)), f"{name}: {repeats}"
@@ -103,6 +110,43 @@ def one_birth(name: str, chance: random.Random, seen: Counter[str]) -> None:
     seen["in the making"] += not listed and (paths.runs_dir() / name).is_dir()
 
 
+def one_power_cut(name: str, chance: random.Random, seen: Counter[str]) -> None:
+    """Let a disk keep a part of the last append: the runs before it are there, and it can be made again."""
+    bench = make(name)
+    file = bench.folder / "runs.jsonl"
+    told = chance.randrange(4)
+    for repeat in range(told):
+        bench = results.append(bench, run(repeat, letters=chance.choice((8, 2000))))
+    before = file.read_bytes()
+    results.close(results.append(bench, run(told, letters=chance.choice((8, 2000, 20_000)))))
+    kind = chance.choice(("torn", "zeroed", "reordered"))
+    file.write_bytes(before + kept(file.read_bytes()[len(before) :], len(before), kind, chance))
+    loaded = results.load(name)
+    assert told <= stored(name) <= told + 1, f"{name}, {kind}: {told} became {stored(name)}"
+    assert loaded.damage or stored(name) == told + 1 or file.read_bytes() == before, f"{name}: no warning"
+    again = results.reopen(name)
+    for repeat in range(stored(name), told + 2):
+        again = results.append(again, run(repeat, letters=8))
+    results.close(again)
+    assert (stored(name), results.load(name).damage) == (told + 2, ())
+    seen[f"appends {kind} by a power cut"] += 1
+
+
+def kept(lines: bytes, start: int, kind: str, chance: random.Random) -> bytes:
+    """Return what a disk has kept of an append that began at a place of the file: sectors, or a beginning."""
+    size = chance.randrange(len(lines) + 1)
+    if kind == "torn":
+        return lines[:size]
+    if kind == "zeroed":
+        return lines[:size] + bytes(len(lines) - size) if chance.random() < 0.5 else bytes(len(lines))
+    there = bytearray(lines)
+    for sector in range(start // SECTOR, (start + len(lines)) // SECTOR + 1):
+        first, end = max(0, sector * SECTOR - start), min(len(lines), (sector + 1) * SECTOR - start)
+        if chance.random() < 0.5:
+            there[first:end] = bytes(end - first)
+    return bytes(there)
+
+
 def fill(name: str, sender: int | None) -> None:
     """Append the cells that a bench does not have yet; tell each once it is stored."""
     bench = results.reopen(name) if name in results.ids() else make(name)
@@ -123,9 +167,9 @@ def make(name: str) -> ResultSet:
     )
 
 
-def run(repeat: int) -> RunResult:
+def run(repeat: int, *, letters: int = LETTERS) -> RunResult:
     """Return the run of a cell, with a text of its own, but for the first."""
-    text = f"{repeat} " * (LETTERS // 2 if repeat else 1)
+    text = f"{repeat} " * (letters // 2 if repeat else 1)
     return RunResult(
         spec=SPEC,
         repeat=repeat,

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,11 @@ def test_formats_agree(llama: Path, tmp_path: Path) -> None:
 def test_show_lists_runs_and_rows(llama: Path) -> None:
     ggufspec(*QUICK)
     (name,) = results.ids()
-    assert shell.here("show", "--list").stdout == f"{name}\n"
+    _, _, line = shell.here("show", "--list").stdout.splitlines()
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert (cells[0], cells[2], cells[3], cells[5]) == (name, "target.gguf + drafter.gguf", "3", "yes")
+    assert cells[1] == f"{datetime.fromisoformat(results.load(name).meta.started_at):%Y-%m-%d %H:%M}"
+    assert cells[4].endswith("×")
     rows = json.loads(shell.here("show", name[:8], "--runs", "-o", "json").stdout)
     assert len([row for row in rows if not (row["anchor"] or row["rerun"])]) == 3 * (1 + 2)
     assert {row["warmup"] for row in rows} == {True, False}

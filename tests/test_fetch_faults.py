@@ -225,7 +225,7 @@ def test_the_disk_is_too_small(hub: Hub, home: Path, run: Run) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
     code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
     assert code == 12
-    assert err.startswith(f"error: 1.05e+06 TiB are missing, but {home}/hf/hub has only ")
+    assert err.startswith(f"error: 1,048,576 TiB are missing, but {home}/hf/hub has only ")
     assert err.endswith(
         "hint: free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME\n"
     )

@@ -19,7 +19,7 @@ FLOORS = (
     {"engines"},
     {"audit", "chat", "compat", "doubts", "forecast", "memory", "results", "whatif"},
     {"arms", "checkup", "precision", "profiles", "recorder", "review"},
-    {"comparing", "duration", "measuring"},
+    {"comparing", "duration", "listing", "measuring"},
     {"api", "console", "fitting", "frames", "plot", "report", "request", "texts", "tuning"},
     {"cli", "__init__", "__main__"},
 )

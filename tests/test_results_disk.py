@@ -12,7 +12,7 @@ from ggufspec import results
 from ggufspec.domain import Conditions, Difference, Drafting, Program, Role, RunResult, Sample, Status
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import ResultSet
-from tests import values
+from tests import damage, values
 
 
 def _create(name: str) -> ResultSet:
@@ -163,33 +163,34 @@ def test_killed_at_any_instant_nothing_is_lost_or_double() -> None:
     assert done.stdout.endswith("benches with every cell once, none lost, none double\n")
 
 
-def test_damage_and_newer_schemas_are_named() -> None:
+def test_wrong_records_and_newer_schemas_are_named() -> None:
     stored = values.bench(values.run())
     meta = stored.folder / "meta.json"
-    text = meta.read_text()
-    meta.write_text(text.replace('"schema_version":2', '"schema_version":99'))
+    text = meta.read_bytes()
+    damage.reseal_meta(meta, text.replace(b'"schema_version":3', b'"schema_version":99'))
     with pytest.raises(ResultsError, match="newer ggufspec"):
         results.load(stored.meta.id)
-    meta.write_text(text)
+    meta.write_bytes(text)
     file = stored.folder / "runs.jsonl"
-    whole = file.read_bytes()
-    for damage, words in (
-        (whole + b'{"spec": 1}\n', "line 6: .*kind"),
-        (whole.replace(b'"repeat":0', b'"repeat":"no"'), "line 5: Expected `int`, got `str`"),
-        (whole.replace(b'"spec":0', b'"spec":7'), "run 0 refers to what is not there"),
-        (whole.replace(b'"call","id":0', b'"call","id":1'), "CallRecord 1 is number 0"),
-        (whole[whole.index(b"\n") + 1 :], "refers to a text that is not there"),
-        (whole + b'{"kind":"judged","run":5}\n', "run 5 was judged and is not there"),
+    intact = file.read_bytes()
+    for content, words in (
+        (intact + b'{"spec": 1}\n', "line 6: .*kind"),
+        (intact.replace(b'"repeat":0', b'"repeat":"no"'), "line 5: Expected `int`, got `str`"),
+        (intact.replace(b'"spec":0', b'"spec":7'), "run 0 refers to what is not there"),
+        (intact.replace(b'"call","id":0', b'"call","id":1'), "CallRecord 1 is number 0"),
+        (intact[intact.index(b"\n") + 1 :], "refers to a text that is not there"),
+        (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged and is not there"),
     ):
-        file.write_bytes(damage)
+        damage.reseal_runs(file, content)
         with pytest.raises(ResultsError, match=f"cannot read the run in .*{words}"):
             results.load(stored.meta.id)
 
 
-def test_a_full_disk_has_its_own_error() -> None:
-    stored = values.bench(values.run())
-    (stored.folder / "runs.jsonl").unlink()
-    (stored.folder / "runs.jsonl").symlink_to("/dev/full")
+def test_a_full_disk_has_its_own_error(home: Path) -> None:
+    folder = home / "data" / "runs" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "runs.jsonl").symlink_to("/dev/full")
+    stored = _create("mine")
     with pytest.raises(DiskFullError, match="no space left"):
         results.append(stored, values.run())
 

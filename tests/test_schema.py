@@ -14,7 +14,7 @@ from tests import values
 from tests.filled import filled
 
 SCHEMAS = Path(results.__file__).parent.parent / "schemas"
-CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in ("run-2.json", "meta-2.json")}
+CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in ("run-3.json", "meta-3.json")}
 
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
@@ -42,15 +42,15 @@ def test_every_kind_of_line_is_valid_with_all_its_fields_and_without() -> None:
     lines = stored_lines()
     assert {line["kind"] for line in lines} == {"spec", "call", "text", "output", "run", "judged"}
     for line in lines:
-        validator("run-2.json").validate(line)
+        validator("run-3.json").validate(line)
     first_run = next(line for line in lines if line["kind"] == "run")
-    known = CURRENT["run-2.json"]["$defs"]["RunRecord"]["properties"]
+    known = CURRENT["run-3.json"]["$defs"]["RunRecord"]["properties"]
     assert first_run.keys() == known.keys()
 
 
 def test_meta_is_valid() -> None:
     bench = values.bench(doubts={"few-repeats": "more"})
-    validator("meta-2.json").validate(json.loads((bench.folder / "meta.json").read_bytes()))
+    validator("meta-3.json").validate(json.loads((bench.folder / "meta.json").read_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,16 @@ def test_meta_is_valid() -> None:
         ("output", {"rounds": [[3]]}),
         ("spec", {"spec": {}}),
         ("judged", {"difference": {"at_token": 3}}),
+        ("run", {"crc32": ["1a2b3c4d"]}),
     ],
 )
 def test_a_damaged_line_is_invalid(kind: str, change: dict[str, Any]) -> None:
     line = next(line for line in stored_lines() if line["kind"] == kind)
-    assert validator("run-2.json").is_valid(line)
-    assert not validator("run-2.json").is_valid({**line, **change})
+    assert validator("run-3.json").is_valid(line)
+    assert not validator("run-3.json").is_valid({**line, **change})
 
 
 def test_meta_without_a_build_is_invalid() -> None:
     meta = json.loads((values.bench().folder / "meta.json").read_bytes())
     del meta["build"]
-    assert not validator("meta-2.json").is_valid(meta)
+    assert not validator("meta-3.json").is_valid(meta)

@@ -19,7 +19,7 @@ from ggufspec import frames, paths, report, results
 from ggufspec.harmless import harmless, one_line, to_json
 from ggufspec.report.html import html
 from ggufspec.report.notebook import results_html
-from tests import fakes, shell
+from tests import damage, fakes, shell
 from tests.swept import swept
 
 PACKAGE = Path(__file__).parent.parent / "ggufspec"
@@ -40,8 +40,9 @@ FORBIDDEN = tuple("".join(ATTACKS.values()).replace("[31m", "").replace("]0;owne
 def bench() -> str:
     """The folder of a bench in which every name is meant to do harm, its own id included."""
     stored = swept(f"{EVIL}.gguf", "other.gguf", target=f"{EVIL}-target.gguf", tag=EVIL)
-    meta = stored.folder / "meta.json"
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"id": f"../../{EVIL}/escaped"}))
+    meta, runs, name = stored.folder / "meta.json", stored.folder / "runs.jsonl", f"../../{EVIL}/escaped"
+    damage.reseal_meta(meta, json.dumps(json.loads(meta.read_text()) | {"id": name}).encode())
+    damage.reseal_runs(runs, runs.read_bytes(), name)
     return str(stored.folder)
 
 

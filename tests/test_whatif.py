@@ -224,7 +224,7 @@ def test_machines_are_listed() -> None:
         ("--accept 0.7 --observed 3", "takes one --draft"),
         ("--accept 0.7 --observed 300 --draft 3", "longer than these rounds"),
         ("--accept 0.7 --machine h100", "not both"),
-        ("--accept 0.7 --verify-cost 1,x", "no positive numbers"),
+        ("--accept 0.7 --verify-cost 1,x", "not positive numbers"),
     ],
 )
 def test_wrong_words_are_named(words: str, message: str) -> None:
@@ -239,7 +239,7 @@ def test_wrong_words_are_named(words: str, message: str) -> None:
         ("--target-tps 3", "give both"),
         ("--machine abacus", "no machine 'abacus' is known; there are h200"),
         ("--bandwidth 900G", "give rates, or --machine"),
-        ("--bandwidth fast", "no quantity"),
+        ("--bandwidth fast", "not a quantity"),
     ],
 )
 def test_missing_costs_are_named(words: str, message: str) -> None:

@@ -133,7 +133,7 @@ def _print_traceback(
 
     from ggufspec.redaction import redact
 
-    click.echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
+    echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
 
 
 def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:

@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._axes import Axis, Shares, flat
-from ggufspec.cli._options import KV_TYPES, PLACING, Duration, Fraction, Suite, placed
+from ggufspec.cli._options import KV_TYPES, PLACING, Duration, Fraction, Number, Suite, placed
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
 METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -65,18 +65,14 @@ _SHARED = (
     ),
     click.option(
         "--temp",
-        type=click.FloatRange(0),
+        type=Number(0),
         help="Temperature; 0, the default, is greedy, but 1 where --top-k, --top-p or --min-p ask to sample.",
     ),
     click.option(
         "--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."
     ),
-    click.option(
-        "--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Nucleus sampling."
-    ),
-    click.option(
-        "--min-p", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Min-p sampling."
-    ),
+    click.option("--top-p", type=Number(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
+    click.option("--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling."),
     click.option(
         "-s", "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of sampler and order."
     ),

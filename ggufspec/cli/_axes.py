@@ -10,6 +10,7 @@ import click
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<how>[+*])(?P<step>[\d.]+))?")
 _MOST = 1000  # values of one axis
+_LONGEST_DRAFT = 64  # tokens
 
 Value = int | float | str
 
@@ -100,11 +101,23 @@ class Shares(click.ParamType[tuple[float, ...]]):
         rate, at, size = str(value).partition("@")
         try:
             if at:
-                return (Steady.from_rate(float(rate), int(size)).alpha,)
+                return (Steady.from_rate(float(rate), draft_size(size)).alpha,)
             return Positions(tuple(float(part) for part in rate.split(","))).shares
         except ValueError:
             example = "0.7, 0.708@3 (accepted of all drafted tokens at γ 3) or 0.9,0.8,0.7"
             self.fail(f"{value!r} is no acceptance from 0 to 1; give for example {example}", param, ctx)
+
+
+def draft_size(text: str) -> int:
+    """Return a draft size γ.
+
+    Raises:
+        ValueError: it is not a number, or more than anything drafts.
+    """
+    size = int(text)
+    if size > _LONGEST_DRAFT:
+        raise ValueError(f"a draft has at most {_LONGEST_DRAFT} tokens, not {size}")
+    return size
 
 
 def flat(

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ggufspec import api, errors, measuring, report, request
+from ggufspec.cli import _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
@@ -62,6 +63,7 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
     latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
+    _stored.warn_of_damage(begun)
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass

@@ -21,7 +21,8 @@ _SECTIONS = {
     "overhead",
     "Measuring": "repeats warmup precision max_time timeout name resume dry_run plan fresh",
     "llama.cpp": "llama engine build program version backend cuda_arch source jobs remove",
-    "Output": "output out per runs columns plot png svg list_runs listing forecast html png svg open once",
+    "Output": "output out per runs columns plot salvage list_runs delete listing forecast html png svg "
+    "open once",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER", "PROBABILITIES": "P"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,22 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_n
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 
 Command = Callable[..., None]
+
+_SMALLEST, _LARGEST = 1e-9, 1e12  # beside 0: what is further away overflows where it is computed with
+_LONGEST_S = 20 * 86400  # what every way to wait understands
+
+
+class Number(click.FloatRange):
+    """A finite number within bounds; click's own type accepts NaN, whatever the bounds are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        if number and not _SMALLEST <= abs(number) <= _LARGEST:
+            self.fail(f"{value!r} is not 0, nor between {_SMALLEST:g} and {_LARGEST:g}", param, ctx)
+        return number
 
 
 class Layers(click.ParamType[int | str]):
@@ -68,8 +85,8 @@ class Duration(click.ParamType[float]):
             seconds = value if isinstance(value, float) else parse_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if seconds < 1:
-            self.fail(f"{value!r} is less than a second", param, ctx)
+        if not 1 <= seconds <= _LONGEST_S:
+            self.fail(f"{value!r} is not between 1 second and {_LONGEST_S // 3600} hours", param, ctx)
         return seconds
 
 

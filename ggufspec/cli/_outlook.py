@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec import units
+from ggufspec.cli._axes import draft_size
 from ggufspec.cli._echo import echo
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:\+(?P<step>[\d.]+))?")
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
+_MOST = 1e6
 _POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
@@ -29,8 +31,8 @@ class Quantity(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
         match = _QUANTITY.fullmatch(str(value))
-        if match is None or float(match[1]) <= 0:
-            self.fail(f"{value!r} is no quantity; give for example 936G or 71T", param, ctx)
+        if match is None or not 0 < float(match[1]) <= _MOST:
+            self.fail(f"{value!r} is not a quantity; give for example 936G or 71T", param, ctx)
         return float(match[1]) * _POWERS[match[2].upper()]
 
 
@@ -44,12 +46,12 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     ) -> tuple[float, ...]:
         """Return the numbers in their order."""
         try:
-            found = tuple(float(part) for part in str(value).split(","))
+            numbers = tuple(float(part) for part in str(value).split(","))
         except ValueError:
-            found = (0.0,)
-        if min(found) <= 0:
-            self.fail(f"{value!r} are no positive numbers; give for example 1,1.1,1.25", param, ctx)
-        return found
+            numbers = ()
+        if not numbers or not all(1 / _MOST <= number <= _MOST for number in numbers):  # NaN is not
+            self.fail(f"{value!r} are not positive numbers; give for example 1,1.1,1.25", param, ctx)
+        return numbers
 
 
 def curve(
@@ -202,7 +204,7 @@ def acceptances(text: str, size: int) -> list[Acceptance]:
         return [Steady(round(first + number * step, 9)) for number in range(count)]
     try:
         numbers = tuple(float(part.rstrip("%")) / (100 if "%" in part else 1) for part in rate.split(","))
-        asked = int(at) if at else size
+        asked = draft_size(at) if at else size
     except ValueError:
         message = f"{text!r} is no acceptance; give for example 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7"
         raise ValueError(message) from None

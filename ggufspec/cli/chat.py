@@ -12,7 +12,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._asking import given
-from ggufspec.cli._options import Layers, placing_options
+from ggufspec.cli._options import Layers, Number, placing_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -34,10 +34,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "-n", "--n-predict", type=click.IntRange(2), default=512, show_default=True, help="Tokens of an answer."
 )
-@click.option("--temp", type=click.FloatRange(0), help="Temperature; 0, the default, is greedy.")
+@click.option("--temp", type=Number(0), help="Temperature; 0, the default, is greedy.")
 @click.option("--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40.")
-@click.option("--top-p", type=click.FloatRange(0, 1), help="Nucleus sampling.")
-@click.option("--min-p", type=click.FloatRange(0, 1), help="Min-p sampling.")
+@click.option("--top-p", type=Number(0, 1), help="Nucleus sampling.")
+@click.option("--min-p", type=Number(0, 1), help="Min-p sampling.")
 @click.option("-s", "--seed", type=click.IntRange(0), help="Of the sampler.")
 @click.option("--chat/--raw", default=None, help="Use the target's chat template, or the text as it is.")
 @click.option("--system", help="The system prompt for the chat template.")

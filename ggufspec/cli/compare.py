@@ -31,10 +31,11 @@ def command(
     ggufspec compare b9102 today
     ggufspec compare baseline last --fail-slower 3%
     """
-    from ggufspec import comparing, frames, report, results
+    from ggufspec import comparing, frames, report
+    from ggufspec.cli import _stored
     from ggufspec.report.comparison import comparison
 
-    first, second = results.load(before), results.load(after)
+    first, second = _stored.load(before), _stored.load(after)
     compared = comparing.compare(first, second, threshold=fail_slower or threshold)
     if output == "md":
         emit(comparison(compared, first.meta, second.meta), out)

@@ -41,9 +41,9 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     ggufspec report                          the last bench, into report.html
     ggufspec report b9102 today -o both.html   two benches, compared
     """
-    from ggufspec import profiles, results
+    from ggufspec.cli import _stored
 
-    stored = [results.load(run) for run in runs or ("last",)]
+    stored = [_stored.load(run) for run in runs or ("last",)]
     if png is not None:
         _draw(stored, png, "png")
     if svg is not None:
@@ -52,13 +52,14 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
         from ggufspec.report.html import html
 
         file = Path("report.html") if out is None else out
-        page = html(stored, profiles.kept(stored[0].folder)).encode()
+        page = html(stored, _stored.forecasts(stored[0].folder)).encode()
         emit(page, None if str(file) == "-" else file)
         _tell(file)
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec import plot, profiles
+    from ggufspec import plot
+    from ggufspec.cli import _stored
     from ggufspec.cli._following import following
 
     try:
@@ -69,7 +70,7 @@ def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) ->
     charts = {
         folder / f"{prefix}{name}.{form}": drawn.chart
         for prefix, bench in zip(prefixes, stored, strict=True)
-        for name, drawn in plot.drawn(bench, profiles.kept(bench.folder)).items()
+        for name, drawn in plot.drawn(bench, _stored.forecasts(bench.folder)).items()
     }
     for file in following([*charts], lambda file: file.name):
         emit(plot.image(charts[file], form), file)

@@ -1,4 +1,4 @@
-"""``ggufspec show``: the table of a past bench again."""
+"""``ggufspec show``: the table of a past bench again; the list of benches, and deleting one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,30 @@ ROWS = ("arm", *_TABLES)
     "--columns", metavar="NAMES", help="Only these columns, for example prompt,draft_n_max,n_accepted,gen_s."
 )
 @click.option("--plot", is_flag=True, help="Draw tokens/s over γ as text.")
-@click.option("--list", "list_runs", is_flag=True, help="List the stored benches, oldest first.")
+@click.option("--salvage", is_flag=True, help="Show what is left of a damaged bench.")
+@click.option(
+    "--list",
+    "list_runs",
+    is_flag=True,
+    help="List the stored benches, oldest first: name, date, models, γ, speed-up, complete or not.",
+)
+@click.option(
+    "--delete", metavar="RUN", shell_complete=_completing.runs, help="Delete a stored bench and its logs."
+)
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @output_options
 def command(
-    *, run: str, per: str, columns: str | None, plot: bool, list_runs: bool, output: str, out: Path | None
+    *,
+    run: str,
+    per: str,
+    columns: str | None,
+    plot: bool,
+    salvage: bool,
+    list_runs: bool,
+    delete: str | None,
+    yes: bool,
+    output: str,
+    out: Path | None,
 ) -> None:
     """Print the table of a past bench again.
 
@@ -44,15 +64,22 @@ def command(
     ggufspec show                         the last bench
     ggufspec show 20260102 --runs -o csv  every single run of another
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
+    ggufspec show --delete 20260102       after asking
     """
-    from ggufspec import frames, report, results
+    from ggufspec import frames, report
+    from ggufspec.cli import _stored
     from ggufspec.report import terminal
     from ggufspec.report.overview import overview
 
+    if list_runs and delete is not None:
+        raise click.UsageError("give --list or --delete")
     if list_runs:
-        emit("".join(f"{name}\n" for name in results.ids()), out)
+        _stored.list_all(output, out)
         return
-    stored = results.load(run)
+    if delete is not None:
+        _stored.delete(delete, yes=yes)
+        return
+    stored = _stored.load(run, salvage=salvage)
     if plot:
         emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return

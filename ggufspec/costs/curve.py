@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class CostCurve:
     def __post_init__(self) -> None:
         if not any(point.tokens == 1 for point in self.verify):
             raise ValueError("a cost curve needs the target's time for one token")
-        if any(point.seconds.value <= 0 for point in self.points[:-2]):
+        if not all(0 < point.seconds.value < math.inf for point in self.points[:-2]):  # NaN is not
             raise ValueError("a time is a positive number of seconds")
 
     @cached_property

@@ -6,6 +6,7 @@ Fractions stay fractions, absent is null, and the units are in the columns' name
 from __future__ import annotations
 
 from ggufspec.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
+from ggufspec.frames.benches import BENCH_COLUMNS, benches
 from ggufspec.frames.comparisons import COMPARISON_COLUMNS, comparison
 from ggufspec.frames.detail import (
     CATEGORY_COLUMNS,
@@ -23,6 +24,7 @@ from ggufspec.frames.logs import LOG_COLUMNS, logs
 from ggufspec.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
 
 __all__ = [
+    "BENCH_COLUMNS",
     "CATEGORY_COLUMNS",
     "CELL_COLUMNS",
     "COMPARISON_COLUMNS",
@@ -33,6 +35,7 @@ __all__ = [
     "ROUND_COLUMNS",
     "RUN_COLUMNS",
     "SUMMARY_COLUMNS",
+    "benches",
     "categories",
     "cells",
     "comparison",

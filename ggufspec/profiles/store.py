@@ -11,7 +11,8 @@ import msgspec
 
 from ggufspec import paths
 from ggufspec.costs import CostCurve, MeasuredOn
-from ggufspec.results import disk
+from ggufspec.errors import ResultsError
+from ggufspec.results import disk, read_object, write_object
 from ggufspec.results.records import decode_hook
 
 
@@ -20,6 +21,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal[2] = 2
     measured_at: str  # ISO 8601, UTC
+    number: int = 0  # counts the measurements: a clock that was wrong once does not change their order
     curve: CostCurve
 
     @property
@@ -37,12 +39,14 @@ def save(curve: CostCurve) -> Path:
     """
     assert curve.measured_on is not None
     file = _file(curve.measured_on)
-    profile = Profile(measured_at=datetime.now(UTC).isoformat(timespec="seconds"), curve=curve)
+    profile = Profile(
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        number=1 + max((stored.number for stored in known()), default=0),
+        curve=curve,
+    )
     with disk(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(profile, enc_hook=str))
-        new.replace(file)
+        write_object(file, profile)
     return file
 
 
@@ -63,15 +67,15 @@ def find(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profil
 
 def known() -> tuple[Profile, ...]:
     """Return all stored curves, the newest last."""
-    found = (_read(file) for file in _folder().glob("*.json"))
-    return tuple(sorted((each for each in found if each), key=lambda each: each.measured_at))
+    stored = filter(None, map(_read, _folder().glob("*.json")))
+    return tuple(sorted(stored, key=lambda profile: (profile.number, profile.measured_at)))
 
 
 def _read(file: Path) -> Profile | None:
-    """Return what a file holds; None for none, and for one that another version wrote."""
+    """Return what a file holds; None for none, a damaged one, and one that another version wrote."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Profile, dec_hook=decode_hook)
-    except (OSError, msgspec.MsgspecError, ValueError):
+        return msgspec.json.decode(read_object(file), type=Profile, dec_hook=decode_hook)
+    except (OSError, ValueError, ResultsError):  # msgspec's errors are ValueErrors
         return None
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from ggufspec.results.folders import LATEST, ids
+from ggufspec.results.folders import LATEST, find, ids
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.schema import schema
-from ggufspec.results.store import append, close, create, judge, load, reopen
-from ggufspec.results.writer import disk
+from ggufspec.results.store import (
+    amend,
+    append,
+    close,
+    confirm,
+    create,
+    delete,
+    judge,
+    load,
+    reopen,
+)
+from ggufspec.results.writer import disk, read_object, write_object
 
 __all__ = [
     "LATEST",
@@ -16,15 +26,21 @@ __all__ = [
     "Meta",
     "ResultSet",
     "Runs",
+    "amend",
     "append",
     "cell",
     "close",
+    "confirm",
     "create",
+    "delete",
     "disk",
+    "find",
     "finished",
     "ids",
     "judge",
     "load",
+    "read_object",
     "reopen",
     "schema",
+    "write_object",
 ]

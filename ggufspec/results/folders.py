@@ -1,29 +1,32 @@
-"""Finding and reading the folders of benches; nothing is written here."""
+"""Finding the folders of benches by name; nothing is written here."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from ggufspec import paths
 from ggufspec.errors import ResultsError
-from ggufspec.results import legacy, records
-from ggufspec.results.ledger import Ledger
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta
-from ggufspec.results.writer import whole_lines
+from ggufspec.results.reading import META
 
 LATEST = "last"
-META = "meta.json"
-RUNS = "runs.jsonl"
-_CHUNK = 1 << 18
+_LONGEST_NAME = 60  # characters of a name in a message
 
 
 def ids() -> tuple[str, ...]:
-    """Return the ids of all stored benches, oldest first."""
-    root = paths.runs_dir()
-    found = [path for path in root.iterdir() if (path / META).is_file()] if root.is_dir() else []
-    return tuple(path.name for path in sorted(found, key=lambda path: (_started_at(path), path.name)))
+    """Return the ids of all stored benches, oldest first.
+
+    Raises:
+        ResultsError: the folder of benches cannot be read.
+    """
+    return tuple(start.name for start in _starts())
+
+
+def next_number() -> int:
+    """Return the number of a new bench: one more than any that is stored."""
+    return 1 + max((start.number for start in _starts()), default=0)
 
 
 def find(run: str) -> Path:
@@ -32,7 +35,7 @@ def find(run: str) -> Path:
     Raises:
         ResultsError: there is none, or more than one.
     """
-    if (Path(run) / META).is_file():
+    if _is_bench(Path(run)):
         return Path(run)
     known = ids()
     if run == LATEST and known:
@@ -42,54 +45,45 @@ def find(run: str) -> Path:
         return paths.runs_dir() / matches[0]
     if not known:
         raise ResultsError("no bench is stored yet", "run `ggufspec bench` first")
+    shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
     if matches:
-        raise ResultsError(f"{run!r} is the beginning of {len(matches)} runs", f"for example {matches[0]}")
+        raise ResultsError(f"{shown} is the beginning of {len(matches)} runs", f"for example {matches[0]}")
     raise ResultsError(
-        f"there is no run {run!r}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
+        f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
     )
 
 
-def read(folder: Path) -> tuple[Meta, Ledger, int]:
-    """Return what is stored, and how many bytes of runs.jsonl are whole lines.
-
-    Raises:
-        ResultsError: it cannot be read, or a newer ggufspec wrote it.
-    """
-    try:
-        meta = msgspec.json.decode((folder / META).read_bytes(), type=Meta, dec_hook=records.decode_hook)
-        if meta.schema_version > SCHEMA_VERSION:
-            raise ResultsError(
-                f"run {meta.id} was written by a newer ggufspec (schema {meta.schema_version})",
-                "upgrade ggufspec to read it",
-            )
-        read_runs = legacy.read if meta.schema_version == 1 else _read_runs
-        ledger, size = read_runs(folder / RUNS) if (folder / RUNS).exists() else (Ledger(), 0)
-    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
-        raise ResultsError(
-            f"cannot read the run in {folder}: {error}", "its files were damaged or edited"
-        ) from error
-    return meta, ledger, size
-
-
-def _read_runs(file: Path) -> tuple[Ledger, int]:
-    ledger, size, number = Ledger(), 0, 0
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):  # faster than the whole: it stays in the processor's cache
-            lines = whole_lines(chunk + stream.readline())
-            found = records.decode(lines, first=number + 1)
-            ledger.take(found)
-            size += len(lines)
-            number += len(found)
-    return ledger, size
-
-
 class _Start(msgspec.Struct):
+    """What decides the order of benches; damaged ones come first."""
+
+    number: int = 0
     started_at: str = ""
+    name: str = ""
 
 
-def _started_at(folder: Path) -> str:
-    """Return when a bench began; damaged ones come first."""
+def _starts() -> list[_Start]:
+    """Return when each bench began, in their order."""
+    root = paths.runs_dir()
     try:
-        return msgspec.json.decode((folder / META).read_bytes(), type=_Start).started_at
-    except (OSError, msgspec.MsgspecError):
-        return ""
+        folders = [folder for folder in root.iterdir() if _is_bench(folder)] if root.is_dir() else []
+    except OSError as error:
+        raise ResultsError(
+            f"cannot read {root}: {error.strerror}", "set GGUFSPEC_DATA to a folder that can be read"
+        ) from error
+    return sorted(map(_start, folders), key=lambda start: (start.number, start.started_at, start.name))
+
+
+def _start(folder: Path) -> _Start:
+    try:
+        start = msgspec.json.decode((folder / META).read_bytes(), type=_Start)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        start = _Start()
+    return structs.replace(start, name=folder.name)
+
+
+def _is_bench(folder: Path) -> bool:
+    """Whether there is a bench; a text that cannot be a folder's name is none, nor is one being deleted."""
+    try:
+        return not folder.name.startswith(".") and (folder / META).is_file()
+    except (OSError, ValueError):
+        return False

@@ -7,13 +7,15 @@
 {"kind":"run","spec":0,"call":0,"output":0,…}        a RunResult; its Sample's times stand here
 {"kind":"judged","run":7,"text_identical":false,…}   what was found out about a run's text later
 
-Ids count from 0 within a kind. A line refers to earlier lines only. What has its default is left out. All
-fields come from the domain's classes: a new one is stored without a change here.
+Ids count from 0 within a kind. A line refers to earlier lines only. What has its default is left out. Each
+line ends with its checksums, see seals.py. All fields come from the domain's classes: a new one is stored
+without a change here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -22,6 +24,7 @@ import msgspec
 from msgspec import Struct, defstruct
 
 from ggufspec.domain import Conditions, Difference, RunResult, RunSpec, Sample
+from ggufspec.errors import ResultsError
 
 Id = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -58,9 +61,13 @@ class TextRecord(Struct, tag_field="kind", tag="text", omit_defaults=True, kw_on
 
 
 class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, kw_only=True):
-    """What was found out later about the text of a run; ``run`` counts the run lines before it from 0."""
+    """What was found out later about the text of a run.
+
+    ``run`` counts the run lines from 0, and ``log`` is that run's; schema version 2 has no ``log``.
+    """
 
     run: Id
+    log: str | None = None
     text_identical: bool | None = None
     difference: Difference | None = None
 
@@ -126,26 +133,53 @@ def decode_hook(wanted: type, value: object) -> object:
 
 
 def encode(value: object) -> bytes:
-    """Return a value as one line of JSON, without the line's end."""
+    """Return a value as one line of JSON, without the line's end and without a check of its numbers."""
     return msgspec.json.encode(value, enc_hook=_encode_hook)
 
 
-def decode(lines: bytes, *, first: int = 1) -> list[Any]:
-    """Return the records of whole lines, one of each.
+def encode_checked(value: object) -> bytes:
+    """Return a value as one line of JSON; JSON has no NaN and no infinity, and would make null of them.
 
     Raises:
-        ValueError: a line is no record; says which, where the first one has the number ``first``.
+        ResultsError: it holds such a number.
+    """
+    for name, number in _not_finite(msgspec.to_builtins(value, enc_hook=_encode_hook), ""):
+        raise ResultsError(
+            f"{name} is {number}, which cannot be stored",
+            "only finite numbers can be stored; this is a defect of ggufspec, please report it",
+        )
+    return encode(value)
+
+
+def decode(lines: bytes, *, first: int = 1) -> list[Any]:
+    """Return the records of complete lines, one of each.
+
+    Raises:
+        ValueError: a line is not a record; says which, where the first one has the number ``first``.
     """
     try:
-        found: list[Any] = _decoder.decode_lines(lines)
+        records: list[Any] = _decoder.decode_lines(lines)
     except msgspec.MsgspecError:
-        for number, line in enumerate(lines.splitlines(), start=first):
+        for number, line in enumerate(lines.removesuffix(b"\n").split(b"\n"), start=first):
             try:
                 _decoder.decode(line)
             except msgspec.MsgspecError as error:
                 raise ValueError(f"line {number}: {error}") from error
         raise
-    return found
+    return records
+
+
+def _not_finite(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    """Yield the numbers that are not finite, each with its place such as ``sampling.temperature``."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_finite(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _not_finite(item, name)
 
 
 def _encode_hook(value: object) -> str:

@@ -11,12 +11,17 @@ from ggufspec.domain import Build, Machine, RunSpec
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice."""
+    """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice.
+
+    ``number`` counts the benches of a store: a clock that was wrong once does not change their order.
+    ``planned_runs`` is how many runs that count make the bench complete. Schema versions 1 and 2 have
+    neither.
+    """
 
     id: str
     started_at: str  # ISO 8601, UTC
@@ -25,16 +30,22 @@ class Meta:
     build: Build
     machine: Machine
     doubts: Mapping[str, str] = field(default_factory=dict)
+    number: int = 0
+    planned_runs: int | None = None
     schema_version: int = SCHEMA_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSet:
-    """The runs of one bench, in the order in which they were made."""
+    """The runs of one bench, in the order in which they were made.
+
+    ``damage`` says in sentences what could not be read of it, and is empty for an undamaged one.
+    """
 
     meta: Meta
     folder: Path
     runs: Runs
+    damage: tuple[str, ...] = field(default=(), compare=False)
     writer: Writer | None = field(default=None, repr=False, compare=False)  # None: read, not opened
 
     @property
@@ -46,6 +57,12 @@ class ResultSet:
     def current(self) -> Runs:
         """The runs that count: no warm-ups, no anchors, of each cell the newest, in order of the first."""
         return self.runs.newest()
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Whether every planned run is there, failed ones included; None where the plan is not known."""
+        planned = self.meta.planned_runs
+        return None if planned is None else len(self.current) >= planned
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,39 @@ from ggufspec.results.resultset import SCHEMA_VERSION, Meta
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+_CHECKSUM = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
+_SEAL = {
+    "crc32": {
+        "type": "array",
+        "description": "CRC-32 of the file up to this object, and up to this second checksum itself",
+        "items": _CHECKSUM,
+        "minItems": 2,
+        "maxItems": 2,
+    }
+}
+_JOINED = {"joined": {"const": True, "description": "written together with the line before it"}}
+
+
 def schema() -> dict[str, dict[str, Any]]:
     """Return the schemas by their files' names: a line of runs.jsonl, and meta.json."""
-    stored = {
-        f"run-{SCHEMA_VERSION}.json": (Record, "One line of runs.jsonl"),
-        f"meta-{SCHEMA_VERSION}.json": (Meta, "meta.json"),
+    return {
+        f"run-{SCHEMA_VERSION}.json": _schema(Record, "One line of runs.jsonl", _JOINED | _SEAL),
+        f"meta-{SCHEMA_VERSION}.json": _schema(Meta, "meta.json", _SEAL),
     }
-    return {name: _schema(kind, title) for name, (kind, title) in stored.items()}
 
 
-def _schema(kind: Any, title: str) -> dict[str, Any]:
-    found = {
+def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema; ``ending`` is what the objects of a file end with, see seals.py."""
+    table = {
         "$schema": _DIALECT,
         "title": f"{title} of a bench stored by ggufspec, schema version {SCHEMA_VERSION}",
-        **msgspec.json.schema(kind, schema_hook=_hook),
+        **msgspec.json.schema(stored, schema_hook=_hook),
     }
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))  # tuples become lists
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists
+    outermost = (reference["$ref"].rpartition("/")[2] for reference in plain.get("anyOf", [plain]))
+    for name in outermost:
+        plain["$defs"][name]["properties"] |= ending
+        plain["$defs"][name]["required"] = [*plain["$defs"][name].get("required", ()), "crc32"]
     return plain
 
 

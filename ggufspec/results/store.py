@@ -5,14 +5,15 @@
                  logs/         untouched output of every run
                  lock          held by the process that writes
 
-A process may be killed at any instant: a folder without meta.json is no bench yet, and what follows the last
-end of a line in runs.jsonl was never a run.
+A process may be killed at any instant: a folder without meta.json is not a bench yet, and what an append left
+unfinished at the end of runs.jsonl was never a run. Both files have checksums, see seals.py.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,13 +23,14 @@ from typing import Any
 from ggufspec import paths
 from ggufspec.domain import Build, Machine, RunResult
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.results import folders, records
+from ggufspec.results import folders, reading, records, seals
 from ggufspec.results.ledger import Ledger
 from ggufspec.results.records import JudgedRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
-from ggufspec.results.writer import Lock, Writer, disk, replace_file, sync_folder
+from ggufspec.results.writer import Lock, Writer, disk, sync_folder, write_object
 
+_DELETED = ".deleted-"  # before the name of a folder that is being removed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -40,6 +42,7 @@ def create(
     machine: Machine,
     doubts: Mapping[str, str],
     name: str | None = None,
+    planned_runs: int | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench and return it as an empty ResultSet that can be appended to.
 
@@ -50,6 +53,7 @@ def create(
         machine: where.
         doubts: names of warnings and their advice.
         name: its id and its folder's name; without it, made of the time.
+        planned_runs: how many runs that count make it complete.
 
     Raises:
         ResultsError: the name cannot be one, or is taken; the folder cannot be written.
@@ -69,20 +73,23 @@ def create(
         build=build,
         machine=machine,
         doubts=doubts,
+        number=folders.next_number(),
+        planned_runs=planned_runs,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         with Lock(folder) as lock:
-            file = folder / folders.RUNS
-            if (folder / folders.META).exists() or (file.exists() and file.stat().st_size):
+            file = folder / reading.RUNS
+            if (folder / reading.META).exists() or (file.exists() and file.stat().st_size):
                 raise ResultsError(
                     f"there is a bench {meta.id} already", "resume it, or choose another name for the new one"
                 )
             file.touch()
-            replace_file(folder / folders.META, records.encode(meta) + b"\n")  # from here on it is a bench
+            write_object(folder / reading.META, meta)  # from here on it is a bench
             sync_folder(folder.parent)
-    return _view(meta, folder, Writer(file=file, ledger=Ledger(), lock=lock))
+            writer = Writer(file=file, ledger=Ledger(), lock=lock, checksum=seals.start(meta.id))
+    return _view(meta, folder, writer)
 
 
 def reopen(
@@ -102,11 +109,34 @@ def reopen(
     """
     folder = folders.find(str(run))
     with disk(folder), Lock(folder) as lock:
-        meta, ledger, size = folders.read(folder)
-        _refuse_other(meta, build, machine)
-        writer = Writer(file=folder / folders.RUNS, ledger=ledger, lock=lock, size=size)
-        writer.append(b"")  # cuts off what a crash left
-    return _view(meta, folder, writer)
+        stored = reading.read(folder)
+        _refuse_other(stored.meta, build, machine)
+        writer = Writer(
+            file=folder / reading.RUNS,
+            ledger=stored.ledger,
+            lock=lock,
+            checksum=stored.checksum,
+            size=stored.size,
+            end=stored.end,
+        )
+        writer.append(())  # cuts off what a crash left
+    return replace(_view(stored.meta, folder, writer), damage=stored.damage)
+
+
+def amend(results: ResultSet, **changes: Any) -> ResultSet:
+    """Store other values of some fields of a bench's Meta, and return the ResultSet that has them.
+
+    Raises:
+        ResultsError: the ResultSet was loaded, not created or reopened; somebody else writes to the bench.
+        DiskFullError: there is no room.
+    """
+    meta = replace(results.meta, **changes)
+    if meta != results.meta:
+        writer = _writer(results)
+        with disk(results.folder):
+            writer.check()
+            write_object(results.folder / reading.META, meta)
+    return replace(results, meta=meta)
 
 
 def append(results: ResultSet, run: RunResult) -> ResultSet:
@@ -138,7 +168,9 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
     place = next((i for i in reversed(range(len(runs))) if runs[i].log == judged.log), None)
     if place is None:
         raise ResultsError(f"the bench {results.meta.id} has no run with the log {judged.log!r}")
-    record = JudgedRecord(run=place, text_identical=judged.text_identical, difference=judged.difference)
+    record = JudgedRecord(
+        run=place, log=judged.log, text_identical=judged.text_identical, difference=judged.difference
+    )
     _write(writer, [record])
     return _view(results.meta, results.folder, writer)
 
@@ -149,28 +181,59 @@ def close(results: ResultSet) -> None:
         results.writer.lock.release()
 
 
-def load(run: str | Path = folders.LATEST) -> ResultSet:
+def confirm(results: ResultSet) -> None:
+    """Raise where something that was appended is not there any more, or a second process may write.
+
+    Raises:
+        ResultsError: somebody removed, replaced or changed the files meanwhile, or the ResultSet was loaded.
+    """
+    writer = _writer(results)
+    with disk(results.folder):
+        writer.check()
+
+
+def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSet:
     """Read a stored bench.
 
     Args:
         run: a run's id or the unique beginning of one, ``last``, or the path of its folder.
+        salvage: read what is left of a damaged one; its ``damage`` says what is not.
 
     Raises:
         ResultsError: there is no such run, or its files cannot be read.
     """
     folder = folders.find(str(run))
-    meta, ledger, _ = folders.read(folder)
-    return ResultSet(meta=meta, folder=folder, runs=Runs(ledger))
+    stored = reading.read(folder, salvage=salvage)
+    return ResultSet(meta=stored.meta, folder=folder, runs=Runs(stored.ledger), damage=stored.damage)
+
+
+def delete(run: str) -> None:
+    """Remove a stored bench and its logs for good.
+
+    Args:
+        run: as for ``load``.
+
+    Raises:
+        ResultsError: there is no such run in the store, or it is being written.
+    """
+    folder = folders.find(run)
+    if folder.is_symlink() or folder.parent.resolve() != paths.runs_dir().resolve():
+        raise ResultsError(f"{folder} is not in the store", "remove the folder yourself")
+    with disk(folder), Lock(folder) as lock:
+        folder.rename(folder.with_name(f"{_DELETED}{folder.name}-{secrets.token_hex(4)}"))  # gone at once
+        for remains in paths.runs_dir().glob(f"{_DELETED}*"):  # also of a process that was killed
+            shutil.rmtree(remains, ignore_errors=True)
+        lock.release()
 
 
 def _write(writer: Writer, new: Sequence[Any]) -> None:
     """Add records to the file, then to the ledger; where only one was done, nothing more is written."""
-    lines = b"".join(records.encode(record) + b"\n" for record in new)
+    contents = [records.encode_checked(record) for record in new]
     try:
         with disk(writer.file.parent):
-            writer.append(lines)
+            writer.append(contents)
         writer.ledger.take(new)
-    except GgufspecError:  # the disk refused: nothing was added
+    except GgufspecError:  # nothing was added
         raise
     except BaseException:  # Ctrl-C in between
         writer.lock.release()

@@ -15,7 +15,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import install as installs
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
-from ggufspec.request import Request, Session, own_method
+from ggufspec.request import Request, Session, check_finite, own_method
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite
 from ggufspec.trace import draft_sizes
@@ -52,6 +52,14 @@ class TuneRequest:
     max_time_s: float | None = 300.0
     precision: float | None = 0.02
     fresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the command line refuses, too.
+
+        Raises:
+            GgufspecError: a number is NaN or infinite.
+        """
+        check_finite(self)
 
 
 def prepare(asked: TuneRequest) -> Plan:

@@ -1,0 +1,74 @@
+"""Stored benches on the command line: read with their warnings, listed, deleted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec import results
+from ggufspec.cli._echo import echo
+from ggufspec.cli._options import emit
+from ggufspec.errors import ConsentNeededError, ResultsError
+
+if TYPE_CHECKING:
+    from ggufspec.forecast import Forecast
+    from ggufspec.results import ResultSet
+
+
+def load(run: str, *, salvage: bool = False) -> ResultSet:
+    """Read a bench, and warn of what cannot be read of it.
+
+    Raises:
+        ResultsError: there is no such bench, or it is damaged.
+    """
+    stored = results.load(run, salvage=salvage)
+    warn_of_damage(stored)
+    return stored
+
+
+def warn_of_damage(stored: ResultSet) -> None:
+    """Say what cannot be read of a bench."""
+    for sentence in stored.damage:
+        echo(f"warning: {stored.meta.id}: {sentence}", err=True)
+
+
+def forecasts(folder: Path) -> tuple[Forecast, ...]:
+    """Return the forecasts of a bench; damaged ones are left out with a warning."""
+    from ggufspec import profiles
+
+    try:
+        return profiles.kept(folder)
+    except ResultsError as error:
+        echo(f"warning: {error.message}: they are left out", err=True)
+        return ()
+
+
+def list_all(output: str, out: Path | None) -> None:
+    """Print or write the list of stored benches."""
+    from ggufspec import frames, listing, report
+    from ggufspec.report.listing import table
+
+    benches = listing.stored_benches()
+    if output == "md":
+        emit(table(benches), out)
+    else:
+        emit(report.render(frames.benches(benches), output, title="benches"), out)
+
+
+def delete(run: str, *, yes: bool) -> None:
+    """Remove a bench for good, once a person or --yes has agreed.
+
+    Raises:
+        ConsentNeededError: there is no terminal to ask at.
+        ResultsError: there is no such bench in the store, or it is being written.
+    """
+    name = results.find(run).name
+    if not yes:
+        if not sys.stdin.isatty():
+            raise ConsentNeededError(f"deleting the bench {name} needs confirmation", "add --yes")
+        click.confirm(f"Delete the bench {name} with all its logs?", abort=True, err=True)
+    results.delete(name)
+    echo(f"deleted: {name}", err=True)

@@ -1,0 +1,60 @@
+"""The list of stored benches as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from tabulate import tabulate
+
+from ggufspec.listing import ListedBench
+
+
+def table(benches: Iterable[ListedBench]) -> str:
+    """Return a line for each bench; all times are UTC."""
+    rows = [
+        {
+            "name": bench.name,
+            "started (UTC)": _date(bench.started_at),
+            "models": " + ".join(bench.models),
+            "γ": ranges(bench.draft_sizes),
+            "speed-up": _speedup(bench),
+            "complete": _complete(bench),
+        }
+        for bench in benches
+    ]
+    if not rows:
+        return "No bench is stored yet.\n"
+    return tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True) + "\n"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers with neighbours joined: ``1-4, 8``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
+
+
+def _date(started_at: str | None) -> str:
+    try:
+        return f"{datetime.fromisoformat(started_at or ''):%Y-%m-%d %H:%M}"
+    except ValueError:
+        return ""
+
+
+def _speedup(bench: ListedBench) -> str:
+    if bench.speedup is None:
+        return ""
+    at = f" at γ {bench.fastest_draft_size}" if len(bench.draft_sizes) > 1 else ""
+    return f"{bench.speedup:.2f}×{at}{' (synthetic acceptance)' if bench.synthetic else ''}"
+
+
+def _complete(bench: ListedBench) -> str:
+    known = {True: "yes", False: f"{bench.runs} of {bench.planned_runs} runs", None: "not recorded"}
+    if bench.damage is None:
+        return known[bench.is_complete]
+    return "damaged" if bench.started_at is None else f"{known[bench.is_complete]}, damaged"

@@ -1,0 +1,266 @@
+"""Reading the folder of a bench, and finding out what of it is damaged.
+
+A process or a machine may stop at any instant, so the end of runs.jsonl may be torn, empty or only partly
+there: nobody was told that those runs are stored, and they are left out with a warning. Damage before that
+end is an error; ``salvage`` reads what is left of such a bench.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ggufspec import units
+from ggufspec.domain import Build, Machine
+from ggufspec.errors import ResultsError
+from ggufspec.results import legacy, records, seals
+from ggufspec.results.ledger import Ledger
+from ggufspec.results.remains import take_remains
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta
+
+META = "meta.json"
+RUNS = "runs.jsonl"
+_FIRST_SEALED = 3  # schema version
+_CHUNK = 1 << 18
+_MOST_NAMED = 5  # damaged lines in one message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What a folder holds.
+
+    ``size`` is how many bytes at the start of runs.jsonl are undamaged lines, ``checksum`` theirs, and
+    ``end`` how many bytes the file has. ``damage`` says in sentences what was left out.
+    """
+
+    meta: Meta
+    ledger: Ledger
+    size: int
+    end: int
+    checksum: int
+    damage: tuple[str, ...]
+
+
+class _DamageError(ValueError):
+    """Something else than ggufspec changed the files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """How the lines of a schema version are read; ``sealed`` ones have checksums."""
+
+    decode: Callable[..., Sequence[Any]]
+    take: Callable[[Ledger, Any], object]
+    take_remains: Callable[[Ledger, Any], int]
+    sealed: bool
+
+    def is_undamaged(self, line: bytes) -> bool:
+        """Whether a line is as it was written, as far as that can be told of one without a checksum."""
+        if self.sealed:
+            return seals.check(line) is not None
+        try:
+            self.decode(line)
+        except ValueError:
+            return False
+        return line.endswith(b"\n")
+
+
+_FORMATS = {
+    1: _Format(decode=legacy.decode, take=legacy.take, take_remains=legacy.take, sealed=False),
+    2: _Format(decode=records.decode, take=Ledger.take, take_remains=take_remains, sealed=False),
+    3: _Format(decode=records.decode, take=Ledger.take, take_remains=take_remains, sealed=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """A line of runs.jsonl, looked at on its own.
+
+    ``joined`` says whether it was written together with the line before it, ``follows`` whether nothing is
+    missing between the two.
+    """
+
+    number: int  # from 1
+    content: bytes
+    undamaged: bool
+    joined: bool
+    follows: bool
+
+
+def read(folder: Path, *, salvage: bool = False) -> Stored:
+    """Return what is stored in the folder of a bench.
+
+    Args:
+        folder: of the bench.
+        salvage: read what is left of a damaged one.
+
+    Raises:
+        ResultsError: it cannot be read, it is damaged, or a newer ggufspec wrote it.
+    """
+    try:
+        meta, damage = _read_meta(folder, salvage=salvage)
+        file = folder / RUNS
+        if not file.exists():
+            raise _DamageError(f"{RUNS} is missing")
+        if damage:
+            content = file.read_bytes()
+            return _read_remains(content, meta, _likeliest_format(content), damage)
+        line_format = _FORMATS[meta.schema_version]
+        undamaged = _read_undamaged(file, meta, line_format)
+        return undamaged or _read_damaged(file.read_bytes(), meta, line_format, salvage=salvage)
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+        raise ResultsError(
+            f"cannot read the run in {folder}: {error}",
+            "its files were damaged or edited"
+            + ("" if salvage else f": `ggufspec show {folder.name} --salvage` shows what is left of it"),
+        ) from error
+
+
+def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
+    """Return what meta.json says, and for salvage what is wrong with it."""
+    content = (folder / META).read_bytes()
+    try:
+        meta = msgspec.json.decode(content, type=Meta, dec_hook=records.decode_hook)
+    except ValueError:
+        if not salvage:
+            raise
+        return _unknown(folder.name), (f"{META} cannot be read: build, machine and engine are unknown",)
+    sealed = seals.has_seal(content) or _FIRST_SEALED <= meta.schema_version <= SCHEMA_VERSION
+    if sealed and seals.follow(content, 0) is None:
+        if not salvage:
+            raise _DamageError(f"{META} does not match its checksum")
+        return meta, (f"{META} does not match its checksum: build, machine and engine may be wrong",)
+    if meta.schema_version > SCHEMA_VERSION:
+        raise ResultsError(
+            f"run {meta.id} was written by a newer ggufspec (schema {meta.schema_version})",
+            "upgrade ggufspec to read it",
+        )
+    if meta.schema_version not in _FORMATS:
+        raise _DamageError(f"there is no schema {meta.schema_version}")
+    return meta, ()
+
+
+def _unknown(name: str) -> Meta:
+    """Return what is known of a bench whose meta.json cannot be read."""
+    return Meta(
+        id=name,
+        started_at="",
+        engine="unknown",
+        command=(),
+        build=Build(version=None, commit=None, backend=None, path=""),
+        machine=Machine(hostname="", system="", cpu="unknown processor", cores=0, memory_bytes=0),
+    )
+
+
+def _read_undamaged(file: Path, meta: Meta, line_format: _Format) -> Stored | None:
+    """Return what an undamaged file holds; None where anything is wrong with it."""
+    ledger, size, number, checksum = Ledger(), 0, 0, seals.start(meta.id)
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):  # faster than all at once: it stays in the processor's cache
+            lines = chunk + stream.readline()
+            after = seals.follow(lines, checksum) if line_format.sealed else checksum
+            if after is None or not lines.endswith(b"\n"):
+                return None
+            try:
+                new = line_format.decode(lines, first=number + 1)
+                line_format.take(ledger, new)
+            except ValueError:
+                return None
+            size, number, checksum = size + len(lines), number + len(new), after
+    return Stored(meta=meta, ledger=ledger, size=size, end=size, checksum=checksum, damage=())
+
+
+def _read_damaged(content: bytes, meta: Meta, line_format: _Format, *, salvage: bool) -> Stored:
+    """Return what a damaged file holds, if the damage is at its end or it is to be salvaged.
+
+    An append is one write. So damage is at the end unless a line that began a later append is undamaged.
+    """
+    lines = list(_lines(content, line_format, seals.start(meta.id)))
+    first = next((place for place, line in enumerate(lines) if not (line.undamaged and line.follows)), None)
+    at_end = first is not None and not any(line.undamaged and not line.joined for line in lines[first:])
+    if at_end or (first is None and not salvage):
+        return _read_beginning(content, lines[:first], meta, line_format)
+    if salvage:
+        return _read_remains(content, meta, line_format, ())
+    raise _DamageError(", and ".join(_damaged(lines)))
+
+
+def _read_beginning(content: bytes, lines: Sequence[_Line], meta: Meta, line_format: _Format) -> Stored:
+    """Return what the undamaged lines at the start of a file hold."""
+    beginning, ledger, checksum = b"".join(line.content for line in lines), Ledger(), seals.start(meta.id)
+    if beginning:
+        line_format.take(ledger, line_format.decode(beginning))
+        checksum = seals.follow(beginning, checksum) or 0
+    rest = content[len(beginning) :].rstrip(b"\n")
+    left_out = units.counted(rest.count(b"\n") + 1, "line") if rest else ""
+    return Stored(
+        meta=meta,
+        ledger=ledger,
+        size=len(beginning),
+        end=len(content),
+        checksum=checksum,
+        damage=(f"left out: {left_out} at the end of {RUNS} (damaged, or cut short while written)",)
+        if left_out
+        else (),
+    )
+
+
+def _read_remains(content: bytes, meta: Meta, line_format: _Format, damage: tuple[str, ...]) -> Stored:
+    """Return what is left of a file, wherever it is damaged; each line once."""
+    lines = list(_lines(content, line_format, seals.start(meta.id)))
+    ledger, remains, unknown = Ledger(), list[Any](), 0
+    for line in dict.fromkeys(line.content for line in lines if line.undamaged):
+        try:
+            remains += line_format.decode(line)
+        except ValueError:
+            unknown += 1
+    lost = unknown + line_format.take_remains(ledger, remains)
+    sentences = [*damage, *(f"left out: {sentence}" for sentence in _damaged(lines))]
+    if lost:
+        sentences.append(f"left out: {units.counted(lost, 'line')} of {RUNS} that need a damaged one")
+    return Stored(meta=meta, ledger=ledger, size=0, end=0, checksum=0, damage=tuple(sentences))
+
+
+def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_Line]:
+    """Yield each line of a file; ``checksum`` is that before the first."""
+    before: int | None = checksum
+    for number, line in enumerate(BytesIO(content), start=1):
+        seal = seals.check(line) if line_format.sealed else None
+        yield _Line(
+            number=number,
+            content=line,
+            undamaged=line_format.is_undamaged(line),
+            joined=seal is not None and seal.joined,
+            follows=seal is None or before in {None, seal.before},
+        )
+        before = None if seal is None else seal.after
+
+
+def _likeliest_format(content: bytes) -> _Format:
+    """Return the format under which most lines of a file are undamaged."""
+    return max(_FORMATS.values(), key=lambda known: sum(line.undamaged for line in _lines(content, known, 0)))
+
+
+def _damaged(lines: Sequence[_Line]) -> list[str]:
+    """Say which lines are damaged, and where some are missing."""
+    damaged = [line.number for line in lines if not line.undamaged]
+    missing = [line.number for line in lines if line.undamaged and not line.follows]
+    sentences = []
+    if damaged:
+        sentences.append(f"{_numbered(damaged)} of {RUNS}: damaged")
+    if missing:
+        sentences.append(f"before {_numbered(missing)} of {RUNS}: lines are missing or moved")
+    return sentences
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    more = len(numbers) - _MOST_NAMED
+    named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    return f"lines {named}" + (f" and {more} more" if more > 0 else "")

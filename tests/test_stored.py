@@ -1,0 +1,300 @@
+"""The list of stored benches, deleting one, their order, and what of a damaged one the commands show."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+import pytest
+
+from ggufspec import listing, measuring, profiles, results
+from ggufspec.domain import ModelFile, Prompt, Role
+from ggufspec.errors import ResultsError
+from ggufspec.forecast import Forecast
+from ggufspec.report.listing import ranges, table
+from ggufspec.results import ResultSet
+from ggufspec.sweep import Suite, Sweep
+from tests import damage, shell, values
+from tests.filled import filled
+from tests.scripted import INSTALL, Scripted
+
+
+def _create(name: str, *, planned: int | None = None) -> ResultSet:
+    return results.create(
+        engine="binary",
+        command=(),
+        build=values.BUILD,
+        machine=values.MACHINE,
+        doubts={},
+        name=name,
+        planned_runs=planned,
+    )
+
+
+def _drafting_bench(name: str = "mine", *, planned: int | None = 3) -> ResultSet:
+    """A bench that drafts 1.5 times as fast with 3 tokens, and 1.2 times with 5; closed."""
+    stored = _create(name, planned=planned)
+    for run in (
+        values.run(tps=40.0),
+        values.run(Role.DRAFTING, tps=60.0, draft=3),
+        values.run(Role.DRAFTING, tps=48.0, draft=5),
+    ):
+        stored = results.append(stored, run)
+    results.close(stored)
+    return stored
+
+
+def _damage_first_run(stored: ResultSet) -> None:
+    file = stored.folder / "runs.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"program_s":2.4', b'"program_s":9.4', 1))
+
+
+def _damage_end(stored: ResultSet) -> None:
+    file = stored.folder / "runs.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+
+
+def test_the_list_says_what_was_measured_how_fast_it_was_and_whether_it_is_complete() -> None:
+    results.close(_create("empty", planned=4))
+    _drafting_bench("done")
+    _drafting_bench("short", planned=9)
+    _drafting_bench("old", planned=None)
+    _damage_end(_drafting_bench("torn", planned=3))
+    _damage_first_run(_drafting_bench("broken"))
+    listed = {bench.name: bench for bench in listing.stored_benches()}
+    assert list(listed) == ["empty", "done", "short", "old", "torn", "broken"]
+    done = listed["done"]
+    assert (done.models, done.draft_sizes) == (("target.gguf", "drafter.gguf"), (3, 5))
+    assert done.speedup == pytest.approx(1.5)
+    assert done.fastest_draft_size == 3
+    assert [bench.is_complete for bench in listed.values()] == [False, True, False, None, False, None]
+    rows = [line.split("|")[1:-1] for line in table(listed.values()).splitlines()[2:]]
+    assert [row[5].strip() for row in rows] == [
+        "0 of 4 runs",
+        "yes",
+        "3 of 9 runs",
+        "not recorded",
+        "2 of 3 runs, damaged",
+        "damaged",
+    ]
+    assert [cell.strip() for cell in rows[1][2:5]] == ["target.gguf + drafter.gguf", "3, 5", "1.50× at γ 3"]
+
+
+def test_the_list_has_every_format(home: Path) -> None:
+    assert shell.here("show", "--list").stdout == "No bench is stored yet.\n"
+    assert json.loads(shell.here("show", "--list", "-o", "json").stdout) == []
+    _drafting_bench()
+    (row,) = json.loads(shell.here("show", "--list", "-o", "json").stdout)
+    assert row["name"] == "mine"
+    assert (row["draft_sizes"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
+    assert shell.here("show", "--list", "-o", "csv").stdout.startswith("name,started_at,models,draft_sizes,")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((3,), "3"), ((1, 2, 3, 4, 8), "1-4, 8"), ((1, 3, 4), "1, 3-4")]
+)
+def test_neighbouring_draft_sizes_are_joined(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def test_a_bench_is_deleted_by_its_name_when_a_person_agrees(home: Path) -> None:
+    first, second = _drafting_bench("first"), _drafting_bench("second")
+    refused = shell.here("show", "--delete", "first")
+    assert (refused.returncode, "add --yes" in refused.stderr) == (32, True)
+    assert first.folder.exists()
+    done = shell.here("show", "--delete", "fir", "--yes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "deleted: first\n")
+    assert results.ids() == ("second",)
+    assert [path.name for path in second.folder.parent.iterdir()] == ["second"]
+    gone = shell.here("show", "--delete", "first", "-y")
+    assert (gone.returncode, "there is no run 'first'" in gone.stderr) == (13, True)
+    assert shell.here("show", "--delete", "second", "--list").returncode == 2
+    _create("first")  # the name is free again
+
+
+def test_a_damaged_bench_can_be_deleted_and_one_that_is_written_cannot() -> None:
+    live = _create("live")
+    damaged = _drafting_bench("damaged")
+    (damaged.folder / "meta.json").write_bytes(b"\xff")
+    results.delete("damaged")
+    with pytest.raises(ResultsError, match="is being written already"):
+        results.delete("live")
+    assert results.ids() == ("live",)
+    results.append(live, values.run())
+
+
+def test_only_benches_of_the_store_are_deleted(tmp_path: Path) -> None:
+    stored = _drafting_bench()
+    copy, link = tmp_path / "copy", stored.folder.with_name("link")
+    shutil.copytree(stored.folder, copy)
+    link.symlink_to(copy)
+    for name in (str(copy), "link"):
+        with pytest.raises(ResultsError, match="is not in the store"):
+            results.delete(name)
+    assert (copy / "meta.json").exists()
+    results.delete(str(stored.folder))
+    assert results.ids() == ("link",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 300, "x" * 5000, "a\0b", "\0", "a/b", "../mine/nothing", "/", "~", "é" * 200, "a\nb", "\udcff"],
+)
+def test_a_text_that_cannot_be_a_name_is_a_run_that_is_not_there(name: str) -> None:
+    _drafting_bench()
+    for call in (results.load, results.reopen, results.delete):
+        with pytest.raises(ResultsError, match="there is no run") as caught:
+            call(name)
+        assert len(caught.value.message) < 200
+    assert shell.here("show", name).returncode == 13
+    assert shell.here("compare", "mine", name).returncode == 13
+
+
+def test_a_store_that_cannot_be_read_is_one_clear_error(home: Path) -> None:
+    (home / "data").mkdir()
+    (home / "data" / "runs").write_text("a file")
+    assert results.ids() == ()
+    with mock.patch.object(Path, "iterdir", side_effect=PermissionError(13, "Permission denied")):
+        (home / "data" / "runs").unlink()
+        (home / "data" / "runs").mkdir()
+        with pytest.raises(ResultsError, match="Permission denied"):
+            results.load()
+
+
+class _Clock(datetime):
+    ahead = timedelta(0)
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+        return datetime.now(UTC) + cls.ahead
+
+
+def test_a_clock_that_was_once_ahead_does_not_keep_the_last_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ggufspec.results.store.datetime", _Clock)
+    _create("first")
+    _Clock.ahead = timedelta(days=4000)
+    _create("from-the-future")
+    assert results.load("last").meta.id == "from-the-future"
+    _Clock.ahead = timedelta(days=-4000)
+    _create("now")
+    _Clock.ahead = timedelta(0)
+    assert results.ids() == ("first", "from-the-future", "now")
+    assert results.load("last").meta.id == "now"
+    results.close(results.load("now"))
+
+
+def test_an_older_bench_from_the_future_is_not_the_last_either(home: Path) -> None:
+    folder = home / "data" / "runs" / "old"
+    shutil.copytree(Path(__file__).parent / "stores" / "v2", folder)
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"started_at": "2199-01-01T00:00:00+00:00"}))
+    _create("new")
+    assert results.ids() == ("old", "new")
+
+
+def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ggufspec.costs import CostCurve, MeasuredOn, Point
+    from ggufspec.stats import Estimate
+
+    monkeypatch.setattr("ggufspec.profiles.store.datetime", _Clock)
+    for name, ahead in (("one", 0), ("ahead", 4000), ("now", 0)):
+        _Clock.ahead = timedelta(days=ahead)
+        point = Point(tokens=1, depth=0, seconds=Estimate(value=0.5, lo=None, hi=None))
+        profiles.save(
+            CostCurve(verify=(point,), measured_on=MeasuredOn(target=ModelFile(filename=f"{name}.gguf")))
+        )
+    _Clock.ahead = timedelta(0)
+    known = [curve.curve.measured_on for curve in profiles.known()]
+    assert [on.target.filename for on in known if on] == ["one.gguf", "ahead.gguf", "now.gguf"]
+
+
+def test_forecasts_that_are_damaged_are_not_drawn() -> None:
+    folder = _drafting_bench().folder
+    profiles.keep([filled(Forecast)], folder)
+    file = folder / "forecasts.json"
+    content = file.read_bytes()
+    assert profiles.kept(folder) == (filled(Forecast),)
+    refused = 0
+    for bit in range(0, len(content) * 8, 7):
+        file.write_bytes(damage.flip(content, bit))
+        try:
+            assert profiles.kept(folder) in ((), (filled(Forecast),))
+        except ResultsError:
+            refused += 1
+    assert refused > len(content) // 2
+    written = shell.here("report", "mine", "-o", "-")
+    assert written.returncode == 0
+    assert "does not match its checksum: they are left out" in written.stderr
+
+
+def test_forecasts_of_older_versions_are_read(tmp_path: Path) -> None:
+    (tmp_path / "forecasts.json").write_bytes(msgspec.json.encode([filled(Forecast)]))
+    assert profiles.kept(tmp_path) == (filled(Forecast),)
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "-o", "csv"), ("show", "--runs", "-o", "json")])
+def test_every_table_of_a_bench_with_a_damaged_end_has_a_warning(words: tuple[str, ...]) -> None:
+    _damage_end(_drafting_bench())
+    done = shell.here(*words)
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: mine: left out: 1 line at the end of runs.jsonl")
+    if words == ("show",):
+        assert "warning damaged: " in done.stdout
+
+
+def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
+    _damage_first_run(_drafting_bench())
+    refused = shell.here("show")
+    assert (refused.returncode, refused.stdout) == (13, "")
+    assert "line 5 of runs.jsonl: damaged" in refused.stderr
+    assert "`ggufspec show mine --salvage`" in refused.stderr
+    salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
+    assert salvaged.returncode == 0
+    assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
+    assert [row["draft_n_max"] for row in json.loads(salvaged.stdout)] == [3, 5]
+
+
+def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> Suite:
+    sweep = Sweep(
+        name="tiny",
+        targets=(ModelFile(filename="t.gguf"),),
+        drafters=(ModelFile(filename="d.gguf"),),
+        draft_sizes=sizes,
+        n_predict=100,
+        context=512,
+    )
+    asked = tuple(Prompt(id=name, text=name) for name in prompts)
+    return Suite(blocks=sweep.blocks(), prompts=asked, repeats=repeats, warmups=0)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 11])
+def test_a_bench_knows_whether_it_is_complete(stop: int) -> None:
+    suite = _suite()
+    store = _create("mine", planned=suite.n_runs)
+    measured = measuring.record(suite, Scripted(), INSTALL, store)
+    latest = next(bench for bench in measured if len(bench.current) >= stop)
+    results.close(latest)
+    assert (results.load("mine").is_complete, results.load("mine").meta.planned_runs) == (False, 12)
+    *_, latest = measuring.record(suite, Scripted(), INSTALL, results.reopen("mine"))
+    assert (latest.is_complete, len(latest.current)) == (True, 12)
+    assert results.load("mine").is_complete
+
+
+def test_repeats_beyond_the_plan_are_part_of_a_complete_bench() -> None:
+    suite = replace(_suite(), precision=1e-9)
+    store = _create("mine", planned=suite.n_runs)
+    *_, latest = measuring.record(replace(suite, precision=0.5), Scripted(), INSTALL, store)
+    assert latest.meta.planned_runs == len(latest.current) >= suite.n_runs
+    assert results.load("mine").is_complete
+
+
+def test_a_report_names_the_damage_too() -> None:
+    _damage_end(_drafting_bench())
+    from ggufspec.report.html import html
+
+    assert "at the end of runs.jsonl" in html(results.load("mine"))
