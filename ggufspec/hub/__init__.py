@@ -5,6 +5,7 @@ from __future__ import annotations
 from ggufspec.hub.cache import cached_files, last_fetched, remember_fetched
 from ggufspec.hub.client import Access
 from ggufspec.hub.download import check_room, fetch
+from ggufspec.hub.inventory import CachedRepo, cached_repos, delete_repo
 from ggufspec.hub.references import Reference, of_model, parse
 from ggufspec.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.hub.survey import Item, Survey, locate, survey, survey_pair
@@ -12,13 +13,16 @@ from ggufspec.hub.transfer import Progress, State
 
 __all__ = [
     "Access",
+    "CachedRepo",
     "Item",
     "Progress",
     "Reference",
     "State",
     "Survey",
     "cached_files",
+    "cached_repos",
     "check_room",
+    "delete_repo",
     "fetch",
     "last_fetched",
     "locate",
