@@ -59,6 +59,16 @@ def models_dir() -> Path:
     return in_wheel if in_wheel.is_dir() else _PACKAGE.parent / "models"
 
 
+def size_bytes(place: Path) -> int:
+    """Return what a file, or everything below a folder, takes; symbolic links are not followed."""
+    if place.is_symlink() or not place.exists():
+        return 0
+    if place.is_file():
+        return place.stat().st_size
+    files = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
+    return sum(file.lstat().st_size for file in files if file.is_file() and not file.is_symlink())
+
+
 def beside(path: Path) -> Path | None:
     """Return the file in the same folder whose name is closest to one that does not exist, if any is."""
     from difflib import get_close_matches

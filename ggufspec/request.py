@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
 from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling
-from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.errors import GgufspecError
 from ggufspec.llama import install as installs
 from ggufspec.llama import serving
 from ggufspec.llama.command_drafting import check_method
@@ -312,11 +312,7 @@ def _check_programs(
                 f"the engine {engine} drafts with a second model only, not by {lookups[0].value}",
                 "use --engine server or binary-simple",
             )
-        if install.library is None:
-            raise NoInstallError(
-                f"the llama.cpp in {install.root} has no library beside it that can be loaded",
-                "`ggufspec build` makes one, or use another --engine",
-            )
+        engines.check_library(install)
         return
     drafts_with = engines.ENGINES[engine]
     install.executable(Program.SERVER if drafts_with is Program.SERVER else Program.PLAIN)

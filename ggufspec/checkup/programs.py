@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from ggufspec import engines
 from ggufspec.checkup.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
+from ggufspec.errors import NoInstallError
 from ggufspec.llama import install
 from ggufspec.llama.install import Install
 from ggufspec.llama.store import Skipped
@@ -78,13 +80,21 @@ def library(found: Sequence[Install], binding: str | None) -> Finding:
     if binding is None:
         said = "llama-cpp-python is not installed: no --engine inprocess"
         return remark(name, said, "pip install llama-cpp-python")
-    libraries = {each.version: each.library for each in found if each.library is not None}
-    if binding in libraries:
-        return ok(name, f"llama-cpp-python {binding} with {libraries[binding]}")
-    others = ", ".join(filter(None, libraries)) or "no library"
+    usable = next((each for each in found if each.library is not None and _is_usable(each)), None)
+    if usable is not None:
+        return ok(name, f"llama-cpp-python {binding} with {usable.library}")
+    others = ", ".join(each.version or "unknown version" for each in found if each.library) or "no library"
     return remark(
-        name, f"llama-cpp-python {binding} needs a build of its own version, here: {others}", _BUILD
+        name, f"llama-cpp-python {binding} needs a library of its own release, here: {others}", _BUILD
     )
+
+
+def _is_usable(candidate: Install) -> bool:
+    try:
+        engines.check_library(candidate)
+    except NoInstallError:
+        return False
+    return True
 
 
 def binding_version() -> str | None:

@@ -20,6 +20,7 @@ from ggufspec.harmless import one_line
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",
+    "cache": "Show what builds, models and results take, and free it.",
     "chat": "Talk to a pair; accepted draft tokens are coloured.",
     "check": "Say whether llama.cpp accepts a drafter for a target.",
     "compare": "Compare two benches row by row; fail where one is slower.",

@@ -11,7 +11,7 @@ from ggufspec.engines.measurement import Measurement
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.llama.install import Install
 
-__all__ = ["ENGINES", "Engine", "Measurement", "check_synthetic", "make"]
+__all__ = ["ENGINES", "Engine", "Measurement", "check_library", "check_synthetic", "make"]
 
 ENGINES: Mapping[str, Program] = {
     "binary": Program.TREE,
@@ -20,6 +20,17 @@ ENGINES: Mapping[str, Program] = {
     "inprocess": Program.SIMPLE,
 }
 """Name -> the program that drafts, or whose rules are kept; the plain one runs what does not draft."""
+
+
+def check_library(install: Install) -> None:
+    """Refuse an install whose library the engine ``inprocess`` cannot use, before anything is measured.
+
+    Raises:
+        NoInstallError: it has none, or one that does not belong to the installed binding.
+    """
+    from ggufspec.engines.library import belonging  # loads what only this engine needs
+
+    belonging.check_library(install)
 
 
 def make(

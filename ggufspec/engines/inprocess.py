@@ -6,7 +6,6 @@ holds one target and every drafter that was asked for beside it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,8 @@ from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.library import reading
-from ggufspec.engines.library.commandline import WORKER, binding_release, words
+from ggufspec.engines.library.belonging import check_library
+from ggufspec.engines.library.commandline import WORKER, words
 from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
@@ -31,12 +31,10 @@ from ggufspec.engines.library.messages import (
 from ggufspec.engines.library.workers import Hosted, Workers
 from ggufspec.engines.measurement import Measurement
 from ggufspec.engines.placing import as_drafter, placed
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
 
 _EVERYTHING = 999  # more layers than any model has
-_LIBRARIES = ("libllama.so", "libllama.dylib")
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")  # of llama-cpp-python, whose sources we build
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
 
@@ -173,7 +171,7 @@ class InprocessEngine(Engine):
         hosted: Hosted | None = None
         try:
             try:
-                command = (*self.command, "--library", str(_library(self.install)))
+                command = (*self.command, "--library", str(self._library()))
                 hosted = self._workers.get(host, command)
                 load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
                 asked.started_s = time.perf_counter()
@@ -191,6 +189,19 @@ class InprocessEngine(Engine):
         finally:  # also when Ctrl-C ends the wait
             self._workers.settle(host)
         return asked
+
+    def _library(self) -> Path:
+        """Return the folder of the library for a worker.
+
+        Raises:
+            Failure: there is none, or it cannot be used through the installed binding.
+        """
+        if self.command != WORKER:
+            return _folder(self.install)  # another worker brings its own binding
+        try:
+            return check_library(self.install)
+        except NoInstallError as error:
+            raise Failure(Status.LOAD_FAILED, f"{error.message}; {error.hint}") from error
 
     def _run(self, spec: RunSpec) -> Run:
         """Return what a worker is asked.
@@ -264,20 +275,3 @@ def _layers(layers: Layers, install: Install) -> int | None:
 def _folder(install: Install) -> Path:
     """Return where an install's library is looked for."""
     return install.library or install.root
-
-
-def _library(install: Install) -> Path:
-    """Return the folder of an install's library.
-
-    Raises:
-        Failure: there is none, or it is known to be of another version than the Python binding.
-    """
-    version, release = install.version or "", binding_release()
-    if _RELEASE.fullmatch(version) and version != release:
-        reason = f"llama-cpp-python {release} is installed, which cannot use the library of {version}"
-        raise Failure(Status.LOAD_FAILED, f"{reason}; `ggufspec build` makes the one that it can")
-    folder = _folder(install)
-    if not any((folder / name).exists() for name in _LIBRARIES):
-        reason = f"the llama.cpp in {install.root} has no shared library; `ggufspec build` makes one"
-        raise Failure(Status.LOAD_FAILED, reason)
-    return folder

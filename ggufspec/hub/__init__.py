@@ -7,6 +7,7 @@ from ggufspec.hub.choice import SeveralModelsError
 from ggufspec.hub.client import Access
 from ggufspec.hub.download import check_room, fetch
 from ggufspec.hub.integrity import fetch_command, last_pair, validate_model
+from ggufspec.hub.inventory import CachedRepo, cached_repos, delete_repo
 from ggufspec.hub.references import Reference, of_model, parse
 from ggufspec.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.hub.survey import Item, Survey, locate, survey, survey_pair
@@ -14,6 +15,7 @@ from ggufspec.hub.transfer import Progress, State
 
 __all__ = [
     "Access",
+    "CachedRepo",
     "Item",
     "Progress",
     "Reference",
@@ -21,7 +23,9 @@ __all__ = [
     "State",
     "Survey",
     "cached_files",
+    "cached_repos",
     "check_room",
+    "delete_repo",
     "fetch",
     "fetch_command",
     "last_fetched",

@@ -33,6 +33,7 @@ _FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
+_LIBRARIES = ("libllama.so", "libllama.dylib")
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
 _SUBFOLDERS = (".", "bin", "build/bin")
 _UNRECORDED = "an earlier ggufspec made it and did not record its files"
@@ -61,7 +62,8 @@ class Install:
     devices: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()  # what it can use, and the memory that was free when it was found
     tokenizer: Executable | None = None
-    library: Path | None = None
+    library: Path | None = None  # the folder of the shared libraries beside the programs
+    release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
     note: str | None = None  # what a user should know of an own build
     passed_over: tuple[str, ...] = ()  # builds that would have been taken before, and why they were not
 
@@ -195,6 +197,13 @@ def probe(place: Path, origin: str, built: Built | None = None) -> Install | Non
     return None
 
 
+def find_library(root: Path) -> Path | None:
+    """Return the shared library that lies beside programs, or where an installation puts it."""
+    folders = (root, root.parent / "lib", root.parent / "lib64")
+    places = (folder / name for folder in folders for name in _LIBRARIES)
+    return next((place for place in places if place.exists()), None)
+
+
 def _places(place: Path) -> Iterator[Path]:
     folder = place.parent if place.is_file() else place
     return (folder / sub for sub in _SUBFOLDERS)
@@ -271,7 +280,8 @@ def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built |
         devices=tuple(device.name for device in listed or ()),
         gpus=devices.gpus(listed, backend),
         tokenizer=_tokenizer(found),
-        library=built.lib if built else None,
+        library=library.parent if (library := find_library(root)) else None,
+        release=built.version if built and built.source.startswith("sdist ") else None,
         note=_note(built) if built else None,
     )
 

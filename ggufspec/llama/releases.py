@@ -34,6 +34,21 @@ BUILDS: Mapping[tuple[int, int, int], int] = {
 }
 
 
+COMMITS: Mapping[str, str] = {
+    "0.2.63": "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5",
+    "0.3.36": "0c1e57098bba43ac29e6e3b677cdceebdd22334f",
+}
+"""Release -> the commit of llama.cpp that its source distribution carries (.git/modules/vendor/…/HEAD)."""
+
+
+def parts(release: str) -> tuple[int, int, int] | None:
+    """Return a release as numbers; None for anything but three of them."""
+    numbers = release.split(".")
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        return None
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
+
+
 def build_number(release: str) -> int | None:
     """Return the build number of a release, or of the newest known one before it; of a tag, its own.
 
@@ -41,11 +56,8 @@ def build_number(release: str) -> int | None:
     """
     if release.startswith("b") and release[1:].isdecimal():
         return int(release[1:])
-    parts = release.split(".")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-        return None
-    wanted = (int(parts[0]), int(parts[1]), int(parts[2]))
-    if wanted > max(BUILDS):
+    wanted = parts(release)
+    if wanted is None or wanted > max(BUILDS):
         return None
     return next(
         (BUILDS[known] for known in sorted(BUILDS, reverse=True) if known <= wanted), min(BUILDS.values())

@@ -151,17 +151,25 @@ def remove(version: str | None, backend: str | None) -> list[Built]:
     """
     removed = []
     for built in filter(None, map(_read, _folders())):
-        if version not in {None, built.version} or backend not in {None, built.backend}:
-            continue
-        if built.path.is_symlink() or built.path.parent != paths.builds_dir():
-            raise BuildError(f"{built.path} is not a folder of our own", "remove it by hand")
-        with try_lock(built.path.name) as locked:
-            if not locked:
-                raise BuildError(f"{built.path.name} is being built", "wait for it, then try again")
-            shutil.rmtree(workplace(built.path.name))
-            built.path.rename(workplace(built.path.name))  # gone at once; emptied when the lock is released
-        removed.append(built)
+        if version in {None, built.version} and backend in {None, built.backend}:
+            delete(built.path)
+            removed.append(built)
     return removed
+
+
+def delete(folder: Path) -> None:
+    """Remove one folder among the builds, whatever is in it.
+
+    Raises:
+        BuildError: it is not one of ours, or is being built.
+    """
+    if folder.is_symlink() or folder.parent != paths.builds_dir():
+        raise BuildError(f"{folder} is not a folder of our own", "remove it by hand")
+    with try_lock(folder.name) as locked:
+        if not locked:
+            raise BuildError(f"{folder.name} is being built", "wait for it, then try again")
+        shutil.rmtree(workplace(folder.name))
+        folder.rename(workplace(folder.name))  # gone at once; emptied when the lock is released
 
 
 @contextmanager

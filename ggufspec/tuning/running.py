@@ -10,8 +10,8 @@ from typing import Any
 
 from ggufspec import api, gguf, machine, measuring, memory, profiles
 from ggufspec.domain import Method, Program, RunSpec
-from ggufspec.engines import ENGINES
-from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.engines import ENGINES, check_library
+from ggufspec.errors import GgufspecError
 from ggufspec.llama import install as installs
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
@@ -83,11 +83,7 @@ def prepare(asked: TuneRequest) -> Plan:
         max_time=None,
     )
     session = checked(request)
-    if session.install.library is None:
-        raise NoInstallError(
-            f"the llama.cpp in {session.install.root} has no library beside it, which looking ahead needs",
-            "`ggufspec build` makes one; `ggufspec sweep` measures without it",
-        )
+    check_library(session.install)  # looking ahead needs it, whatever the engine
     if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads) for arm in _plain(session)}) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",

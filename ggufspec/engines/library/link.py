@@ -102,7 +102,11 @@ def start(command: Sequence[str]) -> Link:
             try:
                 child = resources.enter_context(
                     proc.spawn(
-                        command, stdout=theirs.fileno(), stderr=err, env=_environment(scratch), cwd=scratch
+                        command,
+                        stdout=theirs.fileno(),
+                        stderr=err,
+                        env=worker_environment(scratch),
+                        cwd=scratch,
                     )
                 )
             except ChildCrashedError as error:
@@ -119,8 +123,12 @@ def start(command: Sequence[str]) -> Link:
         return link
 
 
-def _environment(scratch: Path) -> dict[str, str]:
-    """Return the worker's environment, in which it finds this very package."""
+def worker_environment(scratch: Path) -> dict[str, str]:
+    """Return the environment of a worker, in which it finds this very package.
+
+    Args:
+        scratch: an empty folder that stands in for the user's configuration.
+    """
     package = str(Path(ggufspec.__file__).parent.parent)
     found = environment(scratch)
     paths = os.pathsep.join(filter(None, (package, found.get("PYTHONPATH"))))

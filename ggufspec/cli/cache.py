@@ -1,0 +1,171 @@
+"""``ggufspec cache``: what is kept on this machine, how much room it takes, and how to free it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggufspec.cli import _manners
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ggufspec.checkup.storage import Item, Kind
+
+_KINDS = ("builds", "sources", "cuda", "models", "digests", "other", "profiles", "results")
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+)
+
+
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from ggufspec.checkup import storage
+
+    names = [*_KINDS, *(item.name for item in storage.list_items())]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.group(invoke_without_command=True)
+@_OUTPUT
+@click.pass_context
+def command(ctx: click.Context, /, *, output: str) -> None:
+    """Show what builds, sources, models and results take on the disk, and free it.
+
+    Builds, sources, CUDA's wheels, digests and other files can be made or fetched again. Profiles and results
+    were measured. Models lie in the Hub's cache, which other programs share.
+
+    \b
+    ggufspec cache
+    ggufspec cache list builds
+    ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
+    """
+    if ctx.invoked_subcommand is None:
+        _overview(output)
+
+
+@command.command("list")
+@click.argument("kinds", nargs=-1, type=click.Choice(_KINDS))
+@_OUTPUT
+def listed(*, kinds: Sequence[str], output: str) -> None:
+    """List everything of some KINDS, or of all, by the names that `prune` takes.
+
+    \b
+    ggufspec cache list
+    ggufspec cache list builds models -o json
+    """
+    from ggufspec.checkup import storage
+    from ggufspec.checkup.storage import Kind
+
+    items = storage.list_items([Kind(kind) for kind in kinds] or tuple(Kind))
+    if output == "json":
+        rows = [
+            {
+                "name": item.name,
+                "kind": item.kind.value,
+                "size_bytes": item.size_bytes,
+                "changed_at": item.changed_at.isoformat(timespec="seconds"),
+                "note": item.note or None,
+                "path": str(item.places[0]),
+            }
+            for item in items
+        ]
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    _print_items(items)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=_names)
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@click.pass_context
+def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
+    """Delete what is named, after asking: all of a kind, or single things as `list` calls them.
+
+    Models are named one by one. Results and profiles are deleted only where they are named.
+
+    \b
+    ggufspec cache prune sources
+    ggufspec cache prune builds/0.2.63-cpu-ba7f74e6 --yes
+    """
+    from ggufspec.checkup import storage
+    from ggufspec.units import format_bytes
+
+    items = storage.select(names)
+    if not items:
+        click.echo("nothing to delete", err=True)
+        return
+    sizes = {item.name: item.size_bytes for item in items}
+    if not yes:
+        _ask(items, format_bytes(sum(sizes.values())), quiet=_manners.of(ctx).quiet)
+    for item in items:
+        storage.remove(item)
+        click.echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
+
+
+def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
+    from ggufspec.errors import ConsentNeededError
+    from ggufspec.units import counted
+
+    question = f"{counted(len(items), 'item')} of {total}"
+    if quiet or not sys.stdin.isatty():
+        raise ConsentNeededError(f"{question} would be deleted, which needs confirmation", "add --yes")
+    for item in items:
+        click.echo(item.name, err=True)
+    click.confirm(f"Delete {question}?", abort=True, err=True)
+
+
+def _overview(output: str) -> None:
+    from ggufspec.checkup import storage
+    from ggufspec.checkup.storage import Kind
+    from ggufspec.cli._hub import table
+    from ggufspec.units import format_bytes
+
+    rows = [(kind, *_sum(storage.list_items([kind]))) for kind in Kind]
+    if output == "json":
+        facts = [
+            {
+                "kind": kind.value,
+                "items": count,
+                "size_bytes": size_bytes,
+                "shared": kind is Kind.MODELS,
+                "path": str(storage.root(kind)),
+            }
+            for kind, count, size_bytes in rows
+        ]
+        click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    cells = [[kind.value, str(count), format_bytes(size), _where(kind)] for kind, count, size in rows]
+    total = format_bytes(sum(size for kind, _, size in rows if kind is not Kind.MODELS))
+    click.echo(table(["kind", "items", "size", "where"], cells), nl=False)
+    click.echo(f"{total} without the models; `ggufspec cache list` names every item", err=True)
+
+
+def _sum(items: Sequence[Item]) -> tuple[int, int]:
+    return len(items), sum(item.size_bytes for item in items)
+
+
+def _where(kind: Kind) -> str:
+    from ggufspec.checkup import storage
+    from ggufspec.checkup.storage import Kind
+
+    return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is Kind.MODELS else "")
+
+
+def _print_items(items: Sequence[Item]) -> None:
+    from ggufspec.cli._hub import table
+    from ggufspec.units import format_bytes
+
+    if not items:
+        click.echo("nothing is here", err=True)
+        return
+    rows = [
+        [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]
+        for item in items
+    ]
+    click.echo(table(["name", "size", "changed", "note"], rows), nl=False)

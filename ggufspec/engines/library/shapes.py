@@ -1,0 +1,95 @@
+"""Whether a library's default parameters are where the binding's structs expect them.
+
+Run as a process of its own: a library whose structs have another shape writes where it should not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ggufspec.engines.library.defaults import CONTEXT, MODEL, Default
+
+PROBE = (sys.executable, "-P", "-m", "ggufspec.engines.library.shapes")
+AGREES = "agrees"
+"""What the process prints where every field agrees; otherwise it prints the first that does not."""
+
+_VARIABLE = "LLAMA_CPP_LIB_PATH"
+_UNTOUCHED = 0xA5
+_ROOM_BYTES = 4096  # behind a struct, for what a larger one would write
+
+
+def find_difference(library: ctypes.CDLL, structs: Mapping[str, type[ctypes.Structure]]) -> str | None:
+    """Return the first default that is not where a struct of the binding has it; None where all are.
+
+    Args:
+        library: exports the functions.
+        structs: function name -> the binding's struct for what it returns.
+    """
+    for function, struct in structs.items():
+        defaults = {"llama_model_default_params": MODEL, "llama_context_default_params": CONTEXT}[function]
+        written = bytearray(_call(library, function, struct))
+        for name, ctype in ((field[0], field[1]) for field in struct._fields_):
+            place = getattr(struct, name)
+            if name not in defaults:
+                return f"{struct.__name__}.{name} is a field that this ggufspec does not know"
+            part = slice(place.offset, place.offset + place.size)
+            if written[part] != _bytes(ctype, defaults[name]):
+                return f"{function} has another {name}"
+            written[part] = bytes([_UNTOUCHED]) * place.size
+        between, behind = written[: ctypes.sizeof(struct)], written[ctypes.sizeof(struct) :]
+        if between.strip(bytes([_UNTOUCHED, 0])):  # compilers leave padding alone, or write zeros
+            return f"{struct.__name__} has more fields there"
+        if behind.strip(bytes([_UNTOUCHED])):
+            return f"{struct.__name__} is larger there"
+    return None
+
+
+def _call(library: ctypes.CDLL, name: str, struct: type[ctypes.Structure]) -> bytes:
+    """Return what a function writes that returns a struct, with the room behind it where that can be seen."""
+    size = ctypes.sizeof(struct)
+    function = library[name]
+    if platform.machine() in {"x86_64", "AMD64"}:  # the caller passes the address of a struct as an argument
+        room = (ctypes.c_ubyte * (size + _ROOM_BYTES))(*[_UNTOUCHED] * (size + _ROOM_BYTES))
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_void_p
+        function(ctypes.addressof(room))
+        return bytes(room)
+
+    class Roomy(ctypes.Structure):
+        """The struct, and room for one that is larger."""
+
+        _fields_ = (("known", struct), ("room", ctypes.c_ubyte * _ROOM_BYTES))
+
+    function.argtypes, function.restype = [], Roomy
+    return bytes(function())[:size]
+
+
+def _bytes(ctype: Any, value: Default) -> bytes:
+    return bytes(ctypes.sizeof(ctype)) if value is None else bytes(ctype(value))
+
+
+def main(folder: Path) -> str:
+    """Return what to print of the library in a folder."""
+    os.environ[_VARIABLE] = str(folder)
+    try:
+        from llama_cpp import llama_cpp as binding
+    except (OSError, RuntimeError, FileNotFoundError) as error:
+        return f"it does not load: {error}"
+    except AttributeError as error:
+        return f"it lacks {str(error).rpartition(': ')[2]}"
+    structs = {
+        "llama_model_default_params": binding.llama_model_params,
+        "llama_context_default_params": binding.llama_context_params,
+    }
+    return find_difference(binding._lib, structs) or AGREES  # noqa: SLF001  # the library, nowhere else to be had
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{main(Path(sys.argv[1]))}\n")
+    sys.stdout.flush()
+    os._exit(0)  # unloading is the system's affair; libraries have crashed in it

@@ -1,0 +1,86 @@
+"""The real library, copied to where this ggufspec did not build it, and bindings that do not fit it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import catalog, engines, hub, prompts, tuning
+from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
+from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.errors import NoInstallError
+from ggufspec.llama import install as installs
+from ggufspec.llama.install import Install
+
+HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
+"""False like what would take their places, a boolean or padding: only the commit can tell."""
+
+WITHOUT_A_FIELD = """
+import ctypes, json, os, sys
+os.environ["LLAMA_CPP_LIB_PATH"] = sys.argv[1]
+from llama_cpp import llama_cpp as binding
+from ggufspec.engines.library.shapes import find_difference
+unnoticed = []
+for function, struct in (
+    ("llama_model_default_params", binding.llama_model_params),
+    ("llama_context_default_params", binding.llama_context_params),
+):
+    assert find_difference(binding._lib, {function: struct}) is None
+    for name, _ in struct._fields_:
+        fields = [field for field in struct._fields_ if field[0] != name]
+        other = type(struct.__name__, (ctypes.Structure,), {"_fields_": fields})
+        if find_difference(binding._lib, {function: other}) is None:
+            unnoticed.append(name)
+print(json.dumps(unnoticed))
+"""
+
+
+@pytest.fixture
+def copied(llama: Install, tmp_path: Path) -> Install:
+    """The programs and libraries of today's build in another folder, without its manifest."""
+    folder = shutil.copytree(llama.root, tmp_path / "my llama.cpp" / "bin", symlinks=True)
+    return installs.find(folder)
+
+
+def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Install, tmp_path: Path) -> None:
+    assert (copied.release, copied.library) == (None, copied.root)
+    spec = RunSpec(
+        pair=hub.resolve(catalog.find("demo"), offline=True),
+        role=Role.DRAFTING,
+        prompt=prompts.suite("demo").prompts[0],
+        n_predict=20,
+        context=512,
+        threads=1,
+        offload=Offload(target_layers=0, draft_layers=0),
+        drafting=Drafting(n_max=3),
+    )
+    with InprocessEngine(install=copied, timeout_s=120) as engine:
+        assert engine.measure(spec, tmp_path / "log").sample.status is Status.OK
+
+
+def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) -> None:
+    asked = tuning.TuneRequest()
+    plan = tuning.prepare(replace(asked, request=replace(asked.request, pair="demo", llama=copied.root)))
+    assert plan.session.install.root == copied.root
+
+
+def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:
+    folder = shutil.copytree(legacy.root, tmp_path / "legacy", symlinks=True)
+    with pytest.raises(NoInstallError, match="it is of commit 0e4802b, the binding of") as caught:
+        engines.check_library(installs.find(folder))
+    assert "--engine server" in str(caught.value.hint)
+
+
+def test_a_binding_that_lacks_any_field_does_not_fit(copied: Install) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("the size of a struct is seen on x86-64 only")
+    words = [sys.executable, "-c", WITHOUT_A_FIELD, str(copied.library)]
+    unnoticed = json.loads(subprocess.check_output(words, text=True))
+    assert set(unnoticed) == HIDDEN

@@ -1,0 +1,284 @@
+"""What is kept, what it takes, and its removal: only what is named, and never beyond our own folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import filelock
+import pytest
+from click.testing import CliRunner, Result
+
+from ggufspec import hub, paths
+from ggufspec.checkup import storage
+from ggufspec.checkup.storage import Kind
+from ggufspec.cli import cache, cli
+from ggufspec.errors import ConsentNeededError, GgufspecError
+from ggufspec.llama import store
+from ggufspec.results.writer import Lock
+from tests import cuda_parts
+
+KEY = "0.3.36-cpu-0a1b2c3d"
+ARCHIVE = "llama_cpp_python-0.3.36.tar.gz"
+
+
+def write(path: Path, size: int = 1000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def hub_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a Hub cache of our own."""
+    from huggingface_hub import constants
+
+    folder = home / "hf" / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def kept(home: Path, hub_cache: Path) -> dict[Kind, Path]:
+    """Something of every kind; returns where each is."""
+    model = hub_cache / "models--me--T-GGUF"
+    blob = write(model / "blobs" / "0a1b", 5000)
+    (model / "snapshots" / "c0").mkdir(parents=True)
+    (model / "snapshots" / "c0" / "t.gguf").symlink_to(blob)
+    write(hub_cache / "models--me--text-only" / "snapshots" / "c0" / "README.md")
+    write(paths.sources_dir() / ("0" * 64) / ARCHIVE, 3000)
+    write(paths.sources_dir() / ARCHIVE.replace(".tar.gz", ".sha256"), 90)
+    write(paths.runs_dir() / "20260101-000000-a" / "meta.json", 10)
+    write(paths.data_dir() / "profiles" / "abc.json", 20)
+    write(paths.cache_dir() / "digests.sqlite", 40)
+    write(paths.cache_dir() / "vega-1.9.0.js", 50)
+    write(paths.builds_dir() / KEY / "bin" / "llama-server", 2000)
+    write(paths.builds_dir() / ".logs" / "failed.log", 60)
+    cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
+    return {
+        Kind.BUILDS: paths.builds_dir() / KEY,
+        Kind.SOURCES: paths.sources_dir() / ("0" * 64),
+        Kind.CUDA: paths.cache_dir() / "cuda" / "13.0",
+        Kind.MODELS: model,
+        Kind.DIGESTS: paths.cache_dir() / "digests.sqlite",
+        Kind.OTHER: paths.builds_dir() / ".logs",
+        Kind.PROFILES: paths.data_dir() / "profiles" / "abc.json",
+        Kind.RESULTS: paths.runs_dir() / "20260101-000000-a",
+    }
+
+
+NAMES = {
+    Kind.BUILDS: f"builds/{KEY}",
+    Kind.SOURCES: f"sources/{ARCHIVE}",
+    Kind.CUDA: "cuda/13.0",
+    Kind.MODELS: "models/me/T-GGUF",
+    Kind.DIGESTS: "digests/digests.sqlite",
+    Kind.OTHER: "other/logs",
+    Kind.PROFILES: "profiles/abc.json",
+    Kind.RESULTS: "results/20260101-000000-a",
+}
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["cache", *words])
+
+
+def test_everything_has_a_name_and_a_size(kept: dict[Kind, Path]) -> None:
+    rows = {row["name"]: row for row in json.loads(run("list", "-o", "json").stdout)}
+    assert rows.keys() == {*NAMES.values(), "other/vega-1.9.0.js"}
+    assert {Kind(row["kind"]) for row in rows.values()} == set(Kind)
+    for kind, name in NAMES.items():
+        assert Path(rows[name]["path"]) == kept[kind]
+    assert rows[NAMES[Kind.SOURCES]]["size_bytes"] == 3090
+    assert rows[NAMES[Kind.BUILDS]]["size_bytes"] == 2000
+    assert rows[NAMES[Kind.BUILDS]]["note"] == "not used: its build.json cannot be read"
+    assert rows[NAMES[Kind.MODELS]]["size_bytes"] == 5000  # the link in the snapshot takes nothing
+
+
+def test_the_overview_keeps_what_others_share_apart(kept: dict[Kind, Path]) -> None:
+    rows = {row["kind"]: row for row in json.loads(run("-o", "json").stdout)}
+    assert list(rows) == list(cache._KINDS) == [kind.value for kind in Kind]
+    assert [kind for kind, row in rows.items() if row["shared"]] == ["models"]
+    assert rows["other"]["items"] == 2
+    text = run()
+    assert text.stdout.splitlines()[0].split() == ["kind", "items", "size", "where"]
+    assert text.stdout.count("(shared with other programs)") == 1
+    assert "without the models" in text.stderr
+
+
+def test_an_empty_machine_keeps_nothing() -> None:
+    assert json.loads(run("list", "-o", "json").stdout) == []
+    listed = run("list")
+    assert (listed.stdout, listed.stderr, listed.exit_code) == ("", "nothing is here\n", 0)
+    assert run("prune", "sources", "--yes").stderr == "nothing to delete\n"
+
+
+def test_a_list_is_of_the_kinds_that_are_asked_for(kept: dict[Kind, Path]) -> None:
+    lines = run("list", "sources", "results").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", NAMES[Kind.SOURCES], NAMES[Kind.RESULTS]]
+    assert run("list", "everything").exit_code == 2
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_is_named_is_deleted_and_nothing_else(kept: dict[Kind, Path], kind: Kind) -> None:
+    before = {item.name for item in storage.list_items()}
+    result = run("prune", NAMES[kind], "--yes")
+    assert result.exit_code == 0, result.exception
+    assert result.stdout.startswith(f"deleted {NAMES[kind]} (")
+    assert not kept[kind].exists()
+    assert {item.name for item in storage.list_items()} == before - {NAMES[kind]}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.MODELS])
+def test_a_kind_means_all_of_it(kept: dict[Kind, Path], kind: Kind) -> None:
+    assert run("prune", kind, "--yes").exit_code == 0
+    assert storage.list_items([kind]) == ()
+    assert {item.kind for item in storage.list_items()} == set(Kind) - {kind}
+
+
+def test_what_was_noted_of_a_source_goes_with_it(kept: dict[Kind, Path]) -> None:
+    run("prune", "sources", "--yes")
+    assert list(paths.sources_dir().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("models", "each has to be named"),
+        ("build", "there is nothing called 'build'; did you mean builds?"),
+        (f"builds/{KEY}x", f"did you mean builds/{KEY}?"),
+        ("results/../../x", "there is nothing called"),
+        ("/", "there is nothing called '/'"),
+        ("*", "there is nothing called"),
+    ],
+)
+def test_what_means_nothing_deletes_nothing(kept: dict[Kind, Path], name: str, message: str) -> None:
+    result = run("prune", "sources", name, "--yes")
+    assert isinstance(result.exception, GgufspecError)
+    assert message in result.exception.message
+    assert "ggufspec cache list" in str(result.exception.hint)
+    assert all(path.exists() for path in kept.values())
+
+
+def test_nothing_is_deleted_without_being_asked_for(kept: dict[Kind, Path]) -> None:
+    assert run("prune", "--yes").exit_code == 2
+    for words in (("prune", "builds"), ("prune", "results")):
+        refused = run(*words)
+        assert isinstance(refused.exception, ConsentNeededError)
+        assert refused.exception.hint == "add --yes"
+    assert all(path.exists() for path in kept.values())
+
+
+@pytest.mark.parametrize(("answer", "exit_code"), [("y", 0), ("n", 130)])
+def test_a_person_is_asked(kept: dict[Kind, Path], answer: str, exit_code: int) -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "ggufspec", "cache", "prune", "sources", NAMES[Kind.RESULTS]]
+    os.write(ours, f"{answer}\n".encode())
+    result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert result.returncode == exit_code
+    assert f"{NAMES[Kind.SOURCES]}\n{NAMES[Kind.RESULTS]}\nDelete 2 items of 3.03 KiB?" in result.stderr
+    assert kept[Kind.SOURCES].exists() == kept[Kind.RESULTS].exists() == (answer == "n")
+
+
+def test_in_silence_nobody_is_asked(kept: dict[Kind, Path]) -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "ggufspec", "-q", "cache", "prune", "sources"]
+    result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert (result.returncode, kept[Kind.SOURCES].exists()) == (32, True)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_links_out_of_our_folders_are_not_followed(
+    kept: dict[Kind, Path], tmp_path: Path, kind: Kind
+) -> None:
+    outside = tmp_path / "outside"
+    kept[kind].rename(outside)
+    kept[kind].symlink_to(outside)
+    before = {path: path.lstat().st_size for path in (outside, *outside.rglob("*"))}
+    result = run("prune", NAMES[kind], "--yes")
+    assert isinstance(result.exception, GgufspecError)
+    assert {path: path.lstat().st_size for path in before} == before
+
+
+@pytest.mark.parametrize("kind", [Kind.BUILDS, Kind.SOURCES, Kind.CUDA, Kind.PROFILES, Kind.RESULTS])
+def test_a_folder_of_ours_that_is_a_link_is_not_emptied(
+    kept: dict[Kind, Path], tmp_path: Path, kind: Kind
+) -> None:
+    outside = tmp_path / "outside"
+    storage.root(kind).rename(outside)
+    storage.root(kind).symlink_to(outside)
+    result = run("prune", kind, "--yes")
+    assert isinstance(result.exception, GgufspecError)
+    assert "is a link to another place" in result.exception.message
+    assert list(outside.iterdir())
+
+
+def test_the_folder_that_a_user_chose_may_be_a_link(
+    kept: dict[Kind, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, folder in (("GGUFSPEC_CACHE", paths.cache_dir()), ("GGUFSPEC_DATA", paths.data_dir())):
+        (tmp_path / variable).symlink_to(folder)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    for kind in set(Kind) - {Kind.MODELS}:
+        assert run("prune", kind, "--yes").exit_code == 0
+    assert {item.kind for item in storage.list_items()} == {Kind.MODELS}
+
+
+def test_links_inside_are_removed_and_not_what_they_lead_to(kept: dict[Kind, Path], tmp_path: Path) -> None:
+    precious = write(tmp_path / "precious" / "file")
+    (kept[Kind.BUILDS] / "bin" / "link").symlink_to(precious.parent)
+    assert paths.size_bytes(kept[Kind.BUILDS]) == 2000
+    assert run("prune", "builds", "--yes").exit_code == 0
+    assert precious.exists()
+
+
+def _build(place: Path) -> object:
+    return store.try_lock(place.name)
+
+
+def _wheels(place: Path) -> object:
+    return filelock.FileLock(place.with_name(f".{place.name}.lock"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "message"),
+    [
+        (Kind.BUILDS, _build, "is being built"),
+        (Kind.CUDA, _wheels, "is in use"),
+        (Kind.RESULTS, Lock, "is being written already"),
+    ],
+)
+def test_what_is_in_use_is_kept(
+    kept: dict[Kind, Path], kind: Kind, use: Callable[[Path], Lock], message: str
+) -> None:
+    with use(kept[kind]):
+        result = run("prune", kind, "--yes")
+    assert isinstance(result.exception, GgufspecError)
+    assert message in result.exception.message
+    assert kept[kind].exists()
+
+
+def test_what_killed_builds_left_is_freed(kept: dict[Kind, Path]) -> None:
+    dead = write(store.workplace("dead") / "object.o")
+    with store.try_lock("alive"):
+        alive = write(store.workplace("alive") / "object.o")
+        assert run("prune", "other/unfinished-builds", "--yes").exit_code == 0
+        assert not dead.exists()
+        assert alive.exists()
+
+
+def test_an_unfinished_download_is_a_model(hub_cache: Path) -> None:
+    write(hub_cache / "models--me--Big-GGUF" / "blobs" / "0a1b.incomplete", 7000)
+    (cached,) = hub.cached_repos(hub.Access())
+    assert (cached.repo, cached.size_bytes, cached.is_unfinished) == ("me/Big-GGUF", 7000, True)
+    assert run("prune", "models/me/Big-GGUF", "--yes").exit_code == 0
+    assert hub.cached_repos(hub.Access()) == ()
