@@ -72,6 +72,20 @@ def beside(path: Path) -> Path | None:
     return path.with_name(lower[close[0]]) if close else None
 
 
+def is_unicode(path: Path) -> bool:
+    """Return whether a path can be stored as text: the name of a file is a sequence of any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(path: Path) -> str:
+    r"""Return a path as text, in which ``\xff`` stands for a byte that is not UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return Path(value).expanduser().absolute() if value else None

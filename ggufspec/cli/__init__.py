@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 import click
@@ -99,6 +100,9 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
     signal.signal(signal.SIGTERM, _on_sigterm)
+    sys.excepthook = _print_traceback
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path need not be text in the terminal's encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     manners = _manners.Manners()
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
@@ -115,6 +119,17 @@ def main() -> NoReturn:
             click.echo(f"hint: {error.hint}", err=True)
         sys.exit(error.exit_code)
     sys.exit(0)
+
+
+def _print_traceback(
+    error_class: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print a traceback, without what gives access: messages of libraries contain addresses and headers."""
+    import traceback
+
+    from ggufspec.redaction import redact
+
+    click.echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
 
 
 def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:

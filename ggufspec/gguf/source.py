@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -29,16 +30,18 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if path.is_dir():
-            raise ModelFileError(f"{path} is a folder", "name the .gguf file within it")
+        _refuse_unwritable(path)
         try:
-            self._size = path.stat().st_size
+            status = path.stat()
         except FileNotFoundError:
             close = paths.beside(path)
             hint = f"did you mean {close}?" if close else "check the path of the model"
             raise ModelFileError(f"there is no file {path}", hint) from None
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelFileError(f"{path} is a folder", "name the .gguf file within it")
+        self._size = status.st_size
 
     @property
     def size(self) -> int:
@@ -53,3 +56,16 @@ class FileSource:
                 return file.read(n)
         except OSError as error:
             raise ModelFileError(f"{self._path} cannot be read: {error.strerror}") from error
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Refuse a path that no result could name: names of files are bytes, and JSON knows only Unicode.
+
+    Raises:
+        ModelFileError: the path is not UTF-8.
+    """
+    if not paths.is_unicode(path):
+        raise ModelFileError(
+            f"the path {paths.shown(path)} is not valid UTF-8",
+            "rename the file or the folder, or use a symbolic link",
+        )

@@ -52,6 +52,7 @@ PATIENCE_S = 30.0
 _MOST_FILES = 100_000  # of a repository
 _BUSY = (408, 429, 500, 502, 503, 504)
 _SPENT = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # RateLimit: "api";r=0;t=55, the draft RFC's form
+_HOST = re.compile(r"[^:@\s]+(:\d+)?|\[[0-9a-fA-F:.]+\](:\d+)?")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Its warnings ("Retrying in 2s [Retry 1/5].") would run into our progress bars; what matters in them arrives
@@ -77,6 +78,20 @@ class Access:
     endpoint: str = field(
         default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/"), repr=False
     )
+
+    def __post_init__(self) -> None:
+        """Refuse an address of which it is not clear which part is a password.
+
+        Raises:
+            GgufspecError: HF_ENDPOINT is not the address of a Hub.
+        """
+        parts = urlsplit(self.endpoint)
+        host_and_port = parts.netloc.rpartition("@")[2]
+        if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host_and_port) or "@" in parts.path:
+            raise GgufspecError(
+                "HF_ENDPOINT is not the address of a Hub",
+                "it is like https://huggingface.co; write %2F for a / in a password",
+            )
 
     @property
     def is_offline(self) -> bool:
@@ -269,7 +284,14 @@ def _told_to_wait(error: errors.HfHubHTTPError) -> float | None:
 
 
 def translated(error: Exception, about: Subject, access: Access) -> GgufspecError:
-    """Return the error of ours that says what went wrong and what to do."""
+    """Return the error of ours that says what went wrong and what to do.
+
+    Its cause is shown in tracebacks, so what gives access is removed from the messages of all causes.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.args = tuple(redact(part) if isinstance(part, str) else part for part in cause.args)
+        cause = cause.__cause__ or cause.__context__
     repo, page = about.repo, f"{access.site}/{about.repo}"
     revision = about.revision or "main"
     match error:

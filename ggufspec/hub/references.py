@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import BadReferenceError
+from ggufspec.redaction import redact
 
 HUB_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 
@@ -20,7 +21,10 @@ _FORMS = "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One model as the user named it: a local path, or a repository with a file, a quant, or neither."""
+    """One model as the user named it: a local path, or a repository with a file, a quant, or neither.
+
+    ``text`` is what was typed, without what gives access.
+    """
 
     text: str
     repo: str | None = None
@@ -28,6 +32,7 @@ class Reference:
     quant: str | None = None
     revision: str | None = None
     path: Path | None = None
+    use_default: bool = True  # of a repository alone, take the quant that llama.cpp takes
 
 
 def parse(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
@@ -45,11 +50,11 @@ def parse(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) 
         BadReferenceError: the text has none of these forms.
     """
     if text.startswith("hf://"):
-        return _repository(text, text.removeprefix("hf://").removeprefix("models/"))
+        return _repository(redact(text), text.removeprefix("hf://").removeprefix("models/"))
     if re.match(r"https?://", text):
         return _url(text, endpoint)
     path = Path(text).expanduser()
-    if path.is_file() or text.startswith(("/", "./", "../", "~")):
+    if _is_file(path) or text.startswith(("/", "./", "../", "~")):
         return Reference(text=text, path=path.absolute())
     name, _, half = text.rpartition(":")
     if name in pairs and half in _HALVES:
@@ -103,11 +108,14 @@ def _repository(text: str, rest: str) -> Reference:
 
 
 def _url(text: str, endpoint: str | None) -> Reference:
-    url = urlsplit(text)
-    hosts = HUB_HOSTS | ({urlsplit(endpoint).netloc} if endpoint else set())
-    if url.netloc.lower() not in hosts:
+    try:
+        url, text = urlsplit(text), redact(text)
+    except ValueError:
+        raise BadReferenceError(f"{redact(text)} is not a URL", f"a model is {_FORMS}") from None
+    host = _host(url)
+    if host not in HUB_HOSTS | ({_host(urlsplit(endpoint))} if endpoint else set()):
         raise BadReferenceError(
-            f"{url.netloc} is not the Hugging Face Hub",
+            f"{host} is not the Hugging Face Hub",
             "download the file with a browser, then give its path; for a mirror, set HF_ENDPOINT",
         )
     match _segments(url.path):
@@ -120,6 +128,17 @@ def _url(text: str, endpoint: str | None) -> Reference:
     raise BadReferenceError(
         f"{text} is no URL of a model", "copy the link of the file, with /resolve/ or /blob/"
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _host(url: SplitResult) -> str:
+    return url.netloc.rpartition("@")[2].lower()
 
 
 def _segments(path: str) -> list[str]:

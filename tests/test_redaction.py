@@ -1,0 +1,158 @@
+"""What gives access is never shown: not in errors, not in logs, not in tracebacks."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from ggufspec import hub as hub_package
+from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
+from ggufspec.redaction import Redacting, redact
+from tests import hub_client
+from tests.hub_client import PAIR, TARGET
+from tests.hub_handler import SIGNATURE
+from tests.hub_server import Hub
+from tests.hub_state import Fault
+
+TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"
+PASSWORD = "s3cr3t%2Fword"
+SECRETS = (TOKEN, PASSWORD, "Ym9iOnMz", *(part.split("=")[1] for part in SIGNATURE.split("&")))
+LOUD = {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("GET https://bob:pw@host/a", "GET https://***@host/a"),
+        (
+            "git+https://ghp_x@host/a.git and https://u:p@b/c",
+            "git+https://***@host/a.git and https://***@b/c",
+        ),
+        ("'https://host/a?X-Amz-Signature=12&x=3'", "'https://host/a?***'"),
+        ("(b'Location', b'/file?sig=a%2Bb')", "(b'Location', b'/file?***')"),
+        ("{'authorization': 'Bearer abc def', 'a': 'b'}", "{'authorization': '***', 'a': 'b'}"),
+        ("(b'Authorization', b'Basic Ym9iOnB3')", "(b'Authorization', b'***')"),
+        ("Set-Cookie: session=1234; Path=/", "Set-Cookie: ***"),
+        ("curl -H 'x-xet-access-token: 123'", "curl -H 'x-xet-access-token: ***'"),
+        ("sent Bearer abcdefgh", "sent Bearer ***"),
+        (f"your token {TOKEN} is wrong", "your token hf_*** is wrong"),
+        ("hf_hub_download() at user@host: who? nobody", "hf_hub_download() at user@host: who? nobody"),
+        ("https://huggingface.co/a/b/resolve/main/c.gguf", "https://huggingface.co/a/b/resolve/main/c.gguf"),
+    ],
+)
+def test_what_gives_access_is_replaced(text: str, shown: str) -> None:
+    assert redact(text) == shown
+    assert redact(shown) == shown
+
+
+def test_log_records_pass_without_it() -> None:
+    error = ValueError("https://bob:pw@host")
+    exception = (ValueError, error, None)
+    record = logging.LogRecord("x", logging.INFO, "x", 1, "%s", ("https://bob:pw@host",), exception)
+    assert Redacting().filter(record)
+    assert "pw" not in logging.Formatter().format(record)
+
+
+@pytest.fixture
+def guarded(hub: Hub) -> Hub:
+    """A Hub behind a proxy that asks for a password, as HF_ENDPOINT can name one."""
+    login = base64.b64encode(f"bob:{unquote(PASSWORD)}".encode()).decode()
+    hub.tokens[f"Basic {login}"] = True
+    hub.tokens[TOKEN] = True
+    return hub
+
+
+@pytest.mark.parametrize("flag", ["-v", "--debug", "-q"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_command_shows_a_login_or_a_signature(guarded: Hub, home: Path, flag: str, fails: bool) -> None:
+    endpoint = guarded.url.replace("http://", f"http://bob:{PASSWORD}@")
+    env = hub_client.environment(guarded, home) | LOUD | {"HF_ENDPOINT": endpoint, "HF_TOKEN": TOKEN}
+    busy = Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=9 if fails else 1)
+    guarded.faults = [busy]
+    words = [sys.executable, "-m", "ggufspec", flag, "fetch", *PAIR]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) != fails
+    assert "http" in done.stderr or flag == "-q"
+    assert [secret for secret in SECRETS if secret in done.stdout + done.stderr] == []
+    for path in home.rglob("*"):
+        text = path.read_bytes() if path.is_file() and path.suffix not in {".gguf", ".sqlite"} else b""
+        assert [secret for secret in SECRETS if secret.encode() in text] == []
+
+
+def test_a_traceback_in_a_notebook_shows_none_either(
+    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggufspec.hub.client.FIRST_PAUSE_S", 0)
+    hub.faults = [Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=99)]
+    reference = hub_package.parse(TARGET, {})
+    survey = hub_package.survey("x", reference, None, hub_package.Access())
+    with pytest.raises(GgufspecError) as caught:
+        [*hub_package.fetch(survey, hub_package.Access())]
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "503" in shown
+    assert [secret for secret in SECRETS if secret in shown] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://bob:s3cr3t%2Fword@example.com/x?X-Amz-Signature=0123456789abcdef",
+        "https://bob:s3cr3t%2Fword@huggingface.co/a/b/commits/main?Policy=cGxlYXNl",
+        "https://bob:s3cr3t%2Fword@[/a",
+    ],
+)
+def test_a_reference_is_repeated_without_its_login(text: str) -> None:
+    with pytest.raises(BadReferenceError) as caught:
+        hub_package.parse(text, {})
+    assert [secret for secret in SECRETS if secret in f"{caught.value.message} {caught.value.hint}"] == []
+
+
+def test_a_pair_is_called_by_its_address_without_the_login(hub: Hub, home: Path) -> None:
+    address = f"{hub.url}/{TARGET.replace('/t-', '/resolve/main/t-')}?{SIGNATURE}"
+    reference = hub_package.parse(address.replace("//", f"//bob:{PASSWORD}@"), {}, endpoint=hub.url)
+    assert (reference.repo, reference.filename) == ("me/T-GGUF", "t-Q4_K_M.gguf")
+    assert [secret for secret in SECRETS if secret in reference.text] == []
+
+
+@pytest.mark.parametrize("token", ["hf_geheim mit Leerzeichen", "hf_schlüssel", "hf_two\nlines", "hf_\x00"])
+def test_a_token_that_cannot_be_sent_is_refused_without_it(token: str) -> None:
+    access = hub_package.Access(token=token)
+    with pytest.raises(BadTokenError) as caught:
+        access.headers()
+    assert token[3:] not in f"{caught.value.message} {caught.value.hint} {access!r}"
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["host", "bob:s3cr3t@host", "http://bob:pa/ss@host", "http://host:pass", "ftp://a"]
+)
+def test_an_endpoint_that_is_no_address_is_refused_without_it(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(GgufspecError, match="HF_ENDPOINT is not the address of a Hub") as caught:
+        hub_package.Access()
+    assert "s3cr3t" not in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "site"),
+    [
+        ("http://bob:pw@host:80/hub/", "host:80", "http://host:80/hub"),
+        ("https://huggingface.co", "huggingface.co", "https://huggingface.co"),
+        ("http://[::1]:8080", "[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_an_endpoint_is_shown_without_its_login(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, host: str, site: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    access = hub_package.Access()
+    assert (access.host, access.site) == (host, site)
+    assert "pw" not in repr(access)
