@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import paths
-from ggufspec.domain import ModelFile, Pair
-from ggufspec.errors import CatalogError
+from ggufspec.domain import Method, ModelFile, Pair
+from ggufspec.errors import CatalogError, UnsupportedMethodError
 
 DEFAULT = "llama-3-70b"
 """The Llama-3 notebook's pair: what ``ggufspec fetch`` gets when it is told nothing."""
 
+_NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
 _PAIR_KEYS = {"target", "drafter", "method", "licence", "source", "evidence", "note"}
 
@@ -37,6 +38,11 @@ class Entry:
     def verified(self) -> bool:
         """Whether anybody has checked that repository and files exist."""
         return self.evidence is not None
+
+    @property
+    def supported(self) -> bool:
+        """Whether the method is one that can be measured here."""
+        return self.method in {*Method, _NO_METHOD}
 
 
 def user_file() -> Path:
@@ -75,6 +81,32 @@ def find(name: str) -> Pair:
     )
 
 
+def entry_of(pair: Pair) -> Entry | None:
+    """Return the entry that a pair was made from, if any; other pairs can have the same name."""
+    entry, target = entries().get(pair.name), pair.target
+    if entry is None:
+        return None
+    listed = entry.pair.target
+    return entry if (listed.repo, listed.filename) == (target.repo, target.filename) else None
+
+
+def drafting_method(pair: Pair) -> Method | None:
+    """Return what drafts in a pair, as the catalogue states it; None where nothing does.
+
+    Raises:
+        UnsupportedMethodError: it is a method of llama.cpp's that cannot be measured here.
+    """
+    entry = entry_of(pair)
+    if entry is None:
+        return None if pair.draft is None else Method.DRAFT_MODEL
+    if not entry.supported:
+        raise UnsupportedMethodError(
+            f"the pair {pair.name} drafts by {entry.method}, which ggufspec does not support yet",
+            "name its target alone with --target, or choose another pair: `ggufspec pairs`",
+        )
+    return None if entry.method == _NO_METHOD else Method(entry.method)
+
+
 @cache
 def _read(file: Path) -> Mapping[str, Entry]:
     try:
@@ -100,6 +132,10 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> Entry:
         raise ValueError(f"[pairs.{name}]: a pair's name has no '/' and no ':'")
     _refuse_unknown(f"[pairs.{name}]", table, _PAIR_KEYS)
     drafter = table.get("drafter")
+    method = str(table.get("method", _NO_METHOD if drafter is None else Method.DRAFT_MODEL.value))
+    if (drafter is None and method == Method.DRAFT_MODEL) or (drafter is not None and method == _NO_METHOD):
+        has = "no drafter" if drafter is None else "a drafter"
+        raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
     return Entry(
         pair=Pair(
             name=name,
@@ -109,7 +145,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> Entry:
         licence=str(table.get("licence", "not stated")),
         source=str(table.get("source", "the user's own")),
         evidence=table.get("evidence"),
-        method=str(table.get("method", "none" if drafter is None else "draft-model")),
+        method=method,
         note=table.get("note"),
         catalogue=file,
     )

@@ -15,6 +15,7 @@
     ├── LogError                 14   a log holds nothing that llama.cpp writes
     ├── SummaryLostError         15   a program succeeded, but its summary never arrived
     ├── DraftingInactiveError    16   a drafting run drafted nothing
+    ├── UnsupportedMethodError   17   the pair drafts by a method that ggufspec does not support yet
     ├── RepositoryNotFoundError  20   the Hub has no such repository, or hides it
     ├── RevisionNotFoundError    21   the repository has no such branch, tag or commit
     ├── RemoteFileNotFoundError  22   the repository has no such file or quant, or more than one
@@ -136,6 +137,12 @@ class DraftingInactiveError(GgufspecError):
     """A drafting run drafted nothing."""
 
     exit_code = 16
+
+
+class UnsupportedMethodError(GgufspecError):
+    """The pair drafts by a method that ggufspec does not support yet."""
+
+    exit_code = 17
 
 
 class RepositoryNotFoundError(GgufspecError):

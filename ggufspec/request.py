@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
 from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling
@@ -25,11 +25,12 @@ T = TypeVar("T")
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
-    Tuples are axes: every combination is measured. ``method`` is what drafts; without ``draft``, each has its
-    own size. Decoding is greedy unless ``temp`` is positive, or left out and ``top_k``, ``top_p`` or
-    ``min_p`` ask for sampling, then at temperature 1; ``top_k`` defaults to llama.cpp's 40 there.
-    ``synthetic_accept`` lets dice decide what is accepted: each token's chance, or the shares of rounds that
-    accept each position. ``offload`` is what places the models beside ``ngl`` and ``ngld``.
+    Tuples are axes: every combination is measured. ``method`` is what drafts, by default what the catalogue
+    states for the pair; without ``draft``, each has its own size. Decoding is greedy unless ``temp`` is
+    positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
+    ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
+    probability, or the shares of rounds that accept each position. ``offload`` is what places the models
+    beside ``ngl`` and ``ngld``.
     ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
@@ -42,7 +43,7 @@ class Request:
     ngl: Layers | tuple[Layers, ...] = "auto"
     ngld: Layers | tuple[Layers, ...] = "auto"
     offload: Offload = field(default_factory=Offload)
-    method: str | tuple[str, ...] = Method.DRAFT_MODEL.value
+    method: str | tuple[str, ...] | None = None
     draft: int | tuple[int, ...] = ()
     p_min: float | tuple[float, ...] = 0.0
     synthetic_accept: float | tuple[float, ...] | None = None
@@ -90,9 +91,9 @@ def prepare(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
-    methods = tuple(map(_method, _axis(request.method)))
-    name, targets, drafters, why = _models(request, methods)
-    cards = {model: gguf.validate_file(model.path) for model in (*targets, *drafters) if model.path}
+    methods = _methods(request)
+    name, targets, drafters, why, pair = _models(request, methods)
+    cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     install = installs.find(request.llama)
     _check_programs(install, request.engine, methods, drafting=bool(drafters))
     if request.synthetic_accept is not None:
@@ -169,6 +170,26 @@ def _sampling(request: Request) -> Sampling:
     )
 
 
+def own_method(request: Request) -> Method | None:
+    """Return what drafts in the pair that is meant where the request itself names no method.
+
+    Raises:
+        CatalogError: no pair has this name.
+        NotCachedError: files of the pair that was fetched last are gone.
+        UnsupportedMethodError: it is a method that cannot be measured here.
+    """
+    if request.target is not None or request.draft_model is not None:
+        return Method.DRAFT_MODEL
+    pair, _ = _pair(request)
+    return catalog.drafting_method(pair)
+
+
+def _methods(request: Request) -> tuple[Method, ...]:
+    if request.method is None:
+        return (own_method(request) or Method.DRAFT_MODEL,)
+    return tuple(map(_method, _axis(request.method)))
+
+
 def _method(name: str) -> Method:
     if name not in list(Method):
         raise GgufspecError(f"no drafting method is called {name!r}", f"there are {', '.join(Method)}")
@@ -199,43 +220,53 @@ def _sizes(request: Request, methods: tuple[Method, ...]) -> tuple[tuple[int, ..
     return tuple(every), tuple(notes)
 
 
-def _models(
-    request: Request, methods: tuple[Method, ...]
-) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
+class _Models(NamedTuple):
+    """What is measured, why that, and the pair that it was made from, if any."""
+
+    name: str
+    targets: tuple[ModelFile, ...]
+    drafters: tuple[ModelFile, ...]
+    why: str
+    pair: Pair | None
+
+
+def _models(request: Request, methods: tuple[Method, ...]) -> _Models:
     """Choose the models: named files, a named pair, the last fetched one, the embedded one.
 
     Drafters are left out where no method loads one.
     """
-    name, targets, drafters, why = _named(request)
+    models = _named(request)
     if any(method.needs_drafter for method in methods):
-        return name, targets, drafters, why
+        return models
     if request.draft_model is not None:
         raise GgufspecError(
             "a drafter was given, and no method that drafts with one", "add draft-model to --method"
         )
-    return name, targets, (), why
+    return models._replace(drafters=())
 
 
-def _named(request: Request) -> tuple[str, tuple[ModelFile, ...], tuple[ModelFile, ...], str]:
+def _named(request: Request) -> _Models:
     if request.target is not None:
         targets, drafters = (_files(request.target), _files(request.draft_model))
         stems = [Path(model.filename).stem for model in (*targets, *drafters)]
         name = " + ".join(stems) if len(stems) <= 2 else f"{stems[0]} + {len(stems) - 1} more"
-        return name, targets, drafters, "as given"
+        return _Models(name, targets, drafters, "as given", None)
     if request.draft_model is not None and request.pair is None:
         raise GgufspecError("a drafter was given without a target", "add --target FILE")
-    pair, why = _pair(request)
+    listed, why = _pair(request)
+    pair = hub.resolve(listed, offline=False)
     drafters = _files(request.draft_model) or ((pair.draft,) if pair.draft else ())
-    return pair.name, (pair.target,), drafters, why
+    return _Models(pair.name, (pair.target,), drafters, why, pair)
 
 
 def _pair(request: Request) -> tuple[Pair, str]:
+    """Return the pair that is meant where no target is named; its files need not be here."""
     if request.pair is not None:
-        return hub.resolve(catalog.find(request.pair), offline=True), "as named"
-    last = hub.last_fetched()
+        return catalog.find(request.pair), "as named"
+    last = hub.last_pair()
     if last is not None:
         return last, "the last fetched pair"
-    return hub.resolve(catalog.find(_EMBEDDED), offline=True), "the embedded pair, as nothing was fetched yet"
+    return catalog.find(_EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
 def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,7 +165,7 @@ HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q
         (
             files("a-IQ1_S.gguf", "a-IQ2_S.gguf"),
             {},
-            "u/r has 2 models that GGUF may mean",
+            "u/r has 2 models",
             "name one: it has a-IQ1_S.gguf (1 GiB), a-IQ2_S.gguf (1 GiB)",
         ),
         (
@@ -176,7 +177,7 @@ HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q
     ],
 )
 def test_choice_fails_with_a_list(
-    listed: list[RepoFile], wanted: dict[str, str], message: str, hint: str
+    listed: list[RepoFile], wanted: dict[str, Any], message: str, hint: str
 ) -> None:
     with pytest.raises(errors.RemoteFileNotFoundError) as caught:
         choice.choose(listed, repo="u/r", **wanted)

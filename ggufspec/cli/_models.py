@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +27,8 @@ def choose(name: str | None, target: str | None, draft: str | None, access: hub.
     """Return the pair that is meant: by name, by its models, or the last fetched, else the embedded one.
 
     Raises:
-        GgufspecError: there is no such pair, or a model of it is not to be had.
+        GgufspecError: there is no such pair, it drafts by a method that is not supported, or a model of it is
+            not available.
     """
     if name is not None and target is not None:
         raise click.UsageError("give a pair or a target, not both")
@@ -38,10 +40,13 @@ def choose(name: str | None, target: str | None, draft: str | None, access: hub.
         )
     if draft is not None:
         raise click.UsageError("a drafter needs a target")
-    last = hub.last_fetched() if name is None else None
+    last = hub.last_pair() if name is None else None
+    pair = last or catalog.find(name or EMBEDDED)
+    method = catalog.drafting_method(pair)
+    if method is None or not method.needs_drafter:
+        pair = replace(pair, draft=None)
     if last is not None:
-        return last
-    pair = catalog.find(name or EMBEDDED)
+        return pair
     try:
         return hub.resolve(pair, offline=True)
     except NotCachedError:

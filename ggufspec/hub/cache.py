@@ -72,12 +72,27 @@ def remember_fetched(pair: Pair) -> None:
 
 def last_fetched() -> Pair | None:
     """Return the pair that was fetched last if its files are still there, else None."""
+    pair = remembered_pair()
+    models = () if pair is None else (pair.target, pair.draft)
+    return pair if all(model.path and model.path.is_file() for model in models if model) else None
+
+
+def remembered_pair() -> Pair | None:
+    """Return the pair that was fetched last, whether its files are still there or not."""
     table = _read_json(_last_pair_file())
     with suppress(KeyError, TypeError):
         draft = None if table["draft"] is None else _model(table["draft"])
-        pair = Pair(name=table["name"], target=_model(table["target"]), draft=draft)
-        if all(model.path and model.path.is_file() for model in (pair.target, pair.draft) if model):
-            return pair
+        return Pair(name=table["name"], target=_model(table["target"]), draft=draft)
+    return None
+
+
+def origin(path: Path) -> ModelFile | None:
+    """Return which file of the Hub a path in its cache stands for; None for any other path."""
+    parts = path.absolute().parts
+    for at, name in enumerate(parts[:-3]):
+        if name.startswith("models--") and parts[at + 1] == "snapshots":
+            repo = name.removeprefix("models--").replace("--", "/", 1)
+            return ModelFile(filename="/".join(parts[at + 3 :]), repo=repo, revision=parts[at + 2])
     return None
 
 

@@ -49,6 +49,20 @@ class RemoteModel:
         return sum(file.size_bytes for file in self.files)
 
 
+class SeveralModelsError(RemoteFileNotFoundError):
+    """A repository, or a quant of it, means several models; with ``example`` at its end it means one."""
+
+    def __init__(self, repo: str, quant: str | None, fitting: Sequence[RemoteModel]) -> None:
+        meant = f" that {quant} may mean" if quant else ""
+        super().__init__(f"{repo} has {len(fitting)} models{meant}", f"name one: {_listing(fitting)}")
+        self.repo = repo
+        self.quant = quant
+        usual = (model for default in _DEFAULT_QUANTS for model in fitting if model.quant == default)
+        chosen = next(usual, fitting[0])
+        alone = chosen.quant is not None and [model.quant for model in fitting].count(chosen.quant) == 1
+        self.example = f":{chosen.quant}" if alone else f"/{chosen.filename}"
+
+
 def quant_of(filename: str) -> str | None:
     """Return the quant that a file's name states: ``Q4_K_M``, ``UD-Q4_K_XL``, ``BF16``."""
     split = _SPLIT.fullmatch(filename)
@@ -80,7 +94,12 @@ def models(files: Iterable[RepoFile]) -> list[RemoteModel]:
 
 
 def choose(
-    files: Sequence[RepoFile], *, repo: str, filename: str | None = None, quant: str | None = None
+    files: Sequence[RepoFile],
+    *,
+    repo: str,
+    filename: str | None = None,
+    quant: str | None = None,
+    use_default: bool = True,
 ) -> RemoteModel:
     """Return the one model that a reference means.
 
@@ -89,19 +108,24 @@ def choose(
         repo: its name, for messages.
         filename: an exact file; any part of a split file means all of it.
         quant: a quant, in any case; or None for llama.cpp's defaults.
+        use_default: where nothing is named, take the quant that llama.cpp takes.
 
     Raises:
-        RemoteFileNotFoundError: nothing fits, or more than one does; the hint lists what is there.
+        RemoteFileNotFoundError: nothing fits; the hint lists what is there.
+        SeveralModelsError: more than one model does.
     """
     candidates = models(files)
     if filename is not None:
         return _named(files, candidates, repo, filename)
-    if quant is not None:
-        return _only(_of_quant(candidates, quant), candidates, repo, f"has no quant {quant}", quant)
-    for default in _DEFAULT_QUANTS:
-        if fitting := _of_quant(candidates, default):
-            return _only(fitting, candidates, repo, "", default)
-    return _only(candidates, candidates, repo, "has no GGUF model", "GGUF")
+    nothing = "has no GGUF model" if quant is None else f"has no quant {quant}"
+    if quant is None and use_default:
+        quant = next((default for default in _DEFAULT_QUANTS if _of_quant(candidates, default)), None)
+    fitting = candidates if quant is None else _of_quant(candidates, quant)
+    if not fitting:
+        raise RemoteFileNotFoundError(f"{repo} {nothing}", _listing(candidates))
+    if len(fitting) > 1:
+        raise SeveralModelsError(repo, quant, fitting)
+    return fitting[0]
 
 
 def _named(files: Sequence[RepoFile], candidates: list[RemoteModel], repo: str, filename: str) -> RemoteModel:
@@ -125,19 +149,7 @@ def _of_quant(candidates: list[RemoteModel], quant: str) -> list[RemoteModel]:
     return exact or [model for model in candidates if loose.search(model.filename)]
 
 
-def _only(
-    fitting: list[RemoteModel], candidates: list[RemoteModel], repo: str, nothing: str, quant: str
-) -> RemoteModel:
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting:
-        raise RemoteFileNotFoundError(f"{repo} {nothing}", _listing(candidates))
-    raise RemoteFileNotFoundError(
-        f"{repo} has {len(fitting)} models that {quant} may mean", f"name one: {_listing(fitting)}"
-    )
-
-
-def _listing(candidates: list[RemoteModel]) -> str:
+def _listing(candidates: Sequence[RemoteModel]) -> str:
     if not candidates:
         return "it has no GGUF models; look for a repository whose name ends with -GGUF"
     shown = [f"{model.filename} ({format_bytes(model.size_bytes)})" for model in candidates[:_LISTED]]

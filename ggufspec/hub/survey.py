@@ -12,6 +12,7 @@ from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import (
     CorruptDownloadError,
+    GgufspecError,
     ModelFileError,
     NotCachedError,
 )
@@ -67,7 +68,12 @@ def survey(name: str, target: Reference, draft: Reference | None, access: Access
         GgufspecError: a repository, revision, file or quant is not there, or needs permission.
     """
     listings: dict[tuple[str, str | None], Listing] = {}
-    folder = access.local_dir or access.cache_dir
+    folder = (access.local_dir or access.cache_dir).absolute()
+    if not paths.is_unicode(folder):
+        raise GgufspecError(
+            f"the path {paths.shown(folder)} is not valid UTF-8",
+            "choose another folder with --local-dir or HF_HOME",
+        )
     target_file, items = _look_up(target, access, listings)
     draft_file, more = (None, []) if draft is None else _look_up(draft, access, listings)
     return Survey(
@@ -104,7 +110,13 @@ def _look_up(
     if key not in listings:
         listings[key] = (_offline if access.is_offline else listing)(*key, access)
     found = listings[key]
-    chosen = choose(found.files, repo=found.repo, filename=reference.filename, quant=reference.quant)
+    chosen = choose(
+        found.files,
+        repo=found.repo,
+        filename=reference.filename,
+        quant=reference.quant,
+        use_default=reference.use_default,
+    )
     if found.gated and not access.is_offline:
         _ask_permission(found, chosen, access)
     items = [_item(found, file, reference.revision or "main", access) for file in chosen.files]
