@@ -139,12 +139,17 @@ def _said(implied: float, size: int, speedup: float) -> str:
 
 
 def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
-    from ggufspec import costs, hub, whatif
+    from ggufspec import catalog, costs, hub, whatif
     from ggufspec.cli import _models
 
     device = _device(asked)
     access = hub.Access(offline=asked["offline"])
     pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    method = catalog.drafting_method(pair)
+    if pair.draft is None and method is not None:
+        raise click.UsageError(
+            f"{pair.name} drafts by {method}, whose gain depends on the text: `ggufspec bench` measures it"
+        )
     target, draft = _models.cards(pair, access)
     if draft is None:
         raise click.UsageError("give a drafter with -md")

@@ -21,7 +21,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--pair", metavar="NAME", shell_complete=_completing.pairs, help="A pair of the catalogue.")
 @click.option("-m", "--target", type=_FILE, shell_complete=_completing.files, help="The target's GGUF.")
 @click.option("-md", "--draft-model", type=_FILE, shell_complete=_completing.files, help="The drafter's.")
-@click.option("--draft", type=click.IntRange(1, 64), default=3, show_default=True, help="Draft size γ.")
+@click.option(
+    "--draft",
+    type=click.IntRange(1, 64),
+    help="Draft size γ. [default: 3, or the own one of a method without a drafter]",
+)
 @click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU: 45, all, auto.")
 @click.option("-ngld", "--ngld", type=Layers(), help="Drafter layers there, likewise.")
 @placing_options

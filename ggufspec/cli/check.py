@@ -53,16 +53,19 @@ def command(
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
-    from ggufspec import compat, hub
+    from ggufspec import catalog, compat, hub
     from ggufspec.cli import _models
     from ggufspec.domain import Program
 
     access = hub.Access(offline=offline)
     named = drafter is None
     pair = _models.choose(target if named else None, None if named else target, drafter, access)
+    if pair.draft is None:
+        method = catalog.drafting_method(pair)
+        why = f": it drafts by {method}, from the text so far" if method else ""
+        raise click.UsageError(f"the pair {target!r} has no drafter{why}")
     target_card, draft_card = _models.cards(pair, access)
-    if draft_card is None:
-        raise click.UsageError(f"the pair {target!r} has no drafter")
+    assert draft_card is not None
     who = Program(program)
     verdict = compat.check(target_card, draft_card, _rule(who, llama, build))
     report = _facts(verdict, who, target_card, draft_card)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli import _completing, _manners
-from ggufspec.errors import BadReferenceError
+from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
     from ggufspec import hub
+    from ggufspec.domain import Pair
 
 
 @click.command()
@@ -44,10 +46,12 @@ def command(
 
     Without PAIR or --target it is the pair that is set (`ggufspec config`), else the Llama-3 notebook's. REF
     is user/repo:QUANT (as llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target)
-    or a local path. With --quiet, the two paths are all that is printed.
+    or a local path. In place of PAIR, a REF is a target without a drafter; of a repository that has several
+    models, they are listed. With --quiet, the two paths are all that is printed.
 
     \b
     ggufspec fetch qwen3-8b
+    ggufspec fetch unsloth/Qwen3-8B-GGUF
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
     from ggufspec import hub
@@ -63,6 +67,9 @@ def command(
         pair, why = _fit.largest(access)
         click.echo(why, err=True)
     found = _survey(pair, target, draft_model, revision, access)
+    drafts, advice = _next_step(found.pair)
+    if not drafts:
+        click.echo(f"note: {advice}", err=True)
     if dry_run or not quiet:
         click.echo(_hub.plan(found), nl=False, err=not dry_run)
     if dry_run:
@@ -75,8 +82,25 @@ def command(
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             click.echo(model.path if quiet else f"{role:<8} {model.path}")
-    if not quiet:
-        click.echo("measure it: ggufspec bench", err=True)
+    if drafts and not quiet:
+        click.echo(advice, err=True)
+
+
+def _next_step(pair: Pair) -> tuple[bool, str]:
+    """Return whether a bench would measure drafting, and what to do with a pair, or why it would not."""
+    from ggufspec import catalog
+    from ggufspec.errors import UnsupportedMethodError
+
+    try:
+        method = catalog.drafting_method(pair)
+    except UnsupportedMethodError as error:
+        return False, f"{error.message}: no command can measure it"
+    if method is None:
+        target = pair.target
+        model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
+        find = shlex.join(["ggufspec", "suggest", model])
+        return False, f"nothing drafts for this target; find a drafter: {find}"
+    return True, "measure it: ggufspec bench" + ("" if method.needs_drafter else " --engine server")
 
 
 def _ask(found: hub.Survey, *, yes: bool, quiet: bool) -> None:
@@ -101,22 +125,53 @@ def _survey(
 
     if pair is not None and target is not None:
         raise click.UsageError("give a PAIR or a --target, not both")
+    pairs = catalog.load()
+    named = pair is not None and pair not in pairs and _is_reference(pair)
+    if named:
+        pair, target = None, pair
     if draft_model is not None and target is None:
         raise click.UsageError("a --draft-model needs a --target")
-    pairs = catalog.load()
     if target is None:
-        named = catalog.find(pair or catalog.DEFAULT)
-        references = [hub.of_model(model) for model in (named.target, named.draft) if model is not None]
-        name = named.name
+        listed = catalog.find(pair or catalog.DEFAULT)
+        references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
+        name = listed.name
     else:
         texts = [target] if draft_model is None else [target, draft_model]
         references = [hub.parse(text, pairs, endpoint=access.endpoint) for text in texts]
-        name = " + ".join(texts)
+        name = " + ".join(reference.text for reference in references)
+    if named:
+        references[0] = replace(references[0], use_default=False)
     if revision is not None:
         if any(reference.revision not in (None, revision) for reference in references):
             raise BadReferenceError("--revision contradicts the revision in a reference", "name it once")
         references = [replace(reference, revision=revision) for reference in references]
-    return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
+    try:
+        return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
+    except hub.SeveralModelsError as error:
+        raise RemoteFileNotFoundError(
+            error.message, f"{error.hint}; for example: {_command(references, error, access)}"
+        ) from error
+
+
+def _is_reference(text: str) -> bool:
+    """Return whether a text can only be a model: no pair has a slash or a colon in its name."""
+    return "/" in text or ":" in text or text.endswith(".gguf")
+
+
+def _command(references: list[hub.Reference], error: hub.SeveralModelsError, access: hub.Access) -> str:
+    """Return the command that names one of several models, with everything else as it was given."""
+    words = ["ggufspec", "fetch"]
+    options, chosen = ("--target", "--draft-model"), False
+    for option, reference in zip(options, references, strict=False):
+        text = reference.text
+        means = (reference.repo, reference.filename) == (error.repo, None)
+        if means and reference.quant in (None, error.quant) and not chosen:
+            at = f"@{reference.revision}" if reference.revision else ""
+            text, chosen = f"{error.repo}{at}{error.example}", True
+        words += [option, text]
+    if access.local_dir is not None:
+        words += ["--local-dir", str(access.local_dir)]
+    return shlex.join(words)
 
 
 def _check(found: hub.Survey, access: hub.Access) -> None:

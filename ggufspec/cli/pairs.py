@@ -57,7 +57,7 @@ def _table(entries: Mapping[str, Entry]) -> str:
         [
             name + ("" if entry.verified else " (unverified)"),
             entry.pair.target.filename,
-            entry.method if entry.pair.draft is None else entry.pair.draft.filename,
+            _drafts(entry),
             entry.licence,
         ]
         for name, entry in entries.items()
@@ -69,7 +69,8 @@ def _details(entry: Entry) -> str:
     lines = {
         "pair": entry.pair.name,
         "target": _where(entry.pair.target),
-        "drafter": entry.method if entry.pair.draft is None else _where(entry.pair.draft),
+        "drafter": None if entry.pair.draft is None else _where(entry.pair.draft),
+        "method": _method(entry),
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.evidence or "by nobody; ask the Hub with --verify",
@@ -77,6 +78,19 @@ def _details(entry: Entry) -> str:
         "listed in": entry.catalogue,
     }
     return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
+
+
+def _drafts(entry: Entry) -> str:
+    """Return the drafter's file; the method where it is another one than drafting with that."""
+    from ggufspec.domain import Method
+
+    if entry.method == Method.DRAFT_MODEL and entry.pair.draft is not None:
+        return entry.pair.draft.filename
+    return _method(entry)
+
+
+def _method(entry: Entry) -> str:
+    return entry.method + ("" if entry.supported else " (not supported yet)")
 
 
 def _where(model: ModelFile) -> str:
@@ -89,6 +103,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "target": _model(entry.pair.target),
         "drafter": None if entry.pair.draft is None else _model(entry.pair.draft),
         "method": entry.method,
+        "supported": entry.supported,
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.verified,

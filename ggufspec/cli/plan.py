@@ -60,13 +60,16 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     """
-    from ggufspec import frames, hub, memory, report
+    from ggufspec import catalog, frames, hub, memory, report
     from ggufspec.cli import _models
     from ggufspec.domain import Offload
 
     access = hub.Access(offline=asked["offline"])
     pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
     target, draft = _models.cards(pair, access)
+    method = catalog.drafting_method(pair)
+    if method is not None and not method.needs_drafter:
+        click.echo(f"note: {pair.name} drafts by {method}, which loads no second model", err=True)
     settings = _settings(asked)
     vram = _detected() if asked["vram"] is None else asked["vram"]
     draft_layers: LayersValue = asked["ngld"]

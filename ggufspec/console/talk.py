@@ -10,7 +10,7 @@ from ggufspec import chat, gguf
 from ggufspec.chat import Message
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
-from ggufspec.domain import Drafting, Prompt, Role, RunSpec
+from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import ServerEngine
 from ggufspec.engines.streaming import Ending, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
@@ -76,9 +76,10 @@ class Talk:
 
     def spec(self, role: Role, text: str = "") -> RunSpec:
         """Return what to ask of one of the arms, under today's settings."""
-        drafting = Drafting(n_max=self.settings.draft_size) if role is Role.DRAFTING else None
+        arm = self.arms[role]
+        drafting = replace(arm.drafting, n_max=self.settings.draft_size) if arm.drafting else None
         return replace(
-            self.arms[role],
+            arm,
             prompt=Prompt(id="chat", text=text),
             n_predict=self.settings.n_predict,
             sampling=self.settings.sampling,

@@ -15,7 +15,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import install as installs
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
-from ggufspec.request import Request, Session
+from ggufspec.request import Request, Session, own_method
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite
 from ggufspec.trace import draft_sizes
@@ -116,12 +116,19 @@ def prepare(asked: TuneRequest) -> Plan:
 
 
 def _methods(install: Install, request: Request) -> tuple[str, ...]:
-    """Return what an engine can draft with, at some of the draft sizes that were asked for."""
-    found = [Method.DRAFT_MODEL.value]
+    """Return the pair's own method, and what else an engine can draft with at some of the given draft sizes.
+
+    Raises:
+        GgufspecError: the pair's own method cannot be measured here.
+    """
+    own = own_method(request)
+    found = [Method.DRAFT_MODEL.value, *([own.value] if own and not own.needs_drafter else [])]
     program = ENGINES[request.engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if not method.needs_drafter and request.engine != "inprocess" and draft_sizes(method, sizes):
+        if method.value in found or request.engine == "inprocess":
+            continue
+        if draft_sizes(method, sizes):
             with suppress(GgufspecError):
                 check_method(install.executable(program), program, method)
                 found.append(method.value)
