@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,7 +75,14 @@ def find(name: str) -> Pair:
     pairs = load()
     if name in pairs:
         return pairs[name]
-    close = difflib.get_close_matches(name, pairs, n=3, cutoff=0.5)
+    if "/" in name:
+        raise CatalogError(
+            f"no pair is called {name!r}",
+            f"no pair has a slash in its name; `ggufspec fetch {shlex.quote(name)}` gets a model of the Hub, "
+            "and --target takes a file",
+        )
+    lower = {known.lower(): known for known in pairs}
+    close = [lower[each] for each in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
     hint = f"close names: {', '.join(close)}; " if close else ""
     raise CatalogError(
         f"no pair is called {name!r}", f"{hint}ggufspec pairs lists them all, or name files with --target"

@@ -52,17 +52,17 @@ def test_a_body_that_does_not_end_is_kept_up_to_the_listed_size(
     assert not list(home.rglob("*.incomplete"))
 
 
-def test_a_file_that_grows_behind_our_back_gets_no_name(
-    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("size", [0, len(BODY) - 4, len(BODY) + 4])
+def test_a_file_that_somebody_else_changes_gets_no_name(
+    hub: Hub, home: Path, run: Run, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    finish = hashing.FollowingHash.hexdigest
+    wait = hashing.FollowingHash.wait
 
-    def grown(self: hashing.FollowingHash) -> str:
-        with Path(f"{hub_client.blob(home, hub)}.incomplete").open("ab") as file:
-            file.write(b"more")
-        return finish(self)
+    def changed(self: hashing.FollowingHash, timeout_s: float) -> bool:
+        os.truncate(Path(f"{hub_client.blob(home, hub)}.incomplete"), size)
+        return wait(self, timeout_s)
 
-    monkeypatch.setattr(hashing.FollowingHash, "hexdigest", grown)
+    monkeypatch.setattr(hashing.FollowingHash, "wait", changed)
     code, _, err = run("fetch", "-q", "--target", TARGET)
     assert (code, "arrived with another" in err) == (28, True)
     assert not hub_client.blob(home, hub).exists()

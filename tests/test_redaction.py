@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import subprocess
 import sys
+import traceback
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -51,9 +54,8 @@ def test_what_gives_access_is_replaced(text: str, shown: str) -> None:
 
 def test_log_records_pass_without_it() -> None:
     error = ValueError("https://bob:pw@host")
-    record = logging.LogRecord(
-        "x", logging.INFO, "x", 1, "%s", ("https://bob:pw@host",), (ValueError, error, None)
-    )
+    exception = (ValueError, error, None)
+    record = logging.LogRecord("x", logging.INFO, "x", 1, "%s", ("https://bob:pw@host",), exception)
     assert Redacting().filter(record)
     assert "pw" not in logging.Formatter().format(record)
 
@@ -61,9 +63,7 @@ def test_log_records_pass_without_it() -> None:
 @pytest.fixture
 def guarded(hub: Hub) -> Hub:
     """A Hub behind a proxy that asks for a password, as HF_ENDPOINT can name one."""
-    import base64
-
-    login = base64.b64encode(PASSWORD.replace("%2F", "/").join(("bob:", "")).encode()).decode()
+    login = base64.b64encode(f"bob:{unquote(PASSWORD)}".encode()).decode()
     hub.tokens[f"Basic {login}"] = True
     hub.tokens[TOKEN] = True
     return hub
@@ -89,8 +89,6 @@ def test_no_command_shows_a_login_or_a_signature(guarded: Hub, home: Path, flag:
 def test_a_traceback_in_a_notebook_shows_none_either(
     hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import traceback
-
     monkeypatch.setattr("ggufspec.hub.client.FIRST_PAUSE_S", 0)
     hub.faults = [Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=99)]
     reference = hub_package.parse(TARGET, {})

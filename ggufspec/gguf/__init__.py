@@ -10,7 +10,7 @@ from ggufspec.gguf.files import (
     validate_file,
 )
 from ggufspec.gguf.reader import Tensor
-from ggufspec.gguf.source import FileSource, Source
+from ggufspec.gguf.source import FileSource, Source, check_path
 from ggufspec.gguf.types import TYPES_BY_NAME, GgmlType
 from ggufspec.gguf.values import NumberArray, StringArray
 
@@ -25,6 +25,7 @@ __all__ = [
     "StringArray",
     "Tensor",
     "Vocabulary",
+    "check_path",
     "open_parts",
     "parse_complete",
     "parse_header",

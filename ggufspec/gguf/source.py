@@ -30,7 +30,7 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        _refuse_unwritable(path)
+        check_path(path)
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -58,8 +58,8 @@ class FileSource:
             raise ModelFileError(f"{self._path} cannot be read: {error.strerror}") from error
 
 
-def _refuse_unwritable(path: Path) -> None:
-    """Refuse a path that no result could name: names of files are bytes, and JSON knows only Unicode.
+def check_path(path: Path) -> None:
+    """Refuse a path that no result could name: the name of a file is bytes, and JSON knows only Unicode.
 
     Raises:
         ModelFileError: the path is not UTF-8.

@@ -52,6 +52,7 @@ class FollowingHash:
         self._hasher = hasher
         self._size_bytes = size_bytes
         self._given_up = threading.Event()
+        self._complete = threading.Event()
         self._error: OSError | None = None
         self.done_bytes = 0
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -63,11 +64,12 @@ class FollowingHash:
         self._thread.join()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the last byte; return whether all are hashed.
+        """Wait for the last byte of a file that grows no more; return whether all that there is was hashed.
 
         Raises:
             OSError: the file cannot be read.
         """
+        self._complete.set()
         self._thread.join(timeout_s)
         if self._error is not None:
             raise self._error
@@ -81,9 +83,12 @@ class FollowingHash:
         try:
             with self._path.open("rb") as file:
                 while self.done_bytes < self._size_bytes and not self._given_up.is_set():
+                    complete = self._complete.is_set()  # asked before the read, which then sees the last byte
                     chunk = file.read(min(_CHUNK_BYTES, self._size_bytes - self.done_bytes))
                     self._hasher.update(chunk)
                     self.done_bytes += len(chunk)
+                    if not chunk and complete:
+                        return  # it is shorter than it was: its hash will not be the right one
                     if not chunk:
                         self._given_up.wait(_IDLE_S)
         except OSError as error:

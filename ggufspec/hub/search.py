@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ggufspec.domain import ModelFile
 from ggufspec.hub import cache
 from ggufspec.hub.choice import RemoteModel, models, quant_of
-from ggufspec.hub.client import Access, Subject, call, listing
+from ggufspec.hub.client import PATIENCE_S, Access, Subject, call, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""
@@ -65,7 +65,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
     api = access.api()
     if target.repo is not None:
         about = Subject(repo=target.repo)
-        card = call(lambda: api.model_info(base), about, access).card_data
+        card = call(lambda: api.model_info(base, timeout=PATIENCE_S), about, access).card_data
         stated = getattr(card, "base_model", None)
         base = stated[0] if isinstance(stated, list) and stated else stated or base
     size = parameters_in(base) or parameters_in(target.filename) or math.inf

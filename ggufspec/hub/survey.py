@@ -16,6 +16,7 @@ from ggufspec.errors import (
     ModelFileError,
     NotCachedError,
 )
+from ggufspec.gguf import check_path
 from ggufspec.hub import cache
 from ggufspec.hub.choice import RemoteModel, RepoFile, choose
 from ggufspec.hub.client import Access, Listing, Subject, call, listing
@@ -137,6 +138,7 @@ def _local(reference: Reference) -> ModelFile:
         close = paths.beside(path) if path else None
         hint = f"did you mean {close}?" if close else "check the path"
         raise ModelFileError(f"there is no file {path or reference.text}", hint)
+    check_path(path)
     return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
 
 

@@ -1,0 +1,229 @@
+"""A pair that names what drafts is measured with that by every command, or refused by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ggufspec
+from ggufspec import catalog, paths, request
+from ggufspec.console import talk
+from ggufspec.domain import Drafting, Method, Role
+from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
+from ggufspec.request import Request
+from ggufspec.tuning import TuneRequest, running
+from tests import fake_server, fakes, hub_client, shell
+from tests.hub_client import Run
+from tests.hub_server import Hub
+
+DEMO = paths.models_dir() / "demo"
+PAIRS = f"""
+[pairs.lookup]
+target = {{ path = "{DEMO}/target.gguf" }}
+method = "ngram-mod"
+[pairs.heads]
+target = {{ path = "{DEMO}/target.gguf" }}
+method = "draft-mtp"
+[pairs.both]
+target = {{ path = "{DEMO}/target.gguf" }}
+drafter = {{ path = "{DEMO}/drafter.gguf" }}
+method = "ngram-simple"
+[pairs.sidecar]
+target = {{ path = "{DEMO}/target.gguf" }}
+drafter = {{ path = "{DEMO}/drafter.gguf" }}
+method = "draft-eagle3"
+[pairs.alone]
+target = {{ path = "{DEMO}/target.gguf" }}
+[pairs.remote-heads]
+target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
+method = "draft-mtp"
+[pairs.remote-lookup]
+target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
+method = "ngram-mod"
+[pairs.remote-pair]
+target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
+drafter = {{ repo = "me/D-GGUF", file = "d-Q8_0.gguf" }}
+"""
+
+
+@pytest.fixture(autouse=True)
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pairs.toml").write_text(PAIRS)
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+def drafting(asked: Request) -> list[Drafting]:
+    arms = request.prepare(asked).suite.blocks[0].arms
+    return [arm.drafting for arm in arms if arm.drafting is not None]
+
+
+@pytest.mark.parametrize("engine", ["binary-simple", "server"])
+def test_a_pairs_method_is_measured(engine: str) -> None:
+    assert drafting(Request(pair="lookup", engine=engine)) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
+    assert drafting(Request(pair="both", engine=engine)) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
+    assert drafting(Request(pair="demo", engine=engine)) == [Drafting(n_max=3)]
+    assert drafting(Request(pair="alone", engine=engine)) == []
+
+
+def test_what_the_command_line_names_comes_first() -> None:
+    named = Request(pair="lookup", method="ngram-simple", engine="server")
+    assert drafting(named) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
+    assert drafting(Request(pair="heads", method="ngram-mod", engine="server")) == [
+        Drafting(n_max=64, method=Method.NGRAM_MOD)
+    ]
+    assert drafting(Request(pair="heads", draft_model=DEMO / "drafter.gguf")) == [Drafting(n_max=3)]
+
+
+def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
+    for engine in ("binary", "inprocess"):
+        with pytest.raises(
+            GgufspecError, match=r"drafts with a second model only, not by ngram-mod"
+        ) as caught:
+            request.prepare(Request(pair="lookup", engine=engine))
+        assert "server" in (caught.value.hint or "")
+
+
+WHATIF = ("--machine", "h100", "--accept", "0.7")
+
+
+@pytest.mark.parametrize("name", ["heads", "sidecar"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "--pair"),
+        ("bench", "--dry-run", "--pair"),
+        ("bench", "--engine", "server", "--pair"),
+        ("sweep", "--plan", "--pair"),
+        ("tune", "--pair"),
+        ("tune", "--forecast", "--pair"),
+        ("chat", "--once", "Hello", "--pair"),
+        ("plan", "--pair"),
+        ("check",),
+        ("whatif", *WHATIF, "--pair"),
+    ],
+    ids=" ".join,
+)
+def test_a_method_that_is_not_supported_is_refused_by_name(words: tuple[str, ...], name: str) -> None:
+    method = "draft-mtp" if name == "heads" else "draft-eagle3"
+    done = shell.here(*words, name)
+    assert (done.returncode, done.stdout) == (17, "")
+    assert done.stderr.splitlines()[0] == (
+        f"error: the pair {name} drafts by {method}, which ggufspec does not support yet"
+    )
+    assert done.stderr.splitlines()[1].startswith("hint: name its target alone with --target, or ")
+
+
+def test_notebooks_get_the_same_refusal() -> None:
+    with pytest.raises(UnsupportedMethodError):
+        ggufspec.bench(pair="heads")
+    with pytest.raises(UnsupportedMethodError):
+        ggufspec.tune(pair="heads")
+
+
+def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Request] = []
+
+    def noted(asked: Request) -> request.Session:
+        checked.append(asked)
+        return request.prepare(asked)
+
+    monkeypatch.setattr("ggufspec.tuning.running.checked", noted)
+    with pytest.raises(NoInstallError, match="has no library beside it"):  # the fakes have none
+        running.prepare(TuneRequest(request=Request(pair="lookup", engine="server")))
+    assert "ngram-mod" in (checked[0].method or ())
+    for engine in ("binary", "inprocess"):
+        with pytest.raises(GgufspecError, match="not by ngram-mod"):
+            running.prepare(TuneRequest(request=Request(pair="lookup", engine=engine)))
+
+
+def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
+    done = shell.here("chat", "--once", "Hello", "--pair", "lookup")
+    assert done.returncode == 0, done.stderr
+    assert "--spec-type ngram-mod" in " ".join(fake_server.starts(llama)[-1]["argv"])
+    asked = talk.begin(Request(pair="lookup"))
+    assert asked.spec(Role.DRAFTING).drafting == Drafting(n_max=64, method=Method.NGRAM_MOD)
+    asked.close()
+
+
+@pytest.mark.parametrize("name", ["lookup", "both"])
+def test_a_pair_without_a_drafter_in_use_is_planned_without_one(name: str) -> None:
+    done = shell.here("plan", "--pair", name)
+    assert done.returncode == 0
+    assert "drafter" not in done.stdout
+    method = "ngram-mod" if name == "lookup" else "ngram-simple"
+    assert f"note: {name} drafts by {method}, which loads no second model\n" in done.stderr
+
+
+def test_questions_about_a_drafter_that_is_none_say_why() -> None:
+    for words in (("check", "lookup"), ("check", "both"), ("whatif", *WHATIF, "--pair", "lookup")):
+        done = shell.here(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert " drafts by ngram-" in done.stderr
+
+
+def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, run: Run) -> None:
+    code, out, err = run("fetch", "remote-heads")
+    assert (code, out.splitlines()[0].startswith("target")) == (0, True)
+    assert err.startswith(
+        "note: the pair remote-heads drafts by draft-mtp, which ggufspec does not support yet: "
+    )
+    assert "ggufspec bench" not in err
+    done = shell.here("bench")
+    assert done.returncode == 17
+    assert "the pair remote-heads drafts by draft-mtp" in done.stderr
+
+
+def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -> None:
+    assert run("fetch", "remote-pair")[2].endswith("\nmeasure it: ggufspec bench\n")
+    assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench --engine server\n")
+    assert drafting(Request(engine="server")) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
+    _, _, err = run("fetch", "--target", hub_client.TARGET)
+    assert "note: nothing drafts for this target; find a drafter: ggufspec suggest me/T-GGUF/" in err
+    assert "ggufspec bench" not in err
+
+
+def test_the_list_of_pairs_says_what_is_not_supported() -> None:
+    done = shell.here("pairs")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "draft-mtp (not supported yet)" in lines["qwen3.6-27b-mtp"]
+    assert "ngram-mod " in lines["gpt-oss-20b-ngram"]
+    assert "ngram-simple" in lines["both"]
+    assert "method     draft-mtp (not supported yet)\n" in shell.here("pairs", "heads").stdout
+
+
+def test_the_rest_of_the_catalogue_can_be_measured() -> None:
+    refused = [name for name, entry in catalog.entries().items() if not entry.supported]
+    assert refused == ["qwen3.6-27b-mtp", "heads", "sidecar", "remote-heads"]
+    for name, pair in catalog.load().items():
+        if name not in refused:
+            method = catalog.drafting_method(pair)
+            assert (method is None) == (name == "alone")
+
+
+def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:
+    pair = catalog.find("heads")
+    model = pair.target.__class__(filename="other.gguf", path=tmp_path / "other.gguf")
+    assert catalog.drafting_method(pair.__class__(name="heads", target=model)) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ('method = "draft-model"', "has no drafter, but the method draft-model"),
+        ('drafter = { path = "d" }\nmethod = "none"', "has a drafter, but the method none"),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, problem: str
+) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "pairs.toml").write_text(f'[pairs.x]\ntarget = {{ path = "t" }}\n{entry}\n')
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(folder))
+    with pytest.raises(CatalogError, match=problem):
+        catalog.load()
