@@ -217,14 +217,14 @@ def test_machines_are_listed() -> None:
         ("", "give an acceptance"),
         ("--accept 1.5", "from 0 to 1"),
         ("--accept 0.5,0.9", "never rising"),
-        ("--accept much", "'much' is no acceptance"),
-        ("--accept 0.7@0", "1 token or more"),
-        ("--accept 0.9-0.5", "no range of acceptances"),
+        ("--accept much", "'much' is not an acceptance"),
+        ("--accept 0.7@0", "a draft has 1 to 1000 tokens, not 0"),
+        ("--accept 0.9-0.5", "not a range of acceptances"),
         ("--accept 0.9,0.8 --draft 5", "nothing is known about drafts of these sizes"),
         ("--accept 0.7 --observed 3", "takes one --draft"),
         ("--accept 0.7 --observed 300 --draft 3", "longer than these rounds"),
         ("--accept 0.7 --machine h100", "not both"),
-        ("--accept 0.7 --verify-cost 1,x", "no positive numbers"),
+        ("--accept 0.7 --verify-cost 1,x", "not positive numbers"),
     ],
 )
 def test_wrong_words_are_named(words: str, message: str) -> None:
@@ -239,7 +239,7 @@ def test_wrong_words_are_named(words: str, message: str) -> None:
         ("--target-tps 3", "give both"),
         ("--machine abacus", "no machine 'abacus' is known; there are h200"),
         ("--bandwidth 900G", "give rates, or --machine"),
-        ("--bandwidth fast", "no quantity"),
+        ("--bandwidth fast", "not a quantity"),
     ],
 )
 def test_missing_costs_are_named(words: str, message: str) -> None:

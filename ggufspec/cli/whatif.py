@@ -10,7 +10,7 @@ import click
 from ggufspec.cli import _completing, _outlook
 from ggufspec.cli._axes import Axis
 from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit, output_options
+from ggufspec.cli._options import Count, Number, emit, output_options
 
 _PROGRAMS = ("server", "speculative-simple", "speculative")
 
@@ -20,11 +20,11 @@ _PROGRAMS = ("server", "speculative-simple", "speculative")
 @click.option(
     "--draft", type=Axis("draft sizes", least=1, most=64), default="1-16", show_default=True, help="γ."
 )
-@click.option("--target-tps", type=click.FloatRange(0, min_open=True), help="The target's tokens/s alone.")
-@click.option("--drafter-tps", type=click.FloatRange(0, min_open=True), help="The drafter's, likewise.")
+@click.option("--target-tps", type=Number(0, min_open=True), help="The target's tokens/s alone.")
+@click.option("--drafter-tps", type=Number(0, min_open=True), help="The drafter's, likewise.")
 @click.option("--verify-cost", type=_outlook.Numbers(), help="The target's time for 1,2,… tokens over one's.")
-@click.option("--verify-ratio", type=click.FloatRange(1), help="The same for every draft, whatever its size.")
-@click.option("--observed", type=click.FloatRange(0, min_open=True), help="Tokens/s measured while drafting.")
+@click.option("--verify-ratio", type=Number(1), help="The same for every draft, whatever its size.")
+@click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured while drafting.")
 @click.option(
     "--pair",
     metavar="NAME",
@@ -47,8 +47,8 @@ _PROGRAMS = ("server", "speculative-simple", "speculative")
 @click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
 @click.option("--bandwidth", type=_outlook.Quantity(), help="Or for one with this memory bandwidth: 936G.")
 @click.option("--flops", type=_outlook.Quantity(), help="And this arithmetic: 71T.")
-@click.option("-c", "--ctx", type=click.IntRange(0), default=1024, show_default=True, help="Tokens before.")
-@click.option("--overhead", type=click.FloatRange(0), default=0.0, help="Milliseconds per round besides.")
+@click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Tokens before.")
+@click.option("--overhead", type=Number(0), default=0.0, help="Milliseconds per round besides.")
 @click.option(
     "--program", type=click.Choice(_PROGRAMS), default="server", show_default=True, help="Who drafts."
 )
