@@ -40,6 +40,7 @@ _WORDS = {
     "no": False,
     "off": False,
 }
+_LONGEST_NUMBER = 18  # digits
 _AT = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -107,7 +108,7 @@ def read_file(file: Path) -> dict[str, Setting]:
 
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, or 1,000 brackets
         at = _AT.search(str(error))
         line = at[1] if at and at[1] else str(max(1, len(text.splitlines())))
         raise _wrong(f"{file}:{line}: {_AT.sub('', str(error))}") from error
@@ -123,7 +124,7 @@ def parse(key: str, text: str, where: str) -> Value:
     kind = KEYS[key][0]
     if kind is bool and text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if kind is int and text.isdecimal():
+    if kind is int and text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
         return int(text)
     if kind is str:
         return text

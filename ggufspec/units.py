@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+MOST_BYTES = 1024 << 40
+MOST_SECONDS = 500 * 3600  # the system's calls wait for 2^31 ms at most
+_LONGEST = 40  # letters of what is quoted in a message
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
-_MOST_BYTES = 1 << 60
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
@@ -45,15 +47,15 @@ def parse_bytes(text: str) -> int:
     """Return the bytes that ``24G``, ``512 MiB`` or ``1024`` stand for (binary units).
 
     Raises:
-        ValueError: the text is not a size, or more than any machine has.
+        ValueError: the text is not a size, or a larger one than any machine has.
     """
     match = _BYTES.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a size: {text!r} (expected for example 24G or 512MiB)")
+        raise ValueError(f"not a size: {_short(text)} (expected for example 24G or 512MiB)")
     number, prefix = match.groups()
     size = float(number) * float(1024 ** " kmgt".index(prefix.lower() or " "))
-    if size > _MOST_BYTES:
-        raise ValueError(f"not a size: {text!r} (at most {_MOST_BYTES >> 40}T)")
+    if size > MOST_BYTES:
+        raise ValueError(f"not a size up to {format_bytes(MOST_BYTES)}: {_short(text)}")
     return round(size)
 
 
@@ -61,13 +63,16 @@ def parse_duration(text: str) -> float:
     """Return the seconds that ``90``, ``10m`` or ``1.5 h`` stand for.
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the text is not a duration, or a longer one than can be waited for.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a duration: {text!r} (expected for example 90s, 10m or 2h)")
+        raise ValueError(f"not a duration: {_short(text)} (expected for example 90s, 10m or 2h)")
     number, unit = match.groups()
-    return float(number) * _SECONDS[unit.lower() or "s"]
+    seconds = float(number) * _SECONDS[unit.lower() or "s"]
+    if seconds > MOST_SECONDS:
+        raise ValueError(f"not a duration up to {MOST_SECONDS // 3600} h: {_short(text)}")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:
@@ -94,3 +99,8 @@ def format_rate(tokens_per_second: float) -> str:
 def _whole(value: float) -> str:
     """Return a number without a fraction; one of five digits or more in groups of three."""
     return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"
+
+
+def _short(text: str) -> str:
+    """Return a text in quotes, without the middle of a very long one."""
+    return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 4 :]}")

@@ -257,5 +257,5 @@ def test_the_command_line_takes_a_chance_a_rate_at_a_draft_size_or_shares() -> N
 
 @pytest.mark.parametrize("text", ["often", "1.2", "-0.1", "0.7,0.8", "0.7@", "0.7@0", "nan", ""])
 def test_the_command_line_refuses_what_is_no_acceptance(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="no acceptance from 0 to 1"):
+    with pytest.raises(click.BadParameter, match="not an acceptance from 0 to 1"):
         Shares().convert(text, None, None)

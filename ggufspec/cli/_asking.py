@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._axes import Axis, Shares, flat
-from ggufspec.cli._options import KV_TYPES, PLACING, Duration, Fraction, Number, Suite, placed
+from ggufspec.cli._options import KV_TYPES, PLACING, Count, Duration, Fraction, Number, Suite, placed
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
 METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -58,23 +58,29 @@ _SHARED = (
         help="A pair of the catalogue; `ggufspec fetch` it first.",
     ),
     click.option(
-        "-n", "--n-predict", type=click.IntRange(2), default=250, show_default=True, help="Tokens per run."
+        "-n",
+        "--n-predict",
+        type=Count(2),
+        default=250,
+        show_default=True,
+        help="Tokens per run.",
     ),
-    click.option(
-        "-c", "--ctx", type=click.IntRange(16), help="Context in tokens; what is needed without it."
-    ),
+    click.option("-c", "--ctx", type=Count(16), help="Context in tokens; what is needed without it."),
     click.option(
         "--temp",
         type=Number(0),
         help="Temperature; 0, the default, is greedy, but 1 where --top-k, --top-p or --min-p ask to sample.",
     ),
-    click.option(
-        "--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."
-    ),
+    click.option("--top-k", type=Count(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."),
     click.option("--top-p", type=Number(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
     click.option("--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling."),
     click.option(
-        "-s", "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of sampler and order."
+        "-s",
+        "--seed",
+        type=Count(0),
+        default=1,
+        show_default=True,
+        help="Of sampler and order.",
     ),
     click.option(
         "--suite",
@@ -85,7 +91,7 @@ _SHARED = (
     click.option(
         "-f", "--prompt-file", multiple=True, type=_FILE, help="A suite (TOML, JSONL) or a text to continue."
     ),
-    click.option("--per-category", type=click.IntRange(1), help="Take so many prompts of each category."),
+    click.option("--per-category", type=Count(1), help="Take so many prompts of each category."),
     click.option("--chat/--raw", default=None, help="Use the target's chat template, or texts as they are."),
     click.option("--system", help="The system prompt for the chat template."),
     click.option(
@@ -108,10 +114,19 @@ _REPEATING = (
         help="Let dice accept drafts: each token with this chance (0.7, 0.708@3), or shares by position.",
     ),
     click.option(
-        "-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs per prompt."
+        "-r",
+        "--repeats",
+        type=Count(1),
+        default=3,
+        show_default=True,
+        help="Runs per prompt.",
     ),
     click.option(
-        "--warmup", type=click.IntRange(0), default=1, show_default=True, help="Discarded first runs."
+        "--warmup",
+        type=Count(0),
+        default=1,
+        show_default=True,
+        help="Discarded first runs.",
     ),
     click.option("--precision", type=Fraction(), help="Repeat until speed-ups are known to ±2%, say."),
     click.option("--max-time", type=Duration(), help="End the measurement then: 10m, 2h."),

@@ -57,7 +57,7 @@ class Axis(click.ParamType[tuple[Value, ...]]):
             yield text
             return
         if self._kind is None:
-            self.fail(f"{text!r} is none of {', '.join(self._words)}", param, ctx)
+            self.fail(f"{text!r} is not one of {', '.join(self._words)}", param, ctx)
         match = _RANGE.fullmatch(text)
         try:
             first = self._kind(match["first"] if match else text)
@@ -66,7 +66,7 @@ class Axis(click.ParamType[tuple[Value, ...]]):
         except ValueError:
             also = "".join(f", {word}" for word in self._words)
             example = "0.4 or 0,0.4,0.8" if self._kind is float else f"3 or 3,5,8 or 1-8 or 0-80+20{also}"
-            self.fail(f"{text!r} is no number of {self.name}; give for example {example}", param, ctx)
+            self.fail(f"{text!r} is not a number of {self.name}; give for example {example}", param, ctx)
         if not self._least <= first <= last <= self._most:
             self.fail(
                 f"{self.name} go from {self._least:g} to {self._most:g}, lower ones first, not {text!r}",
@@ -74,15 +74,17 @@ class Axis(click.ParamType[tuple[Value, ...]]):
                 ctx,
             )
         multiplies = bool(match and match["how"] == "*")
-        if step <= 0 or (multiplies and (step <= 1 or first == 0)):
-            self.fail(f"the step of {text!r} leads nowhere", param, ctx)
+        if multiplies and first == 0:
+            self.fail(f"the range {text!r} multiplies and cannot begin at 0", param, ctx)
+        if step <= multiplies:
+            self.fail(f"the step in {text!r} must be greater than {int(multiplies)}", param, ctx)
         number = 0
         while first <= last:
             yield first
             first = self._kind(round(first * step if multiplies else first + step, 9))
             number += 1
             if number > _MOST:
-                self.fail(f"{text!r} are more than {_MOST} values", param, ctx)
+                self.fail(f"{text!r} has more than {_MOST} values", param, ctx)
 
 
 class Shares(click.ParamType[tuple[float, ...]]):
@@ -101,18 +103,18 @@ class Shares(click.ParamType[tuple[float, ...]]):
         rate, at, size = str(value).partition("@")
         try:
             if at:
-                return (Steady.from_rate(float(rate), draft_size(size)).alpha,)
+                return (Steady.from_rate(float(rate), _draft_size(size)).alpha,)
             return Positions(tuple(float(part) for part in rate.split(","))).shares
         except ValueError:
             example = "0.7, 0.708@3 (accepted of all drafted tokens at γ 3) or 0.9,0.8,0.7"
-            self.fail(f"{value!r} is no acceptance from 0 to 1; give for example {example}", param, ctx)
+            self.fail(f"{value!r} is not an acceptance from 0 to 1; give for example {example}", param, ctx)
 
 
-def draft_size(text: str) -> int:
+def _draft_size(text: str) -> int:
     """Return a draft size γ.
 
     Raises:
-        ValueError: it is not a number, or more than anything drafts.
+        ValueError: it is not a number, or larger than any draft.
     """
     size = int(text)
     if size > _LONGEST_DRAFT:

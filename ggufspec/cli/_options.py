@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 FORMATS = ("md", "csv", "json", "jsonl", "sql", "parquet")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
+_MOST = 2**31 - 1  # the largest whole number that llama.cpp takes
+_MOST_LAYERS = 9999
+_LEAST_SHARE = 0.0001
+
 SPLIT_MODES = ("none", "layer", "row", "tensor")
 
 Command = Callable[..., None]
@@ -42,6 +46,17 @@ class Number(click.FloatRange):
         return number
 
 
+class Count(click.IntRange):
+    """A whole number, up to the largest one that llama.cpp takes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number > _MOST:
+            self.fail(f"{value} is more than {_MOST:,}", param, ctx)
+        return number
+
+
 class Layers(click.ParamType[int | str]):
     """A number of layers, ``all`` or ``auto``."""
 
@@ -52,8 +67,8 @@ class Layers(click.ParamType[int | str]):
         text = str(value)
         if text in {"all", "auto"}:
             return text
-        if not text.isdecimal():
-            self.fail(f"{text!r} is no number of layers; give for example 45, all or auto", param, ctx)
+        if not _is_count(text, _MOST_LAYERS):
+            self.fail(f"{text!r} is not a number of layers; give for example 45, all or auto", param, ctx)
         return int(text)
 
 
@@ -69,8 +84,9 @@ class Fraction(click.ParamType[float]):
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             share = 0.0
-        if not 0 < share < 1:
-            self.fail(f"{text!r} is no share; give for example 2% or 0.02", param, ctx)
+        if not _LEAST_SHARE <= share < 1:
+            example = "give for example 2% or 0.02"
+            self.fail(f"{text!r} is not a percentage between 0.01% and 100%; {example}", param, ctx)
         return share
 
 
@@ -112,7 +128,7 @@ class Devices(click.ParamType[tuple[str, ...]]):
         """Return the names."""
         names = value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
         if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-            self.fail(f"{value!r} are no devices; give for example CUDA0, CUDA0,CUDA1 or none", param, ctx)
+            self.fail(f"{value!r} are not devices; give for example CUDA0, CUDA0,CUDA1 or none", param, ctx)
         return names
 
 
@@ -128,7 +144,7 @@ class Proportions(click.ParamType[tuple[float, ...]]):
         except ValueError:
             shares = ()
         if not shares or not all(0 <= share < 1e9 for share in shares) or not any(shares):
-            self.fail(f"{value!r} are no shares; give for example 3,1", param, ctx)
+            self.fail(f"{value!r} are not shares; give for example 3,1", param, ctx)
         return shares
 
 
@@ -140,8 +156,8 @@ class Experts(click.ParamType[int | str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         """Return the number, or the word itself."""
         text = str(value)
-        if text != "all" and not text.isdecimal():
-            self.fail(f"{text!r} is no number of layers; give for example 12 or all", param, ctx)
+        if text != "all" and not _is_count(text, _MOST_LAYERS):
+            self.fail(f"{text!r} is not a number of layers; give for example 12 or all", param, ctx)
         return text if text == "all" else int(text)
 
 
@@ -179,6 +195,11 @@ class File(click.Path):
             if close is None:
                 raise
             self.fail(f"{error.message} Did you mean {str(close)!r}?", param, ctx)
+
+
+def _is_count(text: str, most: int) -> bool:
+    """Whether a text is a whole number from 0 to ``most``; longer ones are not even read."""
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
 
 
 def _suites() -> click.Choice[str]:
@@ -220,7 +241,12 @@ PLACING: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option("-ts", "--tensor-split", type=Proportions(), help="Shares of the GPUs: 3,1."),
     click.option("-sm", "--split-mode", type=click.Choice(SPLIT_MODES), help="How to spread over GPUs."),
-    click.option("-mg", "--main-gpu", type=click.IntRange(0), help="The one GPU of --split-mode none, row."),
+    click.option(
+        "-mg",
+        "--main-gpu",
+        type=Count(0),
+        help="The one GPU of --split-mode none, row.",
+    ),
     *_experts("-cmoe --cpu-moe", "-ncmoe --n-cpu-moe", ""),
     *_experts("-cmoed --cpu-moe-draft", "-ncmoed --n-cpu-moe-draft", "draft_"),
 )

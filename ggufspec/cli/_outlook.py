@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec import units
-from ggufspec.cli._axes import draft_size
 from ggufspec.cli._echo import echo
 
 if TYPE_CHECKING:
@@ -17,9 +16,12 @@ if TYPE_CHECKING:
     from ggufspec.profiles import Profile
     from ggufspec.whatif import Acceptance
 
-_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:\+(?P<step>[\d.]+))?")
+_NUMBER = r"\d*\.?\d+"
+_RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
 _MOST = 1e6
+_MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
+_MOST_ACCEPTANCES = 101
 _POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
@@ -31,9 +33,10 @@ class Quantity(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
         match = _QUANTITY.fullmatch(str(value))
-        if match is None or not 0 < float(match[1]) <= _MOST:
+        quantity = float(match[1]) * _POWERS[match[2].upper()] if match else 0.0
+        if not 0 < quantity <= _MOST_PER_S:
             self.fail(f"{value!r} is not a quantity; give for example 936G or 71T", param, ctx)
-        return float(match[1]) * _POWERS[match[2].upper()]
+        return quantity
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
@@ -199,14 +202,18 @@ def acceptances(text: str, size: int) -> list[Acceptance]:
     if not at and (match := _RANGE.fullmatch(text)):
         first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
         if not 0 <= first <= last <= 1 or step < 0.001:
-            raise ValueError(f"{text!r} is no range of acceptances; give for example 0.5-0.9 or 0.5-0.9+0.05")
+            raise ValueError(
+                f"{text!r} is not a range of acceptances; give for example 0.5-0.9 or 0.5-0.9+0.05"
+            )
         count = int((last - first) / step + 1e-9) + 1
+        if count > _MOST_ACCEPTANCES:
+            raise ValueError(f"{text!r} has {count} values, more than {_MOST_ACCEPTANCES}; use a larger step")
         return [Steady(round(first + number * step, 9)) for number in range(count)]
     try:
         numbers = tuple(float(part.rstrip("%")) / (100 if "%" in part else 1) for part in rate.split(","))
-        asked = draft_size(at) if at else size
+        asked = int(at) if at else size
     except ValueError:
-        message = f"{text!r} is no acceptance; give for example 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7"
+        message = f"{text!r} is not an acceptance; give for example 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7"
         raise ValueError(message) from None
     if len(numbers) > 1 and not at:
         return [Positions(numbers)]

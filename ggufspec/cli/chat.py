@@ -12,7 +12,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._asking import given
-from ggufspec.cli._options import Layers, Number, placing_options
+from ggufspec.cli._options import Count, Layers, Number, placing_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -29,16 +29,21 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU: 45, all, auto.")
 @click.option("-ngld", "--ngld", type=Layers(), help="Drafter layers there, likewise.")
 @placing_options
-@click.option("-c", "--ctx", type=click.IntRange(16), help="Context in tokens; up to 4096 without it.")
+@click.option("-c", "--ctx", type=Count(16), help="Context in tokens; up to 4096 without it.")
 @click.option("-t", "--threads", type=click.IntRange(1, 1024), help="Threads; else all physical cores.")
 @click.option(
-    "-n", "--n-predict", type=click.IntRange(2), default=512, show_default=True, help="Tokens of an answer."
+    "-n",
+    "--n-predict",
+    type=Count(2),
+    default=512,
+    show_default=True,
+    help="Tokens of an answer.",
 )
 @click.option("--temp", type=Number(0), help="Temperature; 0, the default, is greedy.")
-@click.option("--top-k", type=click.IntRange(0), help="Keep the k likeliest tokens; 1 if greedy, else 40.")
+@click.option("--top-k", type=Count(0), help="Keep the k likeliest tokens; 1 if greedy, else 40.")
 @click.option("--top-p", type=Number(0, 1), help="Nucleus sampling.")
 @click.option("--min-p", type=Number(0, 1), help="Min-p sampling.")
-@click.option("-s", "--seed", type=click.IntRange(0), help="Of the sampler.")
+@click.option("-s", "--seed", type=Count(0), help="Of the sampler.")
 @click.option("--chat/--raw", default=None, help="Use the target's chat template, or the text as it is.")
 @click.option("--system", help="The system prompt for the chat template.")
 @click.option(

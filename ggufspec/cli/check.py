@@ -9,6 +9,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._echo import echo, echo_json
+from ggufspec.cli._options import Count
 
 if TYPE_CHECKING:
     from ggufspec.compat import Verdict
@@ -26,7 +27,7 @@ _PROGRAMS = ("speculative", "speculative-simple", "server")
     shell_complete=_completing.installs,
     help="Folder of an installed llama.cpp.",
 )
-@click.option("--build", type=click.IntRange(1), help="Decide as this build of llama.cpp does, such as 2697.")
+@click.option("--build", type=Count(1), help="Decide as this build of llama.cpp does, such as 2697.")
 @click.option(
     "--program", type=click.Choice(_PROGRAMS), default=_PROGRAMS[0], show_default=True, help="Who drafts."
 )

@@ -9,7 +9,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._echo import echo
-from ggufspec.cli._options import KV_TYPES, Layers, Size, emit, output_options
+from ggufspec.cli._options import KV_TYPES, Count, Layers, Size, emit, output_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
-@click.option(
-    "-c", "--ctx", type=click.IntRange(16), default=4096, show_default=True, help="Context in tokens."
-)
+@click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context in tokens.")
 @click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU; the most that fit without it.")
 @click.option(
     "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers there."
@@ -47,9 +45,14 @@ if TYPE_CHECKING:
     help="Type of both caches.",
 )
 @click.option(
-    "-ub", "--ubatch", type=click.IntRange(1), default=512, show_default=True, help="Tokens at once."
+    "-ub",
+    "--ubatch",
+    type=Count(1),
+    default=512,
+    show_default=True,
+    help="Tokens at once.",
 )
-@click.option("--build", type=click.IntRange(1), help="Plan for this build of llama.cpp, not for today's.")
+@click.option("--build", type=Count(1), help="Plan for this build of llama.cpp, not for today's.")
 @click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
 @output_options
 def command(*, output: str, out: Path | None, **asked: Any) -> None:

@@ -9,6 +9,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._echo import echo, echo_json
+from ggufspec.cli._options import Count
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", metavar="TARGET", shell_complete=_completing.models)
-@click.option("--most", default=6, show_default=True, help="How many repositories to look into.")
+@click.option(
+    "--most",
+    type=Count(1),
+    default=6,
+    show_default=True,
+    help="How many repositories to look into.",
+)
 @click.option("--offline", is_flag=True, help="Look through the local cache only.")
 @click.option("--token", help="Access token, instead of the usual login.")
 @click.option(

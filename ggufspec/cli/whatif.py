@@ -10,7 +10,7 @@ import click
 from ggufspec.cli import _completing, _outlook
 from ggufspec.cli._axes import Axis
 from ggufspec.cli._echo import echo
-from ggufspec.cli._options import Number, emit, output_options
+from ggufspec.cli._options import Count, Number, emit, output_options
 
 _PROGRAMS = ("server", "speculative-simple", "speculative")
 
@@ -47,7 +47,7 @@ _PROGRAMS = ("server", "speculative-simple", "speculative")
 @click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
 @click.option("--bandwidth", type=_outlook.Quantity(), help="Or for one with this memory bandwidth: 936G.")
 @click.option("--flops", type=_outlook.Quantity(), help="And this arithmetic: 71T.")
-@click.option("-c", "--ctx", type=click.IntRange(0), default=1024, show_default=True, help="Tokens before.")
+@click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Tokens before.")
 @click.option("--overhead", type=Number(0), default=0.0, help="Milliseconds per round besides.")
 @click.option(
     "--program", type=click.Choice(_PROGRAMS), default="server", show_default=True, help="Who drafts."

@@ -30,7 +30,7 @@ def read(path: Path, text: str) -> PromptSuite:
     """
     try:
         suite = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise GgufspecError(f"{path} is no prompt suite: {error}", _FORM) from error
     kind = suite.get("kind", "continuations")
     if kind not in _KINDS:

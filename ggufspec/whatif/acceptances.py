@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+_LONGEST = 1000  # tokens of a draft
 _STEPS = 60  # halvings of an interval of 1: as fine as a float
 
 
@@ -33,10 +34,10 @@ class Steady:
         """Return the α at which drafts of ``n_max`` tokens have this share of accepted tokens.
 
         Raises:
-            ValueError: the share is not from 0 to 1, or the draft has no tokens.
+            ValueError: the share is not from 0 to 1, or no draft has so many tokens.
         """
-        if n_max < 1:
-            raise ValueError(f"a draft has 1 token or more, not {n_max}")
+        if not 1 <= n_max <= _LONGEST:
+            raise ValueError(f"a draft has 1 to {_LONGEST} tokens, not {n_max}")
         if not 0 <= accept_rate <= 1:
             raise ValueError(f"an acceptance is from 0 to 1, not {accept_rate:g}")
         return cls(_solve(lambda alpha: cls(alpha).accepted(n_max), accept_rate * n_max))
