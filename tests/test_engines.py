@@ -164,7 +164,7 @@ def test_programs_run_in_an_empty_folder_without_the_users_settings(
     monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
     look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; '
     _measure(name, tmp_path, values.spec(), plain=look + fakes.PLAIN, server=Behaviour(at_load=look))
-    assert "files: 0 settings: 0 C\n" in (tmp_path / "log.err").read_text()
+    assert "files: 0 settings: 0 C.UTF-8\n" in (tmp_path / "log.err").read_text()
 
 
 @every_engine

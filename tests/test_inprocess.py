@@ -178,7 +178,7 @@ def test_workers_run_in_an_empty_folder_without_the_users_settings(
     look = 'echo "files: $(ls -A | wc -l) settings: $(env | grep -c "^LLAMA_") $LC_ALL" >&2; exit 1'
     with _engine(install, look) as engine:
         engine.measure(values.spec(), tmp_path / "log")
-    assert (tmp_path / "log.err").read_text() == "files: 0 settings: 0 C\n"
+    assert (tmp_path / "log.err").read_text() == "files: 0 settings: 0 C.UTF-8\n"
 
 
 def test_no_worker_outlives_its_engines_process(install: Install) -> None:

@@ -205,7 +205,7 @@ def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     env = install.environment(tmp_path)
     assert "LLAMA_ARG_THREADS" not in env
-    assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C", str(tmp_path))
+    assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C.UTF-8", str(tmp_path))
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
 
 

@@ -33,6 +33,7 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli", "console"},
     "unearth": {"llama"},
+    "backports": {"llama"},
     "packaging": {"llama"},
     "msgspec": {"engines", "profiles", "results"},
     "httpx2": {"engines"},

@@ -35,7 +35,7 @@ def prepare(asked: dict[str, Any]) -> Session:
 def show_commands(session: Session, out: Path | None) -> None:
     """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
     unset = [word for name in sorted(os.environ) if name.startswith("LLAMA_") for word in ("-u", name)]
-    env = shlex.join(["env", *unset, "LC_ALL=C", "XDG_CONFIG_HOME=/nonexistent"])
+    env = shlex.join(["env", *unset, "LC_ALL=C.UTF-8", "XDG_CONFIG_HOME=/nonexistent"])
     suite = session.suite
     specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(

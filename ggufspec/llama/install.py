@@ -115,11 +115,13 @@ class _Version:
 def environment(scratch: Path) -> dict[str, str]:
     """Return an environment in which no user setting can change what llama.cpp does.
 
+    Numbers have a decimal point; texts are UTF-8, as in the paths that Python's own start-up files name.
+
     Args:
         scratch: an empty folder that stands in for the user's configuration.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
-    return kept | {"LC_ALL": "C", "XDG_CONFIG_HOME": str(scratch)}
+    return kept | {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": str(scratch)}
 
 
 def find(explicit: Path | None = None) -> Install:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-import tarfile
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,11 @@ from pathlib import Path
 from ggufspec.errors import SourceError
 from ggufspec.llama import git, index
 from ggufspec.llama.progress import Progress, Step
+
+if sys.version_info >= (3, 11, 4):
+    import tarfile
+else:  # Debian 12's Python cannot keep an archive within a folder
+    from backports import tarfile  # type: ignore[no-redef]
 
 LEGACY = "0.2.63"
 """April 2024: llama.cpp one day after the build of the Llama-3 notebook, with `main` and `speculative`."""

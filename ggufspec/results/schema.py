@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any
         **msgspec.json.schema(stored, schema_hook=_hook),
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists
+    for definition in plain["$defs"].values():
+        if "description" in definition:  # a docstring, which newer Pythons keep without its indentation
+            definition["description"] = inspect.cleandoc(definition["description"])
     outermost = (reference["$ref"].rpartition("/")[2] for reference in plain.get("anyOf", [plain]))
     for name in outermost:
         plain["$defs"][name]["properties"] |= ending
