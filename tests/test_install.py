@@ -166,6 +166,16 @@ def test_a_damaged_build_that_is_named_is_refused_with_the_reason(tmp_path: Path
     assert "builds it again" in str(caught.value.hint)
 
 
+def test_a_damaged_build_on_path_is_not_used_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = tmp_path / "elsewhere"
+    own_build("a").path.rename(moved)
+    monkeypatch.setenv("PATH", f"{moved / 'bin'}:/usr/bin:/bin")
+    assert (install.find().origin, install.find().version) == ("PATH", "1.0.0")
+    (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
+    with pytest.raises(NoInstallError, match="cannot be used: llama-speculative has 9 bytes"):
+        install.find()
+
+
 @pytest.mark.usefixtures("no_path")
 def test_programs_that_no_longer_start_are_a_reason() -> None:
     built = own_build("a")

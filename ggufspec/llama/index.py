@@ -17,6 +17,7 @@ import re
 import ssl
 import sys
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -180,7 +181,10 @@ def _kept(version: str, sha256: str) -> Path | None:
             return archive
     except OSError:
         return None
-    archive.unlink()
+    try:
+        archive.unlink()
+    except OSError as error:
+        raise SourceError(f"{archive} is damaged and cannot be replaced", "set GGUFSPEC_CACHE") from error
     return None
 
 
@@ -193,11 +197,12 @@ def _remembered(version: str) -> str | None:
 
 
 def _remember(version: str, sha256: str) -> None:
-    """Write the file that `sha256sum --check` reads; at once, so that it is complete or absent."""
+    """Write the file that `sha256sum --check` reads; without it, the index is asked again next time."""
     note, archive = _note(version), _place(version, sha256)
     aside = note.with_name(f".{note.name}.{os.getpid()}")
-    aside.write_text(f"{sha256}  {archive.relative_to(note.parent)}\n", encoding="ascii")
-    aside.replace(note)
+    with suppress(OSError):
+        aside.write_text(f"{sha256}  {archive.relative_to(note.parent)}\n", encoding="ascii")
+        aside.replace(note)
 
 
 def _note(version: str) -> Path:

@@ -249,7 +249,11 @@ def _search() -> Iterator[Install | Skipped]:
     on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
     if on_path:
         root = next(iter(on_path.values())).resolve().parent
-        install = _assemble(root, "PATH", on_path, None)
+        own = _own_build(root)
+        if isinstance(own, Skipped) and own.is_damaged:
+            yield own
+            return
+        install = _assemble(root, "PATH", on_path, own if isinstance(own, Built) else None)
         if install is not None:
             yield install
 
