@@ -82,7 +82,7 @@ def find(name: str) -> Pair:
             "and --target takes a file",
         )
     lower = {known.lower(): known for known in pairs}
-    close = [lower[each] for each in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
+    close = [lower[known] for known in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
     hint = f"close names: {', '.join(close)}; " if close else ""
     raise CatalogError(
         f"no pair is called {name!r}", f"{hint}ggufspec pairs lists them all, or name files with --target"

@@ -197,7 +197,7 @@ def _sampling(request: Request) -> Sampling:
     )
 
 
-def own_method(request: Request) -> Method | None:
+def pair_method(request: Request) -> Method | None:
     """Return what drafts in the pair that is meant where the request itself names no method.
 
     Raises:
@@ -213,7 +213,7 @@ def own_method(request: Request) -> Method | None:
 
 def _methods(request: Request) -> tuple[Method, ...]:
     if request.method is None:
-        return (own_method(request) or Method.DRAFT_MODEL,)
+        return (pair_method(request) or Method.DRAFT_MODEL,)
     return tuple(map(_method, _axis(request.method)))
 
 

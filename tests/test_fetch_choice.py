@@ -39,7 +39,7 @@ def test_the_next_command_keeps_what_else_was_given(hub: Hub, run: Run, tmp_path
     code, _, err = run("fetch", "-q", "me/T-GGUF", *given)
     assert code == 22
     words = next_command(err)
-    assert words[:3] == ["fetch", "--target", "me/T-GGUF@main:Q4_K_M"]
+    assert words == ["fetch", "--target", "me/T-GGUF:Q4_K_M", *given]
     assert run("-q", *words)[0] == 0
     assert sorted(path.name for path in folder.iterdir()) == ["d-Q8_0.gguf", "t-Q4_K_M.gguf"]
 

@@ -256,6 +256,19 @@ def test_an_unknown_version_is_an_error_with_advice(server: Index) -> None:
     assert "`ggufspec build --version 9.8.7`" in str(caught.value.hint)
 
 
+def test_the_newest_release_is_found(server: Index) -> None:
+    names = (f"llama_cpp_python-{version}.tar.gz" for version in ("0.9.9", "0.10.1", "0.10.2rc1", "0.3.36"))
+    links = "".join(f'<a href="../../files/{name}#sha256={SHA256}">{name}</a>' for name in names)
+    server.pages[PAGE] = (HTML, links.encode())
+    assert index.newest(Settings(index_urls=(server.url,))) == "0.10.1"
+
+
+def test_an_index_without_a_release_is_an_error(server: Index) -> None:
+    server.pages[PAGE] = (HTML, b"")
+    with pytest.raises(SourceError, match="was not found on the package index"):
+        index.newest(Settings(index_urls=(server.url,)))
+
+
 def test_without_network_the_error_names_the_index() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

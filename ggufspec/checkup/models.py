@@ -44,7 +44,7 @@ class Question:
 def reached(access: hub.Access, said: str | Exception | None) -> Finding:
     """Judge the answer to a question; None is one that did not come in time."""
     name = "Hub"
-    login = "a token is set" if _has_token(access) else "not logged in: public models only"
+    login = "a token is set" if access.has_token else "not logged in: public models only"
     if access.is_offline:
         return ok(name, f"not asked: offline; {login}")
     if isinstance(said, str):
@@ -95,13 +95,9 @@ def now(access: hub.Access, question: Question) -> Iterator[Finding]:
     yield stored(results.ids(), paths.runs_dir())
 
 
-def _has_token(access: hub.Access) -> bool:
-    return "authorization" in access.headers()
-
-
 def _greet(access: hub.Access) -> str:
     api = access.api()
-    if _has_token(access):
+    if access.has_token:
         return f"logged in at {access.host} as {api.whoami()['name']}"
     try:
         api.model_info(_SOME_MODEL, timeout=PATIENCE_S)  # whether it exists does not matter: no answer does

@@ -19,8 +19,8 @@ EMBEDDED = "demo"
 
 def cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
     """Read the headers of a pair."""
-    draft = None if pair.draft is None else hub.read_card(pair.draft, access)
-    return hub.read_card(pair.target, access), draft
+    draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
+    return hub.read_card(pair.target, access, pair=pair), draft
 
 
 def choose(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:

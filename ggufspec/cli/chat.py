@@ -24,7 +24,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--draft",
     type=click.IntRange(1, 64),
-    help="Draft size γ. [default: 3, or the own one of a method without a drafter]",
+    help="Draft size γ. [default: 3; without a drafter, the method's own]",
 )
 @click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU: 45, all, auto.")
 @click.option("-ngld", "--ngld", type=Layers(), help="Drafter layers there, likewise.")

@@ -150,7 +150,7 @@ def _survey(
         return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
     except hub.SeveralModelsError as error:
         raise RemoteFileNotFoundError(
-            error.message, f"{error.hint}; for example: {_command(references, error, access)}"
+            error.message, f"{error.hint}; for example: {_command(references, error, revision, access)}"
         ) from error
 
 
@@ -159,7 +159,12 @@ def _is_reference(text: str) -> bool:
     return "/" in text or ":" in text or text.endswith(".gguf")
 
 
-def _command(references: list[hub.Reference], error: hub.SeveralModelsError, access: hub.Access) -> str:
+def _command(
+    references: list[hub.Reference],
+    error: hub.SeveralModelsError,
+    revision: str | None,
+    access: hub.Access,
+) -> str:
     """Return the command that names one of several models, with everything else as it was given."""
     words = ["ggufspec", "fetch"]
     options, chosen = ("--target", "--draft-model"), False
@@ -167,9 +172,10 @@ def _command(references: list[hub.Reference], error: hub.SeveralModelsError, acc
         text = reference.text
         means = (reference.repo, reference.filename) == (error.repo, None)
         if means and reference.quant in (None, error.quant) and not chosen:
-            at = f"@{reference.revision}" if reference.revision else ""
+            at = f"@{reference.revision}" if reference.revision and revision is None else ""
             text, chosen = f"{error.repo}{at}{error.example}", True
         words += [option, text]
+    words += ["--revision", revision] if revision is not None else []
     if access.local_dir is not None:
         words += ["--local-dir", str(access.local_dir)]
     return shlex.join(words)

@@ -52,7 +52,10 @@ PATIENCE_S = 30.0
 _MOST_FILES = 100_000  # of a repository
 _BUSY = (408, 429, 500, 502, 503, 504)
 _SPENT = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d+)")  # RateLimit: "api";r=0;t=55, the draft RFC's form
-_HOST = re.compile(r"[^:@\s]+(:\d+)?|\[[0-9a-fA-F:.]+\](:\d+)?")
+_ADDRESS = re.compile(
+    r"(?P<scheme>https?://)(?:[^\s/?#@]*@)?(?P<host>(?:[^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(?::\d+)?)"
+    r"(?P<path>/[^\s?#@]*)?"
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # Its warnings ("Retrying in 2s [Retry 1/5].") would run into our progress bars; what matters in them arrives
@@ -79,20 +82,6 @@ class Access:
         default_factory=lambda: (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/"), repr=False
     )
 
-    def __post_init__(self) -> None:
-        """Refuse an address of which it is not clear which part is a password.
-
-        Raises:
-            GgufspecError: HF_ENDPOINT is not the address of a Hub.
-        """
-        parts = urlsplit(self.endpoint)
-        host_and_port = parts.netloc.rpartition("@")[2]
-        if parts.scheme not in {"http", "https"} or not _HOST.fullmatch(host_and_port) or "@" in parts.path:
-            raise GgufspecError(
-                "HF_ENDPOINT is not the address of a Hub",
-                "it is like https://huggingface.co; write %2F for a / in a password",
-            )
-
     @property
     def is_offline(self) -> bool:
         """Whether no request may be sent: our option, or HF_HUB_OFFLINE."""
@@ -101,21 +90,28 @@ class Access:
     @property
     def host(self) -> str:
         """The Hub's host, for messages; without the login that HF_ENDPOINT may hold."""
-        return urlsplit(self.endpoint).netloc.rpartition("@")[2]
+        address = _ADDRESS.fullmatch(self.endpoint)
+        return address["host"] if address else "HF_ENDPOINT"
 
     @property
     def site(self) -> str:
         """The Hub's address, for messages."""
-        parts = urlsplit(self.endpoint)
-        return f"{parts.scheme}://{self.host}{parts.path}"
+        address = _ADDRESS.fullmatch(self.endpoint)
+        return f"{address['scheme']}{address['host']}{address['path'] or ''}" if address else "HF_ENDPOINT"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether requests carry an access token."""
+        return bool(self.token or logged_in_token())
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a download: the login, and no compression, so that ranges mean bytes.
 
         Raises:
             BadTokenError: the access token cannot be sent.
+            GgufspecError: HF_ENDPOINT is not the address of a Hub.
         """
-        self._check_token()
+        self._check()
         return {
             **build_hf_headers(token=self.token, library_name="ggufspec"),
             "Accept-Encoding": "identity",
@@ -130,12 +126,18 @@ class Access:
 
         Raises:
             BadTokenError: the access token cannot be sent.
+            GgufspecError: HF_ENDPOINT is not the address of a Hub.
         """
-        self._check_token()
+        self._check()
         return HfApi(endpoint=self.endpoint, token=self.token, library_name="ggufspec")
 
-    def _check_token(self) -> None:
-        """Refuse what the HTTP library would refuse with the token in its message."""
+    def _check(self) -> None:
+        """Refuse what the HTTP library would refuse with a secret in its message."""
+        if _ADDRESS.fullmatch(self.endpoint) is None:
+            raise GgufspecError(
+                "HF_ENDPOINT is not the address of a Hub",
+                "it is like https://huggingface.co; write %2F for a / in a password",
+            )
         token = self.token or logged_in_token() or ""
         if not re.fullmatch(r"[!-~]*", token):
             raise BadTokenError(
@@ -189,8 +191,8 @@ def _files(repo: str, commit: str, about: Subject, access: Access) -> list[RepoF
     query, seen = "recursive=true", set[str]()
     while query:
         seen.add(query)
-        found, query = call(partial(_page, repo, commit, query, access), about, access)
-        files += found
+        listed, query = call(partial(_page, repo, commit, query, access), about, access)
+        files += listed
         if query in seen or len(files) > _MOST_FILES:
             raise HubServerError(f"{access.host} lists the files of {repo} without an end", "try again later")
     return files
@@ -242,7 +244,7 @@ def _answered(action: Callable[[], T], access: Access) -> T:
         raise
     except ValueError as error:
         raise BrokenAnswerError("an answer that is not complete JSON") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise HubServerError(
             f"{access.host} answers with something that is not the Hub's API", "is HF_ENDPOINT a Hub?"
         ) from error
@@ -260,8 +262,10 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
     if isinstance(error, errors.HfHubHTTPError):
         if error.response.status_code not in _BUSY:
             return None
-        told = _told_to_wait(error)
-        return backoff if told is None else told if told <= LONGEST_WAIT_S else None
+        asked_s = _told_to_wait(error)
+        if asked_s is None:
+            return backoff
+        return asked_s if asked_s <= LONGEST_WAIT_S else None
     if isinstance(error, BrokenAnswerError):
         return backoff
     if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, HTTP_ERROR):

@@ -33,17 +33,32 @@ def validate_model(model: ModelFile, pair: Pair | None = None) -> ModelCard:
         ModelFileError: it is missing, truncated, damaged, or no language model.
     """
     assert model.path is not None
+    refuse_damage(model, pair, read=True)
+    return validate_file(model.path)
+
+
+def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> None:
+    """Refuse a model of the Hub that has changed since it was downloaded; others are not looked at.
+
+    Args:
+        model: a model with a path.
+        pair: the pair that it was fetched with, for the command that brings it back.
+        read: read files whose digest is not known; otherwise only their sizes are checked.
+
+    Raises:
+        ModelFileError: it has; the hint is the command that brings it back.
+    """
+    assert model.path is not None
     source = pair if pair is not None and model.repo is not None else _source(model.path)
     if source is None:
-        return validate_file(model.path)
+        return
     for part in part_paths(model.path):
         if not part.is_file():
             raise ModelFileError(f"there is no file {part}", f"bring it back: {fetch_command(source)}")
-        damage = _damage(part, _expected_sha256(part, model))
+        damage = _damage(part, _expected_sha256(part, model), read=read)
         if damage is not None:
             remove = shlex.join(["rm", str(part.resolve())])
             raise ModelFileError(f"{part} {damage}", f"bring it back: {remove} && {fetch_command(source)}")
-    return validate_file(model.path)
 
 
 def last_pair() -> Pair | None:
@@ -72,7 +87,7 @@ def fetch_command(pair: Pair) -> str:
     return shlex.join(["ggufspec", "fetch", *words, *_folder_option(pair.target)])
 
 
-def _damage(part: Path, expected_sha256: str | None) -> str | None:
+def _damage(part: Path, expected_sha256: str | None, *, read: bool) -> str | None:
     """Return in which way a file differs from the one that was downloaded; None where it does not."""
     with suppress(ModelFileError):  # a header that cannot be read is a difference that the digest shows
         source = FileSource(part)
@@ -81,9 +96,14 @@ def _damage(part: Path, expected_sha256: str | None) -> str | None:
             return f"is truncated: {format_bytes(missing)} are missing"
     if expected_sha256 is None:
         return None
-    if digests.remembered(part) is None:
+    digest = digests.remembered(part)
+    if digest is None and read:
         _log.info("computing the SHA-256 of %s", part)
-    if digests.of_file(part).sha256 != expected_sha256:
+        try:
+            digest = digests.of_file(part)
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+    if digest is not None and digest.sha256 != expected_sha256:
         return "is damaged: its SHA-256 is not the one that it was downloaded with"
     return None
 

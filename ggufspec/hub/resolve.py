@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import ModelFileError, NotCachedError
@@ -10,6 +11,7 @@ from ggufspec.gguf import ModelCard, Source, open_parts, parse_complete
 from ggufspec.hub import cache
 from ggufspec.hub.choice import split_names
 from ggufspec.hub.client import Access
+from ggufspec.hub.integrity import refuse_damage
 from ggufspec.hub.remote import RemoteFile
 
 
@@ -32,13 +34,22 @@ def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:
     return replace(pair, target=target, draft=draft)
 
 
-def read_card(model: ModelFile, access: Access | None = None) -> ModelCard:
+def read_card(model: ModelFile, access: Access | None = None, *, pair: Pair | None = None) -> ModelCard:
     """Read a model's header where it lies: here, or on the Hub by HTTP range.
+
+    Args:
+        model: a model with a path or a repository.
+        access: how the Hub may be asked.
+        pair: the pair that it belongs to, for the command that brings back a damaged file.
 
     Raises:
         GgufspecError: the model is not available, its header is damaged, or its files are not complete.
     """
-    return parse_complete(_open(model, access or Access()))
+    access = access or Access()
+    path = _local_path(model, access)
+    if path is not None:
+        refuse_damage(replace(model, path=path), pair, read=False)
+    return parse_complete(_open(model, access))
 
 
 def open_headers(model: ModelFile, access: Access | None = None) -> list[Source]:
@@ -57,10 +68,7 @@ def open_header(model: ModelFile, access: Access | None = None) -> Source:
 
 def _open(model: ModelFile, access: Access) -> dict[str, Source]:
     """Open the files of a model, each under what it is called in messages."""
-    path = model.path
-    if path is None:
-        assert model.repo is not None
-        path = cache.find(model.repo, model.filename, model.revision, access)
+    path = _local_path(model, access)
     if path is not None:
         return open_parts(path)
     assert model.repo is not None
@@ -73,6 +81,14 @@ def _open(model: ModelFile, access: Access) -> dict[str, Source]:
         f"{model.repo}/{name}": RemoteFile(model.repo, name, revision, access)
         for name in split_names(model.filename)
     }
+
+
+def _local_path(model: ModelFile, access: Access) -> Path | None:
+    """Return where a model lies on this machine, if it does."""
+    if model.path is not None:
+        return model.path
+    assert model.repo is not None
+    return cache.find(model.repo, model.filename, model.revision, access)
 
 
 def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:

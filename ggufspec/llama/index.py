@@ -16,7 +16,7 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from ggufspec.llama.progress import Progress, Step
 from ggufspec.redaction import redact
 
 if TYPE_CHECKING:
-    from unearth import Link
+    from unearth import Link, Package
     from unearth.fetchers import Fetcher, PyPIClient
 
 DEFAULT_INDEX = ""  # no index is named: the one that unearth takes by itself
@@ -124,11 +124,32 @@ def download(version: str, where: Settings | None = None) -> Generator[Progress,
     return archive
 
 
-def _find(version: str, where: Settings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
-    """Return the first source distribution with a hash; a dead index does not hide a living one."""
+def newest(where: Settings | None = None) -> str:
+    """Return the newest release that the index has, pre-releases left out.
+
+    Raises:
+        SourceError: it has none, or cannot be asked.
+    """
+    where = where or settings()
+    reasons: list[str] = []
+    with _client(where) as client:
+        answers = _ask(PACKAGE, where, client, reasons)
+        offered = {
+            Version(package.version) for _, candidates in answers for package in candidates if package.version
+        }
+    finals = [version for version in offered if not version.is_prerelease]
+    if not finals:
+        what_failed = f" ({'; '.join(reasons)})" if reasons else ""
+        raise SourceError(f"{PACKAGE} was not found on the package index{what_failed}", _advice(offered))
+    return str(max(finals))
+
+
+def _ask(
+    requirement: str, where: Settings, client: PyPIClient, reasons: list[str]
+) -> Iterator[tuple[list[Package], list[Package]]]:
+    """Yield each index's packages that fit, and all of them; ``reasons`` gets why one did not answer."""
     from unearth import PackageFinder
 
-    wanted, offered, reasons = Version(version), set[Version](), list[str]()
     for url in (*where.index_urls, *where.find_links):
         is_index = url in where.index_urls
         finder = PackageFinder(
@@ -139,11 +160,18 @@ def _find(version: str, where: Settings, client: PyPIClient, known: str | None) 
             ignore_compatibility=True,
         )
         try:
-            match = finder.find_best_match(f"{PACKAGE}=={version}")
-            packages, candidates = list(match.applicable), list(match.candidates)
+            match = finder.find_best_match(requirement)
+            answer = list(match.applicable), list(match.candidates)
         except Exception as error:  # noqa: BLE001 - the HTTP library behind unearth differs by its version
             reasons.append(redact(f"{url or 'the default index'}: {error}"))
             continue
+        yield answer
+
+
+def _find(version: str, where: Settings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
+    """Return the first source distribution with a hash; a dead index does not hide a living one."""
+    wanted, offered, reasons = Version(version), set[Version](), list[str]()
+    for packages, candidates in _ask(f"{PACKAGE}=={version}", where, client, reasons):
         offered |= {Version(package.version) for package in candidates if package.version}
         for package in packages:
             if package.version is None or Version(package.version) != wanted:

@@ -15,7 +15,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama import install as installs
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
-from ggufspec.request import Request, Session, check_finite, own_method
+from ggufspec.request import Request, Session, check_finite, pair_method
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite
 from ggufspec.trace import draft_sizes
@@ -125,8 +125,8 @@ def _methods(install: Install, request: Request) -> tuple[str, ...]:
     Raises:
         GgufspecError: the pair's own method cannot be measured here.
     """
-    own = own_method(request)
-    found = [Method.DRAFT_MODEL.value, *([own.value] if own and not own.needs_drafter else [])]
+    stated = pair_method(request)
+    found = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
     program = ENGINES[request.engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
