@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 from types import FrameType, TracebackType
@@ -100,7 +101,9 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
     signal.signal(signal.SIGTERM, _on_sigterm)
-    sys.excepthook = _show_traceback
+    sys.excepthook = _print_traceback
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path need not be text in the terminal's encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     manners = _manners.Manners()
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
@@ -119,15 +122,15 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _show_traceback(
-    error_type: type[BaseException], error: BaseException, where: TracebackType | None
+def _print_traceback(
+    error_class: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a traceback as Python does; errors of other packages may quote addresses with credentials."""
+    """Print a traceback, without what gives access: messages of libraries contain addresses and headers."""
     import traceback
 
     from ggufspec.redaction import redact
 
-    sys.stderr.write(redact("".join(traceback.format_exception(error_type, error, where))))
+    click.echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
 
 
 def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:

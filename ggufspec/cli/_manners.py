@@ -78,8 +78,8 @@ def _log(root: click.Context, *, debug: bool) -> None:
         """Writes where standard error goes at that moment, so that progress bars stay whole."""
 
         def emit(self, record: logging.LogRecord) -> None:
-            """Write one line."""
-            click.echo(f"{record.name}: {redact(record.getMessage())}", err=True)
+            """Write one line, without what gives access: libraries log addresses and headers."""
+            click.echo(redact(f"{record.name}: {record.getMessage()}"), err=True)
 
     logger, handler, level = logging.getLogger(), Said(), logging.getLogger().level
     logger.addHandler(handler)
