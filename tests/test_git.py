@@ -32,6 +32,12 @@ def _git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *IDENTITY, "-C", str(folder), *words], check=True, capture_output=True)
 
 
+@pytest.fixture(autouse=True)
+def without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reach this machine directly, whatever proxy is set."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository that looks like llama.cpp's, with a branch called side."""

@@ -75,7 +75,7 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
             }
             for item in items
         ]
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     _print_items(items)
 
@@ -98,14 +98,14 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
 
     items = storage.select(names)
     if not items:
-        click.echo("nothing to delete", err=True)
+        echo("nothing to delete", err=True)
         return
     sizes = {item.name: item.size_bytes for item in items}
     if not yes:
         _ask(items, format_bytes(sum(sizes.values())), quiet=_manners.of(ctx).quiet)
     for item in items:
         storage.remove(item)
-        click.echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
+        echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
 
 
 def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
@@ -116,7 +116,7 @@ def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
     if quiet or not sys.stdin.isatty():
         raise ConsentNeededError(f"{question} would be deleted, which needs confirmation", "add --yes")
     for item in items:
-        click.echo(item.name, err=True)
+        echo(item.name, err=True)
     click.confirm(f"Delete {question}?", abort=True, err=True)
 
 
@@ -138,12 +138,12 @@ def _overview(output: str) -> None:
             }
             for kind, count, size_bytes in rows
         ]
-        click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     cells = [[kind.value, str(count), format_bytes(size), _where(kind)] for kind, count, size in rows]
     total = format_bytes(sum(size for kind, _, size in rows if kind is not Kind.MODELS))
-    click.echo(table(["kind", "items", "size", "where"], cells), nl=False)
-    click.echo(f"{total} without the models; `ggufspec cache list` names every item", err=True)
+    echo(table(["kind", "items", "size", "where"], cells), nl=False)
+    echo(f"{total} without the models; `ggufspec cache list` names every item", err=True)
 
 
 def _sum(items: Sequence[Item]) -> tuple[int, int]:
@@ -162,10 +162,10 @@ def _print_items(items: Sequence[Item]) -> None:
     from ggufspec.units import format_bytes
 
     if not items:
-        click.echo("nothing is here", err=True)
+        echo("nothing is here", err=True)
         return
     rows = [
         [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]
         for item in items
     ]
-    click.echo(table(["name", "size", "changed", "note"], rows), nl=False)
+    echo(table(["name", "size", "changed", "note"], rows), nl=False)
