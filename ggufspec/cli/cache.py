@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli import _manners
+from ggufspec.cli._echo import echo, echo_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -75,7 +75,7 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
             }
             for item in items
         ]
-        echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        echo_json(rows)
         return
     _print_items(items)
 
@@ -138,7 +138,7 @@ def _overview(output: str) -> None:
             }
             for kind, count, size_bytes in rows
         ]
-        echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        echo_json(facts)
         return
     cells = [[kind.value, str(count), format_bytes(size), _where(kind)] for kind, count, size in rows]
     total = format_bytes(sum(size for kind, _, size in rows if kind is not Kind.MODELS))
