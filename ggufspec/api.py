@@ -70,6 +70,7 @@ def begin(
         machine=here,
         doubts=doubts.advise(found),
         name=name,
+        planned_runs=session.suite.n_runs,
     )
 
 

@@ -45,7 +45,7 @@ def read(request: Request, target: gguf.ModelCard, *, embedded: bool) -> Texts:
     if request.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
     if request.system is not None:
-        _checked(request.system, "the system prompt")
+        checked(request.system, "the system prompt")
     if not wanted:
         return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
@@ -98,10 +98,22 @@ def context(
     return chosen
 
 
+def checked(text: str, what: str) -> str:
+    """Return a text that a program can be given.
+
+    Raises:
+        GgufspecError: it is empty, or contains what no program takes.
+    """
+    try:
+        return prompts.check_text(text, what)
+    except prompts.BadPromptError as problem:
+        raise GgufspecError(str(problem), _OTHER_TEXT) from problem
+
+
 def _suite(request: Request, *, embedded: bool, has_template: bool) -> PromptSuite:
     """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
     given = tuple(
-        Prompt(id=f"p{i}", text=_checked(text, f"prompt p{i}"))
+        Prompt(id=f"p{i}", text=checked(text, f"prompt p{i}"))
         for i, text in enumerate(request.prompt, start=1)
     )
     read = [prompts.load(file) for file in request.prompt_file]
@@ -121,18 +133,6 @@ def _suite(request: Request, *, embedded: bool, has_template: bool) -> PromptSui
         warmups=tuple(prompt for each in read for prompt in each.warmups),
         instructions=bool(read) and all(each.instructions for each in read) and not given,
     )
-
-
-def _checked(text: str, what: str) -> str:
-    """Return a text that a program can be given.
-
-    Raises:
-        GgufspecError: it is empty, or contains what no program takes.
-    """
-    try:
-        return prompts.check_text(text, what)
-    except prompts.BadPromptError as problem:
-        raise GgufspecError(str(problem), _OTHER_TEXT) from problem
 
 
 def _render(target: gguf.ModelCard, system: str | None, messages: Sequence[Message]) -> str:

@@ -46,6 +46,7 @@ def command(
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
     """
     from ggufspec import frames, report, results
+    from ggufspec.cli import _resuming
     from ggufspec.report import terminal
     from ggufspec.report.overview import overview
 
@@ -57,7 +58,7 @@ def command(
         emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
     if per == "arm" and output == "md" and columns is None:
-        emit(overview(stored), out)
+        emit(_resuming.incomplete(stored) + overview(stored), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)

@@ -16,7 +16,10 @@ SCHEMA_VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice."""
+    """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice.
+
+    ``planned_runs`` is how many runs that count make the bench complete; None where that was not recorded.
+    """
 
     id: str
     started_at: str  # ISO 8601, UTC
@@ -25,6 +28,7 @@ class Meta:
     build: Build
     machine: Machine
     doubts: Mapping[str, str] = field(default_factory=dict)
+    planned_runs: int | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -46,6 +50,12 @@ class ResultSet:
     def current(self) -> Runs:
         """The runs that count: no warm-ups, no anchors, of each cell the newest, in order of the first."""
         return self.runs.newest()
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Whether every planned run is there, failed ones included; None where the plan is not known."""
+        planned = self.meta.planned_runs
+        return None if planned is None else len(self.current) >= planned
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""

@@ -40,6 +40,7 @@ def create(
     machine: Machine,
     doubts: Mapping[str, str],
     name: str | None = None,
+    planned_runs: int | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench and return it as an empty ResultSet that can be appended to.
 
@@ -50,6 +51,7 @@ def create(
         machine: where.
         doubts: names of warnings and their advice.
         name: its id and its folder's name; without it, made of the time.
+        planned_runs: how many runs that count make it complete.
 
     Raises:
         ResultsError: the name cannot be one, or is taken; the folder cannot be written.
@@ -69,6 +71,7 @@ def create(
         build=build,
         machine=machine,
         doubts=doubts,
+        planned_runs=planned_runs,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):
