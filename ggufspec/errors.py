@@ -31,7 +31,8 @@
     ├── ConsentNeededError       32   a large download, and nobody there to agree to it
     └── SlowerError              33   a comparison found a bench slower than it may be
 
-click itself answers a wrong command line with 2; Ctrl-C ends with 130, SIGTERM with 143.
+click itself answers a wrong command line with 2. Ctrl-C ends with 130, SIGTERM with 143, a closed terminal
+(SIGHUP) with 129, and a reader of standard output that is gone (``| head``) with 141.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ FOLDER = ROOT / "docs" / "reference"
 _ENDS = {
     0: "all went well",
     2: "the command line is wrong",
-    130: "interrupted by Ctrl-C; what was measured is stored",
+    129: "the terminal was closed (SIGHUP); what was measured is stored",
+    130: "interrupted by Ctrl-C, likewise",
+    141: "the program that reads standard output has ended, such as `head`",
     143: "ended by SIGTERM, likewise",
 }
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -46,10 +45,29 @@ def ggufspec(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def redirected(
+    *words: str, stdout: Path | int | None = None, stderr: Path | int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it with its streams elsewhere, and with the buffers that users have; None keeps what is written."""
+    with contextlib.ExitStack() as files:
+        places = [
+            files.enter_context(place.open("wb")) if isinstance(place, Path) else place or subprocess.PIPE
+            for place in (stdout, stderr)
+        ]
+        return subprocess.run(
+            [sys.executable, "-m", "ggufspec", *words],
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            stdout=places[0],
+            stderr=places[1],
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
 def here(*words: str) -> subprocess.CompletedProcess[str]:
     """Run it in this process, which spares the start of one: the same main, exit code and streams."""
     out, err = io.StringIO(), io.StringIO()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     argv = ["ggufspec", *words]
     with (
         mock.patch.object(sys, "argv", argv),
@@ -60,9 +78,6 @@ def here(*words: str) -> subprocess.CompletedProcess[str]:
             cli.main()
         except SystemExit as ended:
             code = int(ended.code or 0)
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 
 

@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import resource
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import prompts
+from ggufspec import prompts, results
 from ggufspec.cli import COMMANDS, cli
 from tests import fakes, shell
 
@@ -161,6 +163,64 @@ def test_debug_shows_tracebacks_wherever_it_stands(words: tuple[str, ...]) -> No
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert done.stdout == ""
+
+
+PRINTING = (
+    ("pairs",),
+    ("config",),
+    ("doctor", "--offline"),
+    ("--help",),
+    ("bench", "--help"),
+    ("completion", "bash"),
+)
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_full_disk_behind_standard_output_is_one_line_and_its_code(words: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no device that is full")
+    done = shell.redirected(*words, stdout=Path("/dev/full"))
+    assert done.returncode == 12
+    *notes, error, hint = done.stderr.splitlines()
+    assert re.fullmatch("error: (cannot write to standard output: )?No space left on device", error)
+    assert hint.startswith("hint: ")
+    assert "Traceback" not in "".join(notes)
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_full_disk_behind_standard_error_is_no_traceback(words: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no device that is full")
+    done = shell.redirected(*words, stderr=Path("/dev/full"))
+    assert done.returncode in {0, 12}
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as ``| head`` does once it has its lines
+    done = shell.redirected(*words, stdout=writing)
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "error" not in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bench_whose_reader_is_gone_is_stored(llama: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = shell.redirected(*QUICK, "--name", "n", stdout=writing)
+    os.close(writing)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "Traceback" not in done.stderr
+    assert results.load("n").is_complete
+
+
+def test_closed_standard_output_is_said(llama: Path) -> None:
+    words = shlex.join([sys.executable, "-m", "ggufspec", "-q", *QUICK])
+    done = subprocess.run(["sh", "-c", f"{words} >&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write to standard output: it is closed\nhint: ")
 
 
 DEMO_TPS = ("--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
-from types import FrameType, TracebackType
+from contextlib import suppress
+from types import TracebackType
 from typing import NoReturn
 
 import click
 
-from ggufspec.cli import _manners
+from ggufspec.cli import _manners, _output, _signals
 from ggufspec.cli._command import Command
 from ggufspec.cli._echo import echo
+from ggufspec.cli._signals import SIGNALLED
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 
@@ -102,28 +105,53 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
-    signal.signal(signal.SIGTERM, _on_sigterm)
     sys.excepthook = _print_traceback
     if isinstance(sys.stdout, io.TextIOWrapper):  # a path need not be text in the terminal's encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     manners = _manners.Manners()
+    with _signals.ending() as received:
+        try:
+            code = _run(manners)
+        except BaseException:
+            if not received:
+                raise
+        finally:
+            _drop_output()
+    sys.exit(SIGNALLED + received[0] if received else code)
+
+
+def _run(manners: _manners.Manners) -> int:
+    """Run the command line and return the exit code.
+
+    Raises:
+        GgufspecError: any, with --debug.
+    """
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
+        _output.flush()
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
         echo(shown.getvalue(), err=True, nl=False)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
-    except GgufspecError as error:
+        return SIGNALLED + signal.SIGINT
+    except (BrokenPipeError, SystemExit):  # click and rich end like this where the reader of a pipe is gone
+        return SIGNALLED + signal.SIGPIPE
+    except (GgufspecError, OSError) as error:
         if manners.debug:
             raise
+        return _tell(error if isinstance(error, GgufspecError) else _output.of_system(error))
+    return 0
+
+
+def _tell(error: GgufspecError) -> int:
+    """Print an error and its hint; return its exit code."""
+    with suppress(OSError):  # standard error may be the reason
         echo(f"error: {one_line(error.message)}", err=True)
         if error.hint:
             echo(f"hint: {one_line(error.hint)}", err=True)
-        sys.exit(error.exit_code)
-    sys.exit(0)
+    return error.exit_code
 
 
 def _print_traceback(
@@ -137,5 +165,11 @@ def _print_traceback(
     echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(143)
+def _drop_output() -> None:
+    """Drop what could not be written, or the interpreter tries again at its end and fails with code 120."""
+    for stream in filter(None, (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), stream.fileno())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ggufspec import api, errors, measuring, report, request
-from ggufspec.cli import _stored
+from ggufspec.cli import _resuming, _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
@@ -67,10 +69,32 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
-    finally:
-        session.engine.close()
-        emit(table(latest, output), out)
+    except BaseException as error:
+        with uninterrupted():
+            session.engine.close()
+            emit(table(latest, output), out)
+            again = _resuming.command_line(sys.argv, latest.meta.id)
+            echo(f"{ended(error, latest)}{_resuming.continued(again)}", err=True)
+        raise
+    session.engine.close()
+    emit(table(latest, output), out)
     raise_for_failures(latest)
+
+
+def ended(error: BaseException, results: ResultSet) -> str:
+    """Return a sentence about a bench that came to an early end: by a signal, or by an error."""
+    why = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
+    return f"{why}, {_resuming.progress(results)}."
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, in which a bench is wound up."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
@@ -98,7 +122,7 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
     if output == "md":
-        return overview(results)
+        return _resuming.incomplete(results) + overview(results)
     from ggufspec import frames  # pandas is slow to import, and most tables need none of it
 
     return report.render(frames.summary(results), output, title="summary")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import sys
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec.cli._echo import echo
-from ggufspec.errors import DiskFullError, GgufspecError
+from ggufspec.cli._output import written
+from ggufspec.errors import GgufspecError
 from ggufspec.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -293,15 +293,8 @@ def emit(table: str | bytes, out: Path | None) -> None:
     """Print a table without control characters, or write it to a file as it is."""
     if out is None and isinstance(table, bytes) and sys.stdout.isatty():
         raise GgufspecError("this format is not for a terminal", "name a file with --out")
-    try:
+    with written(out):
         if out is None:
             echo(table, nl=False) if isinstance(table, str) else click.echo(table, nl=False)
         else:
             out.write_bytes(table.encode() if isinstance(table, str) else table)
-    except BrokenPipeError:
-        raise  # whoever read it has seen enough; click ends without a word
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        raise (DiskFullError if full else GgufspecError)(
-            f"cannot write {out or 'to standard output'}: {error.strerror}", "choose another --out"
-        ) from error

@@ -48,15 +48,17 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         return
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
-    latest = store = api.begin(session, command=tuple(sys.argv), name=about["name"])
+    latest = opened = api.begin(session, command=tuple(sys.argv), name=about["name"])
     try:
-        for latest in _benching.shown(session, store):  # noqa: B007  # the last one is what was measured
+        for latest in _benching.shown(session, opened):  # noqa: B007  # the last one is what was measured
             pass
-    except KeyboardInterrupt:
-        echo(f"interrupted: `ggufspec show {store.meta.id}` shows what was measured", err=True)
+    except BaseException as error:
+        with _benching.uninterrupted():
+            session.engine.close()
+            shows = f"`ggufspec show {latest.meta.id}` shows what was measured."
+            echo(f"{_benching.ended(error, latest)} {shows}", err=True)
         raise
-    finally:
-        session.engine.close()
+    session.engine.close()
     found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
     tuning.keep(found)
     install = session.install

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -67,8 +66,6 @@ def command(*, once: str | None, output: str, **asked: Any) -> None:
 
     if once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this is no terminal: give a prompt with --once, or --once - to read it")
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else a closed terminal would leave files behind
-        signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     from ggufspec.console import talk as talks
 
     said = _read() if once == "-" else once

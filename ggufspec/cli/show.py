@@ -67,7 +67,7 @@ def command(
     ggufspec show --delete 20260102       after asking
     """
     from ggufspec import frames, report
-    from ggufspec.cli import _stored
+    from ggufspec.cli import _resuming, _stored
     from ggufspec.report import terminal
     from ggufspec.report.overview import overview
 
@@ -84,7 +84,7 @@ def command(
         emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
     if per == "arm" and output == "md" and columns is None:
-        emit(overview(stored), out)
+        emit(_resuming.incomplete(stored) + overview(stored), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
