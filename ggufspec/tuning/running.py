@@ -17,7 +17,7 @@ from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
 from ggufspec.request import Request, Session
 from ggufspec.request import prepare as checked
-from ggufspec.sweep import Block, Suite
+from ggufspec.sweep import Block, Suite, refuse_endless
 from ggufspec.trace import draft_sizes
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
@@ -75,6 +75,7 @@ def prepare(asked: TuneRequest) -> Plan:
         max_time=None,
     )
     session = checked(request)
+    refuse_endless(session.suite)
     if session.install.library is None:
         raise NoInstallError(
             f"the llama.cpp in {session.install.root} has no library beside it, which looking ahead needs",
