@@ -11,7 +11,7 @@ from ggufspec.domain import Prompt, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.request import Request, Session, prepare
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Suite
+from ggufspec.sweep import Suite, refuse_endless
 
 
 def bench(request: Request | None = None, **options: Any) -> ResultSet:
@@ -50,7 +50,9 @@ def begin(
 
     Raises:
         ResultsError: no such bench, one that another process writes to, or one of another build or machine.
+        GgufspecError: there is more to measure than ever can be.
     """
+    refuse_endless(session.suite)
     here = machine.snapshot(session.install.devices)
     build = session.install.describe()
     if resume is not None:
@@ -61,18 +63,13 @@ def begin(
         except ResultsError:
             results.close(store)
             raise
-    threads = max(arm.threads for block in session.suite.blocks for arm in block.arms)
-    found = doubts.before(here, threads=threads, busy_cores=machine.busy_cores())
-    if session.suite.repeats < 2:
-        found = (*found, doubts.Doubt.FEW_REPEATS)
-    if any(note.startswith("memory:") for note in session.notes):
-        found = (*found, doubts.Doubt.MEMORY_TIGHT)
+    busy = doubts.before(here, threads=session.suite.threads, busy_cores=machine.busy_cores())
     return results.create(
         engine=session.engine.name,
         command=command,
         build=build,
         machine=here,
-        doubts=doubts.advise(found),
+        doubts=doubts.advise((*session.doubts, *busy)),
         name=name,
         planned_runs=session.suite.n_runs,
     )

@@ -27,6 +27,7 @@ class Doubt(StrEnum):
     SPILLED = "spilled"
     DEVICE_UNUSED = "device-unused"
     DRAFTING_INACTIVE = "drafting-inactive"
+    MODELS_SWAPPED = "models-swapped"
     THREADS_ABOVE_FREE_CORES = "threads-above-free-cores"
     BUSY_MACHINE = "busy-machine"
     FEW_REPEATS = "few-repeats"
@@ -47,7 +48,7 @@ class Doubt(StrEnum):
 
 
 ADVICE = {
-    Doubt.GPU_LESS_BUILD: "layers were asked for on a GPU, but this llama.cpp used none: "
+    Doubt.GPU_LESS_BUILD: "layers were asked for on a GPU, and this llama.cpp uses none: "
     "build with `ggufspec build --backend cuda` (or metal, vulkan, hip), or drop --ngl",
     Doubt.DRAFTER_ON_CPU: "the target uses the GPU and the drafter does not: add `--ngld all`",
     Doubt.FEWER_LAYERS: "fewer layers went to the GPU than were asked for, so this is the speed of another "
@@ -58,6 +59,8 @@ ADVICE = {
     "`ggufspec show --runs`, and give it a share with --tensor-split or leave it out",
     Doubt.DRAFTING_INACTIVE: "nothing was drafted, so this is no measurement of drafting: "
     "see the run's log for why the drafter was not used",
+    Doubt.MODELS_SWAPPED: "the drafter is larger than the target, which drafting cannot make faster: "
+    "were -m (the target) and -md (the drafter) swapped?",
     Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp collapses when it has more threads than free cores: "
     "lower --threads, or stop what else is running",
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",

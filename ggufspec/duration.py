@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from time import perf_counter
 
 import numpy as np
 
 from ggufspec import results
-from ggufspec.domain import ModelFile, RunResult, RunSpec, Status
+from ggufspec.domain import ModelFile, Prompt, Role, RunSpec, Status
 from ggufspec.errors import GgufspecError
-from ggufspec.sweep import Suite
+from ggufspec.results import Runs
+from ggufspec.sweep import Blocks, Suite
 
 _LOOK_BACK = 10  # stored benches
-_PROBE_BYTES = 256 << 20
+_PROBE_BYTES = 64 << 20  # more than most caches hold
+_FEW = 3  # values of an axis that stand for all
 _LOAD_S = 0.5  # of a process that starts, maps its model and ends
 
 
@@ -29,12 +31,18 @@ class Experience:
 
     def expect(self, spec: RunSpec) -> float:
         """Return the seconds that a run may take, its loading included."""
-        if (seconds := self.same.get(spec.key)) is not None:
-            return median(seconds)
         if (per_token := self.alike.get(_kind(spec))) is not None:
+            if (seconds := self.same.get(spec.key)) is not None:
+                return median(seconds)
             return median(per_token) * spec.n_predict
         size = sum(_size(model) for model in (spec.model, spec.drafter) if model)
         return _LOAD_S + size / self.bytes_per_s * (1 + spec.n_predict)  # each token reads all weights once
+
+    def expect_each(self, arm: RunSpec, prompts: Sequence[Prompt]) -> list[float]:
+        """Return the seconds of an arm on each prompt."""
+        if _kind(arm) not in self.alike:  # then prompts make no difference
+            return [self.expect(arm)] * len(prompts)
+        return [self.expect(replace(arm, prompt=prompt)) for prompt in prompts]
 
 
 def experience() -> Experience:
@@ -53,18 +61,29 @@ def expect(suite: Suite, known: Experience) -> dict[RunSpec, float]:
     """Return the seconds for each arm of a suite: all its prompts and repeats, and its warm-ups."""
     seconds: dict[RunSpec, float] = {}
     for block in suite.blocks:
-        for number, arm in enumerate(block.arms):
-            each = [known.expect(block.on(prompt)[number]) for prompt in suite.prompts]
-            warm = known.expect(block.on(suite.prompts[0])[number]) * suite.warmups
+        for arm in block.arms:
+            each = known.expect_each(arm, suite.prompts)
+            warm = each[0] * suite.warmups
             seconds[arm] = sum(each) * suite.repeats + warm * max(1, len(suite.warmup_prompts))
     return seconds
 
 
-def _learn(known: Experience, runs: Iterable[RunResult]) -> None:
-    for run in runs:
-        if run.sample.status is Status.OK:
-            known.same.setdefault(run.spec.key, []).append(run.wall_s)
-            known.alike.setdefault(_kind(run.spec), []).append(run.wall_s / run.spec.n_predict)
+def total(suite: Suite, known: Experience) -> float:
+    """Return the seconds for a sweep of any size: what a few arms of each role take, times their number."""
+    assert isinstance(suite.blocks, Blocks)
+    few = expect(replace(suite, blocks=suite.blocks.sweep.thinned(_FEW).blocks()), known)
+    by_role: dict[Role, list[float]] = {}
+    for arm, seconds in few.items():
+        by_role.setdefault(arm.role, []).append(seconds)
+    return sum(fmean(seconds) * suite.n_arms[role] for role, seconds in by_role.items())
+
+
+def _learn(known: Experience, runs: Runs) -> None:
+    columns = (runs.specs, runs.column("status"), runs.column("wall_s"))
+    for spec, status, wall_s in zip(*columns, strict=True):
+        if status is Status.OK:
+            known.same.setdefault(spec.key, []).append(wall_s)
+            known.alike.setdefault(_kind(spec), []).append(wall_s / spec.n_predict)
 
 
 def _kind(spec: RunSpec) -> tuple[object, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ggufspec import gguf, machine, memory
-from ggufspec.domain import ModelFile, Offload, Role
+from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install import Install
 from ggufspec.sweep import Sweep
+
+_UBATCH = 512  # llama.cpp's default
 
 Cards = Mapping[ModelFile, gguf.ModelCard]
 
@@ -26,10 +29,9 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
             cards[arm.model],
             cards[arm.drafter] if arm.drafter else None,
             Offload(target_layers=0, draft_layers=0),
-            memory.Settings(context=arm.context, n_ubatch=arm.ubatch or 512),
+            memory.Settings(context=arm.context, n_ubatch=arm.ubatch or _UBATCH),
         ).host_bytes
-        for block in sweep.blocks()
-        for arm in block.arms
+        for arm in _hungriest(sweep)
     )
     return max(1, machine.memory().free_bytes // 2 // most)
 
@@ -42,14 +44,14 @@ def check(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Itera
     """
     room = machine.memory(install.gpus)
     can_adjust = any("--fit" in program.options for program in install.programs.values())
-    for spec in (arm for block in sweep.blocks() for arm in block.arms if arm.role is not Role.DRAFTER):
+    for spec in (arm for arm in _hungriest(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
         offload = spec.offload if install.gpu is not False else Offload(target_layers=0, draft_layers=0)
         settings = memory.Settings(
             context=spec.context,
             kv_type_k=(spec.kv_type or "f16").upper(),
             kv_type_v=(spec.kv_type or "f16").upper(),
-            n_ubatch=spec.ubatch or 512,
+            n_ubatch=spec.ubatch or _UBATCH,
             n_draft=spec.drafting.n_max if spec.drafting else 0,
             layout=memory.layout_for(install.build_number),
         )
@@ -63,3 +65,27 @@ def check(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Itera
             raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or insist with --force")
         if verdict.outcome is not memory.Fit.FITS:
             yield f"memory: {verdict.reason}" + (f"; {verdict.hint}" if verdict.hint else "")
+
+
+def _hungriest(sweep: Sweep) -> Iterator[RunSpec]:
+    """Yield arms of which at least one needs as much memory on each device as any arm of the sweep.
+
+    Longer drafts and more tokens at once take more of it; layers move it from the host to a GPU.
+    """
+    few = replace(
+        sweep,
+        target_layers=_ends(sweep.target_layers),
+        draft_layers=_ends(sweep.draft_layers),
+        draft_sizes=(max(sweep.draft_sizes),) if sweep.draft_sizes else (),
+        ubatches=(max(sweep.ubatches, key=lambda tokens: tokens or _UBATCH),),
+        p_mins=sweep.p_mins[:1],
+        threads=sweep.threads[:1],
+    )
+    return (arm for block in few.blocks() for arm in block.arms)
+
+
+def _ends(asked: Sequence[Layers]) -> tuple[Layers, ...]:
+    """Return the fewest and the most layers, and the words."""
+    numbers = [layers for layers in asked if isinstance(layers, int)]
+    words = [layers for layers in asked if not isinstance(layers, int)]
+    return tuple(dict.fromkeys((*([min(numbers), max(numbers)] if numbers else ()), *words)))

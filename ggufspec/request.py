@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import product
+from math import prod
 from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
-from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling
+from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling, offloading
+from ggufspec.doubts import Doubt
 from ggufspec.errors import GgufspecError
+from ggufspec.llama import devices as llama_devices
 from ggufspec.llama import install as installs
 from ggufspec.llama import serving
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.measuring import Render
-from ggufspec.sweep import Suite, Sweep
+from ggufspec.sweep import Suite, Sweep, distinct_layers
 from ggufspec.trace import draft_sizes
 
 _EMBEDDED = "demo"
+_LEAST_REPEATS = 2  # one says nothing of how far they spread
+_MOST_NAMED = 8
 T = TypeVar("T")
 
 
@@ -101,7 +107,7 @@ def check_finite(request: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A checked bench, ready to run; ``notes`` say what was chosen and what is doubtful."""
+    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` what is doubtful already."""
 
     name: str  # of what is measured
     suite: Suite
@@ -109,6 +115,7 @@ class Session:
     install: installs.Install
     render: Render | None
     notes: tuple[str, ...]
+    doubts: tuple[Doubt, ...] = ()
 
 
 def prepare(request: Request) -> Session:
@@ -124,6 +131,7 @@ def prepare(request: Request) -> Session:
     _check_programs(install, request.engine, methods, drafting=bool(drafters))
     if request.synthetic_accept is not None:
         engines.check_synthetic(request.engine, install, methods if drafters else ())
+    _check_devices(request.offload, install)
     sizes, never = _sizes(request, methods)
     for target, drafter in product(targets, drafters):
         _check_drafter(cards[target], cards[drafter], install, request.engine)
@@ -138,10 +146,11 @@ def prepare(request: Request) -> Session:
         ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),
+        layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=methods,
         draft_sizes=_axis(request.draft),
         p_mins=_axis(request.p_min),
-        synthetic=None if request.synthetic_accept is None else _axis(request.synthetic_accept),
+        synthetic=_rates(request.synthetic_accept),
         threads=_axis(request.threads or machine.usable_cores()),
         kv_types=_axis(request.kv_type),
         ubatches=_axis(request.ubatch),
@@ -152,7 +161,7 @@ def prepare(request: Request) -> Session:
         request.engine, install, timeout_s=request.timeout, capacity=fitting.capacity(sweep, cards, install)
     )
     if request.offload != Offload():
-        for arm in sweep.blocks()[0].arms:
+        for arm in replace(sweep.thinned(1), draft_sizes=()).blocks()[0].arms:
             engine.argv(arm)  # misses a flag now, not after the target has been measured
     tight = tuple(dict.fromkeys(fitting.check(sweep, cards, install, force=request.force)))
     return Session(
@@ -176,13 +185,21 @@ def prepare(request: Request) -> Session:
             *(f"llama.cpp: {reason}" for reason in install.passed_over),
             *asked.notes,
             *never,
+            *_same_layers(sweep),
+            *_without_drafter(methods, drafters),
             *tight,
         ),
+        doubts=tuple(_doubts(sweep, cards, install, repeats=request.repeats, tight=bool(tight))),
     )
 
 
 def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
-    return values if isinstance(values, tuple) else (values,)
+    """Return the values of an axis, each once."""
+    return tuple(dict.fromkeys(values)) if isinstance(values, tuple) else (values,)
+
+
+def _rates(accept: float | tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return (accept,) if isinstance(accept, float | int) else accept
 
 
 def _sampling(request: Request) -> Sampling:
@@ -332,3 +349,89 @@ def _check_drafter(
     verdict = compat.check(target, draft, compat.rule_of(install, engines.ENGINES[engine]))
     if verdict.outcome is compat.Outcome.REFUSED:
         raise compat.refusal(verdict)
+
+
+def _check_devices(offload: Offload, install: installs.Install) -> None:
+    """Refuse devices that the llama.cpp in use does not list; builds that cannot list any are believed.
+
+    Raises:
+        GgufspecError: one is not there.
+    """
+    if llama_devices.FLAG not in next(iter(install.programs.values())).options:
+        return
+    listed = [name.partition(":")[0] for name in install.devices]
+    there = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"
+    build = "`ggufspec build --backend cuda` makes one for a GPU"
+    for device in (*offload.devices, *offload.draft_devices):
+        if device not in {*listed, "none"}:
+            raise GgufspecError(
+                f"there is no device {device}: {there}",
+                "name one of these, or leave --device out" if listed else f"leave --device out; {build}",
+            )
+    usable = len(offload.devices or listed)
+    if offload.main_gpu is not None and listed and offload.main_gpu >= usable:
+        raise GgufspecError(
+            f"there is no GPU {offload.main_gpu} for --main-gpu: {there}",
+            f"give a number below {usable}: they count from 0",
+        )
+
+
+def _same_layers(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each model of which several numbers of layers would be the same."""
+    models = (
+        *((model, "--ngl", sweep.target_layers, sweep.target_layers_of(model)) for model in sweep.targets),
+        *((model, "--ngld", sweep.draft_layers, sweep.draft_layers_of(model)) for model in sweep.drafters),
+    )
+    for model, option, asked, kept in models:
+        left_out = [str(layers) for layers in asked if layers not in kept]
+        if left_out:
+            count = sweep.layer_counts[model]
+            same = next(layers for layers in kept if distinct_layers((layers, "all"), count) == (layers,))
+            yield (
+                f"layers: {model.filename} has {count} with its output; {option} {_few(left_out)} would be "
+                f"the same as {option} {same}, which is measured"
+            )
+
+
+def _few(words: Sequence[str]) -> str:
+    """Return words in a row; of many, the first and the last."""
+    return ", ".join(words) if len(words) <= _MOST_NAMED else f"{words[0]}, …, {words[-1]}"
+
+
+def _without_drafter(methods: Sequence[Method], drafters: Sequence[ModelFile]) -> Iterator[str]:
+    """Yield a note where a drafter could draft and none was named."""
+    if drafters or not any(method.needs_drafter for method in methods):
+        return
+    others = [method.value for method in methods if not method.needs_drafter]
+    measured = f"the target alone and drafting by {', '.join(others)} are" if others else "only the target is"
+    yield (
+        f"drafter: none, so {measured} measured; name one with -md FILE, or find one with `ggufspec suggest`"
+    )
+
+
+def _doubts(
+    sweep: Sweep,
+    cards: Mapping[ModelFile, gguf.ModelCard],
+    install: installs.Install,
+    *,
+    repeats: int,
+    tight: bool,
+) -> Iterator[Doubt]:
+    """Yield what is doubtful before anything runs."""
+    layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
+    if install.gpu is False and any(offloading.wants_gpu(number) for number in layers):
+        yield Doubt.GPU_LESS_BUILD
+    pairs = product(sweep.targets, sweep.drafters)
+    if any(_weights(cards[drafter]) > _weights(cards[target]) for target, drafter in pairs):
+        yield Doubt.MODELS_SWAPPED
+    if max(sweep.threads) > machine.usable_cores():
+        yield Doubt.THREADS_ABOVE_FREE_CORES
+    if repeats < _LEAST_REPEATS:
+        yield Doubt.FEW_REPEATS
+    if tight:
+        yield Doubt.MEMORY_TIGHT
+
+
+def _weights(card: gguf.ModelCard) -> int:
+    """Return how many weights a model has; the one with fewer may be the larger file."""
+    return sum(prod(tensor.shape) for tensor in card.tensors)

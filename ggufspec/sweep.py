@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
+from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
     Drafting,
@@ -21,8 +24,13 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.trace import draft_sizes
+from ggufspec.units import counted
+
+T = TypeVar("T")
 
 _ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
+MOST_ARMS = 100_000
+MOST_RUNS = 1_000_000
 _NO_PROMPT = Prompt(id="", text="")
 
 
@@ -54,7 +62,8 @@ class Sweep:
     ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` change the baseline and make a
     block each; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method
     without a drafter knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No
-    draft sizes are each method's own.
+    draft sizes are each method's own. Of several numbers of layers that put a complete model on the GPU, by
+    ``layer_counts``, only the first is tried.
     """
 
     name: str  # of the pair, or of the targets together
@@ -64,6 +73,9 @@ class Sweep:
     context: int
     target_layers: tuple[Layers, ...] = ("auto",)
     draft_layers: tuple[Layers, ...] = ("auto",)
+    layer_counts: Mapping[ModelFile, int] = field(
+        default_factory=dict
+    )  # as llama.cpp counts: with the output
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
     draft_sizes: tuple[int, ...] = ()
     p_mins: tuple[float, ...] = (0.0,)
@@ -74,12 +86,42 @@ class Sweep:
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
 
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
-        axes = product(self.targets, self.target_layers, self.kv_types, self.ubatches, self.threads)
-        return tuple(Block(arms=tuple(self._arms(*values))) for values in axes)
+        return Blocks(self)
 
-    def _arms(
+    def target_layers_of(self, target: ModelFile) -> tuple[Layers, ...]:
+        """Return the numbers of a target's layers to try."""
+        return distinct_layers(self.target_layers, self.layer_counts.get(target))
+
+    def draft_layers_of(self, drafter: ModelFile) -> tuple[Layers, ...]:
+        """Return the numbers of a drafter's layers to try."""
+        return distinct_layers(self.draft_layers, self.layer_counts.get(drafter))
+
+    def drafting(self) -> Iterator[tuple[ModelFile, Layers]]:
+        """Yield each drafter with each number of its layers; nothing where no method needs one."""
+        for drafter in self.drafters if Method.DRAFT_MODEL in self.methods else ():
+            for layers in self.draft_layers_of(drafter):
+                yield drafter, layers
+
+    def sizes(self, method: Method) -> tuple[int, ...]:
+        """Return the draft sizes of a method."""
+        return draft_sizes(method, self.draft_sizes)
+
+    def thinned(self, most: int) -> Sweep:
+        """Return the sweep with at most so many values of each axis, evenly chosen, and with all models."""
+        return replace(
+            self,
+            target_layers=_spread(self.target_layers, most),
+            draft_layers=_spread(self.draft_layers, most),
+            draft_sizes=_spread(self.draft_sizes, most),
+            p_mins=_spread(self.p_mins, most),
+            threads=_spread(self.threads, most),
+            kv_types=_spread(self.kv_types, most),
+            ubatches=_spread(self.ubatches, most),
+        )
+
+    def arms(
         self, target: ModelFile, layers: Layers, kv_type: str | None, ubatch: int | None, threads: int
     ) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
@@ -96,13 +138,11 @@ class Sweep:
             ubatch=ubatch,
         )
         yield alone
-        drafters = self.drafters if Method.DRAFT_MODEL in self.methods else ()
-        for drafter, draft_layers in product(drafters, self.draft_layers):
+        for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
             offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
             yield replace(alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone)
-            sizes = draft_sizes(Method.DRAFT_MODEL, self.draft_sizes)
-            for n_max, p_min in product(sizes, self.p_mins):
+            for n_max, p_min in product(self.sizes(Method.DRAFT_MODEL), self.p_mins):
                 yield replace(
                     alone,
                     pair=pair,
@@ -111,8 +151,76 @@ class Sweep:
                     drafting=Drafting(n_max=n_max, p_min=p_min, synthetic=shares(self.synthetic, n_max)),
                 )
         for method in (method for method in self.methods if not method.needs_drafter):
-            for n_max in draft_sizes(method, self.draft_sizes):
+            for n_max in self.sizes(method):
                 yield replace(alone, role=Role.DRAFTING, drafting=Drafting(n_max=n_max, method=method))
+
+
+class Blocks(Sequence[Block]):
+    """The blocks of a sweep. Each is made when it is asked for: a sweep may have a million of them."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        settings = (sweep.kv_types, sweep.ubatches, sweep.threads)
+        self._axes = [((target,), sweep.target_layers_of(target), *settings) for target in sweep.targets]
+
+    def __len__(self) -> int:
+        return sum(prod(map(len, axes)) for axes in self._axes)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Block, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Block | tuple[Block, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        place = range(len(self))[index]
+        for axes in self._axes:
+            size = prod(map(len, axes))
+            if place < size:
+                break
+            place -= size
+        values: list[Any] = []
+        for axis in reversed(axes):
+            place, rest = divmod(place, len(axis))
+            values.append(axis[rest])
+        return Block(arms=tuple(self.sweep.arms(*reversed(values))))
+
+    @property
+    def n_arms(self) -> Counter[Role]:
+        """How many different arms there are; a drafter alone is the same beside every target."""
+        sweep = self.sweep
+        own = (method for method in sweep.methods if not method.needs_drafter)
+        drafters = sum(1 for _ in sweep.drafting())
+        by_model = len(sweep.sizes(Method.DRAFT_MODEL)) * len(sweep.p_mins)
+        return Counter(
+            {
+                Role.TARGET: len(self),
+                Role.DRAFTER: drafters * prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads))),
+                Role.DRAFTING: len(self)
+                * (drafters * by_model + sum(len(sweep.sizes(each)) for each in own)),
+            }
+        )
+
+
+def distinct_layers(asked: Sequence[Layers], count: int | None) -> tuple[Layers, ...]:
+    """Return the numbers of layers without those that mean the same as an earlier one.
+
+    Args:
+        asked: numbers of layers, ``all`` or ``auto``.
+        count: how many there are; None where nobody knows.
+    """
+    first: dict[Layers, Layers] = {}
+    for layers in asked:
+        is_all = count is not None and isinstance(layers, int) and layers >= count
+        first.setdefault("all" if is_all else layers, layers)
+    return tuple(first.values())
+
+
+def _spread(values: tuple[T, ...], most: int) -> tuple[T, ...]:
+    """Return at most so many values at equal distances, the first among them."""
+    return values[:: max(1, -(-len(values) // most))]
 
 
 def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | None:
@@ -152,7 +260,7 @@ class Suite:
     the least; ``max_time_s`` ends the bench in any case.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     prompts: tuple[Prompt, ...]
     warmup_prompts: tuple[Prompt, ...] = ()
     repeats: int = 3
@@ -203,7 +311,69 @@ class Suite:
             yield Cell(spec=spec, repeat=repeat)
 
     @property
+    def n_arms(self) -> Counter[Role]:
+        """How many different arms there are of each role."""
+        if isinstance(self.blocks, Blocks):
+            return self.blocks.n_arms
+        roles = {arm.key: arm.role for block in self.blocks for arm in block.arms}
+        return Counter(roles.values())
+
+    @property
+    def threads(self) -> int:
+        """The most threads that an arm has."""
+        if isinstance(self.blocks, Blocks):
+            return max(self.blocks.sweep.threads)
+        return max(arm.threads for block in self.blocks for arm in block.arms)
+
+    @property
     def n_runs(self) -> int:
         """How many runs the least number of repeats makes, without warm-ups and anchors."""
         turns = sum(1 + len(prompt.followups) for prompt in self.prompts)
-        return len({arm.key for block in self.blocks for arm in block.arms}) * turns * self.repeats
+        return self.n_arms.total() * turns * self.repeats
+
+    @property
+    def n_warmups(self) -> int:
+        """How many runs are discarded."""
+        return self.n_arms.total() * self.warmups * max(1, len(self.warmup_prompts))
+
+
+def refuse_endless(suite: Suite) -> None:
+    """Refuse what could never be measured.
+
+    Raises:
+        GgufspecError: there are too many arms, or too many runs that no time limit ends.
+    """
+    arms, runs = suite.n_arms.total(), suite.n_runs + suite.n_warmups
+    narrow = "give fewer values, or larger steps"
+    if isinstance(suite.blocks, Blocks):
+        axes = sizes(suite.blocks.sweep)
+        narrow = f"{narrow}: {', '.join(f'{name} has {count:,}' for name, count in axes.items())}"
+    if arms > MOST_ARMS:
+        raise GgufspecError(
+            f"{arms:,} arms are more than {MOST_ARMS:,}, the most that can be measured", narrow
+        )
+    if runs > MOST_RUNS and suite.max_time_s is None:
+        raise GgufspecError(
+            f"{runs:,} runs are more than {MOST_RUNS:,}, the most that one bench can hold: "
+            f"{counted(arms, 'arm')}, {counted(len(suite.prompts), 'prompt')}, "
+            f"{counted(suite.repeats, 'repeat')} and {counted(suite.warmups, 'warm-up')}",
+            "lower --repeats or --warmup, give fewer prompts or arms, or end it with --max-time",
+        )
+
+
+def sizes(sweep: Sweep) -> dict[str, int]:
+    """Return how many values each axis with several has, by its option, the longest axis first."""
+    axes: dict[str, Sequence[object]] = {
+        "--target": sweep.targets,
+        "--draft-model": sweep.drafters,
+        "--ngl": max(map(sweep.target_layers_of, sweep.targets), key=len),
+        "--ngld": max(map(sweep.draft_layers_of, sweep.drafters), key=len, default=()),
+        "--method": sweep.methods,
+        "--draft": sweep.draft_sizes,
+        "--p-min": sweep.p_mins,
+        "--threads": sweep.threads,
+        "--kv-type": sweep.kv_types,
+        "--ubatch": sweep.ubatches,
+    }
+    counts = {name: len(values) for name, values in axes.items() if len(values) > 1}
+    return dict(sorted(counts.items(), key=lambda axis: -axis[1]))

@@ -7,6 +7,7 @@ import re
 
 MOST_BYTES = 1024 << 40
 MOST_SECONDS = 500 * 3600  # the system's calls wait for 2^31 ms at most
+_HOURS = 72  # after which a duration is said in days
 _LONGEST = 40  # letters of what is quoted in a message
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -15,8 +16,8 @@ _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s unless it is one: ``1 thread``, ``2 threads``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return a number with its noun, which takes an s unless it is one: ``1 thread``, ``10,000 threads``."""
+    return f"1 {noun}" if count == 1 else f"{_whole(count)} {noun}s"
 
 
 def format_number(value: float, digits: int = 4) -> str:
@@ -76,7 +77,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as people say it: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``."""
+    """Return a duration for people: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 10 min``, ``12 days``."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
@@ -85,7 +86,10 @@ def format_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
+    if hours < _HOURS:
+        return f"{hours} h {minutes:02d} min"
+    days = round(seconds / 86400)
+    return f"{_whole(days)} days" if days < 2 * 365 else f"{_whole(round(days / 365.25))} years"
 
 
 def format_rate(tokens_per_second: float) -> str:

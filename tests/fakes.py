@@ -87,7 +87,18 @@ case "$prompt" in
 {otherwise}"""
 
 
-def program(path: Path, body: str, *, help_from: str = "llama-completion", version: str = VERSION) -> Path:
+NO_DEVICE = "  (none)"
+TWO_GPUS = "  CUDA0: NVIDIA A (81559 MiB, 80982 MiB free)\n  CUDA1: NVIDIA B (81559 MiB, 80982 MiB free)"
+
+
+def program(
+    path: Path,
+    body: str,
+    *,
+    help_from: str = "llama-completion",
+    version: str = VERSION,
+    devices: str = NO_DEVICE,
+) -> Path:
     """Write one executable: it answers --version, --help and --list-devices, and else runs ``body``."""
     help_text = HELP / "0.3.36" / f"{help_from}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +107,7 @@ def program(path: Path, body: str, *, help_from: str = "llama-completion", versi
 case "$1" in
   --version) printf %s {shlex.quote(version)} >&2; exit 0;;
   --help) cat {shlex.quote(str(help_text))}; exit 0;;
-  --list-devices) printf 'Available devices:\\n  (none)\\n'; exit 0;;
+  --list-devices) printf 'Available devices:\\n%s\\n' {shlex.quote(devices)}; exit 0;;
 esac
 {body}"""
     )
@@ -104,9 +115,9 @@ esac
     return path
 
 
-def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING) -> Path:
+def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING, devices: str = NO_DEVICE) -> Path:
     """Write an install with the programs that bench needs; returns its folder."""
-    program(folder / "llama-completion", plain)
-    program(folder / "llama-speculative", drafting, help_from="llama-speculative")
-    program(folder / "llama-speculative-simple", drafting, help_from="llama-speculative-simple")
+    program(folder / "llama-completion", plain, devices=devices)
+    for name in ("llama-speculative", "llama-speculative-simple"):
+        program(folder / name, drafting, help_from=name, devices=devices)
     return folder

@@ -252,7 +252,7 @@ BENCH = (
 
 @pytest.fixture
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE, devices=fakes.TWO_GPUS)
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     return folder
 

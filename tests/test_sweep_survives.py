@@ -245,7 +245,11 @@ def test_one_bench_has_one_writer(llama: Fakes) -> None:
     llama.hang()
     second = shell.ggufspec(*_words(), "--resume", NAME)
     assert second.returncode == 13
-    lines = [line for line in second.stderr.splitlines() if not line.startswith(("pair: ", "llama.cpp: "))]
+    lines = [
+        line
+        for line in second.stderr.splitlines()
+        if not line.startswith(("pair: ", "llama.cpp: ", "warning "))
+    ]
     assert lines == [
         f"error: the bench {NAME} is being written already",
         "hint: wait until the other process has ended, or start a bench of your own",

@@ -6,14 +6,14 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ggufspec import api, errors, measuring, report, request
+from ggufspec import api, doubts, errors, measuring, report, request
 from ggufspec.cli import _resuming, _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
@@ -27,11 +27,23 @@ from ggufspec.results import ResultSet
 
 
 def prepare(asked: dict[str, Any]) -> Session:
-    """Check what was asked for, and say what was chosen."""
+    """Check what was asked for, and say what was chosen and what is doubtful already."""
     session = request.prepare(request.Request(**given(asked)))
+    tell(session)
+    return session
+
+
+def tell(session: Session) -> None:
+    """Say on standard error what was chosen, and warn of what is known before the first run."""
     for note in session.notes:
         echo(note, err=True)
-    return session
+    warn(doubts.advise(session.doubts))
+
+
+def warn(advice: Mapping[str, str]) -> None:
+    """Print warnings as a table ends with them."""
+    for name, text in advice.items():
+        echo(f"warning {name}: {text}", err=True)
 
 
 def show_commands(session: Session, out: Path | None) -> None:
@@ -64,8 +76,11 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     """
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
-    latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
+    latest = begun = api.begin(session, command=command_line(), name=name, resume=resume)
     _stored.warn_of_damage(begun)
+    if resume is None:
+        said = doubts.advise(session.doubts)
+        warn({name: text for name, text in begun.meta.doubts.items() if name not in said})
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
@@ -95,6 +110,11 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def command_line() -> tuple[str, ...]:
+    """Return how this program was started, as text: bytes that are not UTF-8 cannot be stored."""
+    return tuple(os.fsencode(word).decode(errors="replace") for word in sys.argv)
 
 
 def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import shlex
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -275,24 +278,71 @@ def placed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def output_options(command: Command) -> Command:
-    """Add ``-o`` and ``--out``: what a table looks like, and where it goes."""
-    command = click.option(
-        "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file."
-    )(command)
-    return click.option(
+    """Add ``-o`` and ``--out``: what a table looks like, and where it goes; both are checked first."""
+
+    @functools.wraps(command)
+    def checked(*, output: str, out: Path | None, **others: Any) -> None:
+        check_output(output, out)
+        command(output=output, out=out, **others)
+
+    path = click.Path(dir_okay=False, path_type=Path)
+    to_file = click.option("--out", type=path, help="Write the table to this file.")
+    in_form = click.option(
         "-o",
         "--output",
         type=click.Choice(FORMATS),
         default="md",
         show_default=True,
         help="The table's format.",
-    )(command)
+    )
+    return in_form(to_file(checked))
+
+
+def check_output(output: str, out: Path | None) -> None:
+    """Refuse a table that could not be written, before anything is measured for it.
+
+    Raises:
+        GgufspecError: a library is missing, a terminal cannot show the format, or the file cannot be written.
+    """
+    if output == "parquet":
+        if not any(map(find_spec, ("pyarrow", "fastparquet"))):
+            raise GgufspecError("-o parquet needs pyarrow, which is not installed", "pip install pyarrow")
+        if out is None and sys.stdout.isatty():
+            raise _not_for_a_terminal()
+    if out is not None:
+        check_file(out)
+
+
+def check_file(file: Path) -> None:
+    """Refuse a file that cannot be written, as far as that is known before.
+
+    Raises:
+        GgufspecError: its folder is not there, or it or its folder may not be written to.
+    """
+    folder = file.parent
+    try:
+        if not folder.is_dir():
+            raise GgufspecError(
+                f"cannot write {file}: there is no folder {folder}",
+                f"make it first (mkdir -p {shlex.quote(str(folder))}), or choose another file",
+            )
+        is_new = not file.exists()
+        if is_new or file.is_file():  # opening a pipe would end whoever reads from it
+            file.open("ab").close()
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise GgufspecError(f"cannot write {file}: {error.strerror}", "choose another file") from error
+
+
+def _not_for_a_terminal() -> GgufspecError:
+    return GgufspecError("this format is not for a terminal", "name a file with --out")
 
 
 def emit(table: str | bytes, out: Path | None) -> None:
     """Print a table without control characters, or write it to a file as it is."""
     if out is None and isinstance(table, bytes) and sys.stdout.isatty():
-        raise GgufspecError("this format is not for a terminal", "name a file with --out")
+        raise _not_for_a_terminal()
     with written(out):
         if out is None:
             echo(table, nl=False) if isinstance(table, str) else click.echo(table, nl=False)

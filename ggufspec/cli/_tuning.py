@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -38,8 +37,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
             fresh=about["fresh"],
         )
     )
-    for note in plan.session.notes:
-        echo(note, err=True)
+    _benching.tell(plan.session)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         echo(note, err=True)
@@ -48,7 +46,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         return
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
-    latest = opened = api.begin(session, command=tuple(sys.argv), name=about["name"])
+    latest = opened = api.begin(session, command=_benching.command_line(), name=about["name"])
     try:
         for latest in _benching.shown(session, opened):  # noqa: B007  # the last one is what was measured
             pass

@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli import _completing
 from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit
+from ggufspec.cli._options import check_file, emit
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -43,18 +43,20 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     """
     from ggufspec.cli import _stored
 
+    page = Path("report.html") if out is None and png is None and svg is None else out
+    if page is not None and str(page) != "-":
+        check_file(page)
     stored = [_stored.load(run) for run in runs or ("last",)]
     if png is not None:
         _draw(stored, png, "png")
     if svg is not None:
         _draw(stored, svg, "svg")
-    if out is not None or (png is None and svg is None):
+    if page is not None:
         from ggufspec.report.html import html
 
-        file = Path("report.html") if out is None else out
-        page = html(stored, _stored.forecasts(stored[0].folder)).encode()
-        emit(page, None if str(file) == "-" else file)
-        _tell(file)
+        content = html(stored, _stored.forecasts(stored[0].folder)).encode()
+        emit(content, None if str(page) == "-" else page)
+        _tell(page)
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:

@@ -31,7 +31,7 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
         gpu: whether the build can use a GPU; None where nobody knows and the log must tell.
     """
     models = loaded(run)
-    if any(_wants_gpu(model.asked) for model in models) and (gpu is False or _only_on_cpu(run.sample)):
+    if any(wants_gpu(model.asked) for model in models) and (gpu is False or _only_on_cpu(run.sample)):
         yield "gpu-less-build"
         return
     if len(models) > 1 and gpu is not False and _drafter_behind(run):
@@ -57,7 +57,8 @@ def loaded(run: RunResult) -> tuple[Loaded, ...]:
     return first, Loaded(part.target_layers, part.devices, part.cpu_moe, *layers, said.draft_placement)
 
 
-def _wants_gpu(layers: Layers) -> bool:
+def wants_gpu(layers: Layers) -> bool:
+    """Whether layers are meant to go to a GPU, wherever they find one."""
     return layers == "all" or (isinstance(layers, int) and layers > 0)
 
 
@@ -73,7 +74,7 @@ def _drafter_behind(run: RunResult) -> bool:
     said, asked = run.sample, run.spec.offload
     if said.placement and said.draft_placement:
         return _on_gpu(said.placement) > 0 and not _on_gpu(said.draft_placement)
-    return _wants_gpu(asked.target_layers) and asked.draft_layers == 0
+    return wants_gpu(asked.target_layers) and asked.draft_layers == 0
 
 
 def _fell_short(model: Loaded) -> bool:

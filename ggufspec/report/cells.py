@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from ggufspec import duration, frames, report, units
-from ggufspec.sweep import Suite
+from ggufspec import duration, report, units
+from ggufspec.errors import GgufspecError
+from ggufspec.report import markdown
+from ggufspec.sweep import Blocks, Suite, refuse_endless, sizes
+
+_MOST_READ = 1000  # rows
+_MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
 
 def cells(suite: Suite, output: str) -> str | bytes:
-    """Return one row per arm with its expected seconds; for people, with a closing line."""
-    expected = duration.expect(suite, duration.experience())
+    """Return one row per arm with its expected seconds; for people, with a closing line.
+
+    A sweep of more arms than anybody reads is shown to people as its axes, without making the arms.
+
+    Raises:
+        GgufspecError: a table for programs would have more rows than can be measured.
+    """
+    arms, known = suite.n_arms, duration.experience()
+    if output == "md" and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
+        return f"{_axes(suite.blocks)}\n\n{_closing(suite, duration.total(suite, known))}"
+    if arms.total() > _MOST_ROWS:
+        raise GgufspecError(
+            f"{arms.total():,} arms are more than {_MOST_ROWS:,}, the most rows that a plan has",
+            "leave -o out to see counts and the expected time",
+        )
+    from ggufspec import frames  # pandas is slow to import, and takes more memory than a plan
+
+    expected = duration.expect(suite, known)
     frame = frames.cells(expected, runs=len(suite.prompts) * suite.repeats)
     if output != "md":
         return report.render(frame, output, title="cells")
-    total = units.format_duration(sum(expected.values()))
-    arms, runs = units.counted(len(expected), "arm"), units.counted(suite.n_runs, "run")
-    about = f"{arms} with {units.counted(len(suite.blocks), 'baseline')}, {runs}: about {total}."
-    return f"{report.render(frame, 'md')}\n{about}\n"
+    return f"{report.render(frame, 'md')}\n{_closing(suite, sum(expected.values()))}"
+
+
+def _axes(blocks: Blocks) -> str:
+    """Return one row per axis with several values."""
+    rows = [{"axis": name, "values": f"{count:,}"} for name, count in sizes(blocks.sweep).items()]
+    return markdown.table(("axis", "values"), rows)
+
+
+def _closing(suite: Suite, seconds: float) -> str:
+    """Say how many arms and runs there are, how long they may take, and whether that can be measured."""
+    arms, runs = units.counted(suite.n_arms.total(), "arm"), units.counted(suite.n_runs, "run")
+    baselines = units.counted(len(suite.blocks), "baseline")
+    lines = [f"{arms} with {baselines}, {runs}: about {units.format_duration(seconds)}."]
+    try:
+        refuse_endless(suite)
+    except GgufspecError as error:
+        lines.append(f"This cannot be measured: {error.message}; {error.hint}.")
+    return "".join(f"{line}\n" for line in lines)

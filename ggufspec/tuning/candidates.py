@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ggufspec import memory
@@ -12,7 +12,7 @@ from ggufspec.sweep import Block
 
 
 def blocks(
-    asked: tuple[Block, ...],
+    asked: Sequence[Block],
     cards: Mapping[ModelFile, ModelCard],
     *,
     layout: memory.Layout,

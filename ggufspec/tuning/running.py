@@ -17,7 +17,7 @@ from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
 from ggufspec.request import Request, Session, check_finite, pair_method
 from ggufspec.request import prepare as checked
-from ggufspec.sweep import Block, Suite
+from ggufspec.sweep import Block, Suite, refuse_endless
 from ggufspec.trace import draft_sizes
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
@@ -83,6 +83,7 @@ def prepare(asked: TuneRequest) -> Plan:
         max_time=None,
     )
     session = checked(request)
+    refuse_endless(session.suite)
     check_library(session.install)  # looking ahead needs it, whatever the engine
     if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads) for arm in _plain(session)}) > 1:
         raise GgufspecError(

@@ -1,0 +1,201 @@
+"""Plans of sweeps of any size: counted without being made, and refused where they would never end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec import api, duration, paths, request, results, tuning
+from ggufspec.domain import Layers, Method, ModelFile, Prompt, Role, RunSpec
+from ggufspec.errors import GgufspecError
+from ggufspec.request import Request
+from ggufspec.sweep import Blocks, Suite, Sweep, distinct_layers, refuse_endless, sizes
+from tests import fakes, shell
+
+DEMO = paths.models_dir() / "demo"
+QUICK = ("--pair", "demo", "-p", "Once upon a time", "-n", "32")
+MILLIONS = ("-t", "1-999", "-ub", "1-1000", "--draft", "1-8")
+TARGETS = (ModelFile(filename="t"), ModelFile(filename="u"))
+DRAFTERS = (ModelFile(filename="d"), ModelFile(filename="e"))
+COUNTS = {TARGETS[0]: 9, TARGETS[1]: 3, DRAFTERS[0]: 3, DRAFTERS[1]: 5}
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[RunSpec]:
+    """Every arm that is made from now on."""
+    arms: list[RunSpec] = []
+    original = Sweep.arms
+
+    def counted(self: Sweep, *values: Any) -> Iterator[RunSpec]:
+        for arm in original(self, *values):
+            arms.append(arm)
+            yield arm
+
+    monkeypatch.setattr(Sweep, "arms", counted)
+    return arms
+
+
+def _sweep(**axes: Any) -> Sweep:
+    models = {"targets": TARGETS, "drafters": DRAFTERS, "layer_counts": COUNTS}
+    return Sweep(**{"name": "p", **models, "n_predict": 9, "context": 64, "draft_sizes": (3, 8), **axes})
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {},
+        {"target_layers": (0, 5, 20, "all"), "draft_layers": (0, 4, "auto"), "threads": (1, 2, 4)},
+        {"kv_types": (None, "q8_0"), "ubatches": (64, 128), "p_mins": (0.0, 0.5, 0.9)},
+        {"methods": (Method.DRAFT_MODEL, Method.NGRAM_MOD, Method.NGRAM_SIMPLE), "draft_sizes": (3, 16)},
+        {"methods": (Method.NGRAM_MOD,), "draft_sizes": ()},
+        {"drafters": (), "threads": (1, 2)},
+    ],
+    ids=str,
+)
+def test_arms_are_counted_without_being_made(axes: dict[str, Any], made: list[RunSpec]) -> None:
+    blocks = _sweep(**axes).blocks()
+    counts, n_blocks = blocks.n_arms, len(blocks)
+    assert not made
+    arms = {arm.key: arm.role for block in blocks for arm in block.arms}
+    assert len(list(blocks)) == n_blocks
+    assert counts.total() == len(arms)
+    assert {role: counts[role] for role in Role} == {
+        role: sum(each is role for each in arms.values()) for role in Role
+    }
+    suite = Suite(blocks=blocks, prompts=(Prompt(id="a", text="A"),))
+    assert suite.n_arms == Suite(blocks=tuple(blocks), prompts=suite.prompts).n_arms
+    assert suite.threads == max(arm.threads for block in blocks for arm in block.arms)
+
+
+def test_blocks_are_those_of_the_axes_in_order() -> None:
+    blocks = _sweep(target_layers=(0, 2, 5, 20), threads=(1, 2), kv_types=(None, "q8_0")).blocks()
+    baselines = [block.arms[0] for block in blocks]
+    assert [
+        (arm.model.filename, arm.offload.target_layers, arm.kv_type, arm.threads) for arm in baselines
+    ] == [
+        (target, layers, kv_type, threads)
+        for target, all_layers in (("t", (0, 2, 5, 20)), ("u", (0, 2, 5)))
+        for layers in all_layers
+        for kv_type in (None, "q8_0")
+        for threads in (1, 2)
+    ]
+    assert blocks[-1] == blocks[len(blocks) - 1]
+    assert blocks[1:3] == (blocks[1], blocks[2])
+    with pytest.raises(IndexError):
+        blocks[len(blocks)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "count", "kept"),
+    [
+        ((0, 20, 40, 60, 80), 9, (0, 20)),
+        ((0, 8, 9, 10), 9, (0, 8, 9)),
+        ((80, "all", "auto", 9), 9, (80, "auto")),
+        (("all", 3, 99), 9, ("all", 3)),
+        ((0, 20, 40), None, (0, 20, 40)),
+        ((5, 5), 9, (5,)),
+    ],
+)
+def test_numbers_of_layers_that_mean_the_same_are_tried_once(
+    asked: tuple[Layers, ...], count: int | None, kept: tuple[Layers, ...]
+) -> None:
+    assert distinct_layers(asked, count) == kept
+
+
+def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> None:
+    session = request.prepare(Request(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
+    assert [block.arms[0].offload.target_layers for block in session.suite.blocks] == [0, 20]
+    notes = [note for note in session.notes if note.startswith("layers: ")]
+    same = "with its output; {0} {1} would be the same as {0} {2}, which is measured"
+    assert notes == [
+        f"layers: target.gguf has 9 {same.format('--ngl', '40, 60, 80', '20')}",
+        f"layers: drafter.gguf has 3 {same.format('--ngld', '50', 'all')}",
+    ]
+    one = request.prepare(Request(pair="demo", ngl=45))
+    assert not [note for note in one.notes if note.startswith("layers: ")]
+    assert one.suite.blocks[0].arms[0].offload.target_layers == 45
+
+
+def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> None:
+    done = shell.here("sweep", *QUICK, *MILLIONS, "--ngl", "0-999", "--plan")
+    assert done.returncode == 0, done.stderr
+    assert len(made) < 2000
+    blocks, arms = 999 * 1000 * 10, 999 * 1000 * (10 * 9 + 1)
+    assert f"{arms:,} arms with {blocks:,} baselines, {3 * arms:,} runs: about " in done.stdout
+    assert f"This cannot be measured: {arms:,} arms are more than 100,000" in done.stdout
+    assert "--ubatch has 1,000, --threads has 999, --ngl has 10, --draft has 8" in done.stdout
+    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:6]] == [
+        "--ubatch",
+        "--threads",
+        "--ngl",
+        "--draft",
+    ]
+    assert not results.ids()
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "csv"), ("-o", "json")])
+def test_what_never_ends_is_refused_before_it_begins(
+    llama: Path, made: list[RunSpec], words: tuple[str, ...]
+) -> None:
+    done = shell.here("sweep", *QUICK, *MILLIONS, *words, *(("--plan",) if words else ()))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(made) < 2000
+    assert f"error: {999 * 1000 * 10:,} arms are more than " in done.stderr
+    assert "hint: " in done.stderr
+    assert not results.ids()
+
+
+def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
+    words = ("sweep", *QUICK, "--draft", "1-8", "-ub", "1-150", "--plan")
+    text = shell.here(*words).stdout
+    assert "| --ubatch | 150      |" in text
+    assert "1500 arms with 150 baselines, 4500 runs: about " in text
+    assert "cannot be measured" not in text
+    assert len(shell.here(*words, "-o", "jsonl").stdout.splitlines()) == 1500
+
+
+def test_the_time_of_a_large_sweep_is_that_of_its_arms(llama: Path) -> None:
+    asked = Request(pair="demo", prompt=("Hi", "Ho"), draft=(1, 2, 3, 4), ubatch=tuple(range(64, 90)))
+    suite = request.prepare(asked).suite
+    known = duration.Experience(bytes_per_s=1e9)
+    assert duration.total(suite, known) == pytest.approx(sum(duration.expect(suite, known).values()))
+
+
+def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
+    session = request.prepare(Request(pair="demo", prompt=("Hi",), repeats=10**6))
+    with pytest.raises(
+        GgufspecError, match=r"3,000,003 runs are more than 1,000,000.*1,000,000 repeats"
+    ) as error:
+        refuse_endless(session.suite)
+    assert error.value.hint is not None
+    assert "--max-time" in error.value.hint
+    with pytest.raises(GgufspecError, match="are more than"):
+        api.begin(session, command=("test",))
+    assert not results.ids()
+    refuse_endless(request.prepare(Request(pair="demo", prompt=("Hi",), repeats=10**6, max_time=60.0)).suite)
+    warm = request.prepare(Request(pair="demo", prompt=("Hi",), warmup=10**6))
+    with pytest.raises(GgufspecError, match="1,000,000 warm-ups"):
+        refuse_endless(warm.suite)
+
+
+def test_a_tuning_of_too_many_configurations_is_refused(llama: Path, made: list[RunSpec]) -> None:
+    asked = tuning.TuneRequest(request=Request(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary"))
+    with pytest.raises(GgufspecError, match="arms are more than 100,000"):
+        tuning.prepare(asked)
+    assert len(made) < 2000
+
+
+def test_axes_are_named_by_their_options_the_longest_first() -> None:
+    sweep = _sweep(target_layers=(0, 1, 2, 50, 60), threads=(1, 2, 3, 4, 5))
+    assert sizes(sweep) == {"--threads": 5, "--ngl": 4, "--target": 2, "--draft-model": 2, "--draft": 2}
+    assert isinstance(sweep.blocks(), Blocks)
