@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -11,15 +10,20 @@ from typing import Any
 
 import click
 
-from ggufspec import api, errors, measuring, report, request
+from ggufspec import api, errors, measuring, report, request, units
 from ggufspec.cli import _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
+from ggufspec.llama import environment
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
+
+_READ_BYTES_PER_S = 1e9  # and computing the digest
+_LONG_BYTES = 1 << 30
+_OWN = {"LC_ALL": "C", "XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def prepare(asked: dict[str, Any]) -> Session:
@@ -32,14 +36,31 @@ def prepare(asked: dict[str, Any]) -> Session:
 
 def show_commands(session: Session, out: Path | None) -> None:
     """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
-    unset = [word for name in sorted(os.environ) if name.startswith("LLAMA_") for word in ("-u", name)]
-    env = shlex.join(["env", *unset, "LC_ALL=C", "XDG_CONFIG_HOME=/nonexistent"])
+    switches = environment.switches()
+    needed = [name for name in environment.inherited() if name not in {*switches, *_OWN}]
+    env = " ".join(
+        [
+            "env -i",
+            *(f'{name}="${name}"' for name in sorted(needed)),
+            shlex.join(f"{name}={value}" for name, value in (switches | _OWN).items()),
+        ]
+    )
     suite = session.suite
     specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(
         f'(cd "$(mktemp -d)" && {env} {shlex.join(session.engine.argv(spec))} </dev/null)\n' for spec in specs
     )
     emit("".join(lines), out)
+
+
+def announce_reading(session: Session) -> None:
+    """Say that models are going to be read for their digests, where that takes longer than a moment."""
+    sizes = request.unread_files(session)
+    total = sum(sizes.values())
+    if total >= _LONG_BYTES:
+        seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
+        files = f"{units.counted(len(sizes), 'model file')} ({units.format_bytes(total)})"
+        click.echo(f"reading {files} once, to know them by their content: about {seconds}", err=True)
 
 
 def run(session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None) -> None:
@@ -50,6 +71,8 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     """
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
+    announce_reading(session)
+    session = request.identify(session)
     latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
     _stored.warn_of_damage(begun)
     try:
@@ -72,7 +95,12 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
         seen, done = len(begun.runs), len(begun.current)
         task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
         for store in measuring.record(
-            session.suite, session.engine, session.install, begun, render=session.render
+            session.suite,
+            session.engine,
+            session.install,
+            begun,
+            render=session.render,
+            files=session.files or (),
         ):
             if len(store.runs) > seen:  # counted as they come: to sort all of them out takes ever longer
                 seen, last = len(store.runs), store.runs[-1]

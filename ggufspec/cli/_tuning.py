@@ -40,6 +40,8 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     )
     for note in plan.session.notes:
         click.echo(note, err=True)
+    _benching.announce_reading(plan.session)
+    plan = tuning.identify(plan)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         click.echo(note, err=True)
