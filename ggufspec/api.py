@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ggufspec import doubts, machine, measuring, results
-from ggufspec.domain import Prompt, RunSpec
+from ggufspec import doubts, identity, machine, measuring, results
+from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
-from ggufspec.request import Request, Session, prepare
+from ggufspec.llama.environment import switches
+from ggufspec.request import Request, Session, identify, prepare
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Suite, refuse_endless
 
@@ -28,11 +30,16 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
     asked = request or Request(**options)
-    session = prepare(asked)
+    session = identify(prepare(asked))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
         *_, finished = measuring.record(
-            session.suite, session.engine, session.install, store, render=session.render
+            session.suite,
+            session.engine,
+            session.install,
+            store,
+            render=session.render,
+            files=session.files or (),
         )
     return finished
 
@@ -43,7 +50,7 @@ def begin(
     """Open the store of a bench: a new one, under its own or a given name, or one that was cut off.
 
     Args:
-        session: what is going to be measured.
+        session: what is going to be measured, after ``identify``.
         command: the command line that asked for it, stored with the results.
         name: what to call a new bench.
         resume: the name or id of a stored one to go on with.
@@ -52,6 +59,7 @@ def begin(
         ResultsError: no such bench, one that another process writes to, or one of another build or machine.
         GgufspecError: there is more to measure than ever can be.
     """
+    assert session.files is not None, "identify the session first"
     refuse_endless(session.suite)
     here = machine.snapshot(session.install.devices)
     build = session.install.describe()
@@ -59,7 +67,11 @@ def begin(
         store = results.reopen(resume, build=build, machine=here)
         try:
             _refuse_mixture(session, store)
-            return results.amend(store, planned_runs=_planned_runs(session.suite, store))
+            return results.amend(
+                store,
+                planned_runs=_planned_runs(session.suite, store),
+                files=tuple(dict.fromkeys((*(store.meta.files or ()), *session.files))),
+            )
         except ResultsError:
             results.close(store)
             raise
@@ -72,6 +84,8 @@ def begin(
         doubts=doubts.advise((*session.doubts, *busy)),
         name=name,
         planned_runs=session.suite.n_runs,
+        files=session.files,
+        environment=switches(),
     )
 
 
@@ -101,6 +115,8 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
             f"the bench {name} was begun with the engine {meta.engine}, not {session.engine.name}",
             f"resume it with --engine {meta.engine}, or start a new one",
         )
+    _refuse_other_files(session.files or (), store)
+    _refuse_other_environment(store)
     contexts, context = {spec.context for spec in specs}, session.suite.blocks[0].arms[0].context
     if contexts and context not in contexts:
         raise ResultsError(
@@ -114,3 +130,46 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
                 f"prompt {prompt.id} has another text in the bench {name}",
                 "give the same prompts in the same order, new ones last, or start a new bench",
             )
+
+
+def _refuse_other_files(files: Sequence[FileIdentity], store: ResultSet) -> None:
+    """Raise where a file has the name of a stored one and another content, or llama.cpp has other files."""
+    name, stored = store.meta.id, store.meta.files
+    if stored is None:
+        raise ResultsError(
+            f"the bench {name} does not say which files it was begun with",
+            "so it cannot be told whether they are the same: start a new one",
+        )
+    for file in files:
+        same = [known for known in stored if (known.use, known.name) == (file.use, file.name)]
+        if same and file.sha256 not in {known.sha256 for known in same}:
+            raise ResultsError(
+                f"{file.path} is not what the bench {name} was begun with: "
+                f"{identity.describe(same[0])} then, {identity.describe(file)} now",
+                "resume it with the same file, or start a new one",
+            )
+    before, now = (
+        {file.name for file in either if file.use is not FileUse.MODEL} for either in (stored, files)
+    )
+    if before != now:
+        other = min(before ^ now)
+        raise ResultsError(
+            f"the bench {name} was begun {'with' if other in before else 'without'} llama.cpp's {other}",
+            "resume it with the same llama.cpp, or start a new one",
+        )
+
+
+def _refuse_other_environment(store: ResultSet) -> None:
+    """Raise where a variable that may change llama.cpp's speed has another value than in a stored bench."""
+    before, now = store.meta.environment or {}, switches()
+    for variable in sorted(before.keys() | now.keys()):
+        if before.get(variable) != now.get(variable):
+            raise ResultsError(
+                f"{variable} is {_value(now, variable)}, and was {_value(before, variable)} when the bench "
+                f"{store.meta.id} was begun",
+                "set it as it was, or start a new one",
+            )
+
+
+def _value(environment: Mapping[str, str], variable: str) -> str:
+    return repr(environment[variable]) if variable in environment else "not set"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ggufspec import acceptance, doubts, stats
 from ggufspec.acceptance import Acceptance
-from ggufspec.domain import Method, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import Method, ModelFile, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.doubts import Doubt
 from ggufspec.results import ResultSet, Runs
 
@@ -249,15 +249,33 @@ def _members(runs: Runs) -> tuple[list[RunSpec], NDArray[np.intp]]:
     specs, spec_of = runs.by_spec()
     first: dict[str, RunSpec] = {}
     members: dict[RunSpec, int] = {}
+    files: dict[str, ModelFile] = {}
     arm_of = np.empty(len(specs), dtype=np.intp)
     for number in dict.fromkeys(spec_of.tolist()):
         spec = first.setdefault(specs[number].key, specs[number])
-        arm_of[number] = members.setdefault(_of(spec), len(members))
+        arm_of[number] = members.setdefault(_of(_with_first_files(spec, files)), len(members))
     return list(members), arm_of[spec_of]
 
 
+def _with_first_files(spec: RunSpec, files: dict[str, ModelFile]) -> RunSpec:
+    """Return a run whose models have the path at which the bench first had the same content.
+
+    Args:
+        spec: of a run.
+        files: content -> the file that had it first; grows.
+    """
+    target, draft = (
+        model if model is None or model.content is None else files.setdefault(model.content, model)
+        for model in (spec.pair.target, spec.pair.draft)
+    )
+    if target is spec.pair.target and draft is spec.pair.draft:
+        return spec
+    assert target is not None
+    return replace(spec, pair=replace(spec.pair, target=target, draft=draft))
+
+
 def _of(spec: RunSpec) -> RunSpec:
-    """Return a run's arm; benches of old name a drafter even for the target alone."""
+    """Return a run's arm; older benches name a drafter even for the target alone."""
     return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=_NO_PROMPT)
 
 

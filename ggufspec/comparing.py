@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from importlib import import_module
 
-from ggufspec import arms, stats
+from ggufspec import arms, identity, stats
 from ggufspec.arms import Arm
-from ggufspec.domain import Drafting, RunSpec
+from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError, SlowerError
 from ggufspec.results import ResultSet
 
@@ -31,6 +31,8 @@ class Comparison:
     """All arms that both benches have, and all of them together.
 
     ``overall`` weighs every prompt of every arm alike; ``differences`` name what the benches do not share.
+    ``by_name`` says that models count as the same where their files have the same name, because one of the
+    benches does not say what they hold.
     """
 
     before: str  # ids of the two benches
@@ -39,6 +41,7 @@ class Comparison:
     overall: stats.Significance
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
+    by_name: bool = False
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
@@ -48,6 +51,9 @@ class Comparison:
 
 def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> Comparison:
     """Compare two benches of the same models and prompts: other builds, machines, settings.
+
+    Models are the same where they hold the same, whatever their names are. Older benches do not say what
+    theirs hold; then the names count.
 
     Args:
         before: what to compare with.
@@ -61,11 +67,15 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
     if not 0 <= threshold < 1:
         raise GgufspecError(f"a threshold of {threshold} is not a fraction", "give 0.01 for 1 %")
     _refuse_other_prompts(before, after)
-    first, second = _by_identity(before), _by_identity(after)
-    common = [identity for identity in first if identity in second]
+    groups = arms.group(before), arms.group(after)
+    by_content = all(map(_knows_contents, groups))
+    first, second = (_by_identity(group, by_content=by_content) for group in groups)
+    common = [name for name in first if name in second]
     if not common:
+        other = dict(_other_models(before, after)) if by_content else {}
+        named = "".join(f"; {name}: {one}, and {two}" for name, (one, two) in other.items())
         raise ResultsError(
-            f"{before.meta.id} and {after.meta.id} have no arm in common",
+            f"{before.meta.id} and {after.meta.id} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling and -n",
         )
     rows = tuple(_rows(first, second, common, threshold))
@@ -77,22 +87,22 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
             f"{before.meta.id} and {after.meta.id} share no prompt that both measured",
             "see their failed runs",
         )
-    left_out = [*(first.keys() - second.keys()), *(second.keys() - first.keys())]
     return Comparison(
         before=before.meta.id,
         after=after.meta.id,
         rows=rows,
         overall=overall,
         differences=dict(_differences(before, after, rows)),
-        unmatched=tuple(sorted(" ".join(str(part) for part in identity[:4]) for identity in left_out)),
+        unmatched=tuple(sorted(_unmatched(first, second))),
+        by_name=not by_content,
     )
 
 
 def _rows(
     first: Mapping[Identity, Arm], second: Mapping[Identity, Arm], common: list[Identity], threshold: float
 ) -> Iterator[Row]:
-    for identity in common:
-        before, after = first[identity], second[identity]
+    for name in common:
+        before, after = first[name], second[name]
         change = stats.significance(after.rates, before.rates, threshold=threshold)
         if change is None:
             continue
@@ -108,25 +118,55 @@ def _rows(
         )
 
 
-def _by_identity(results: ResultSet) -> dict[Identity, Arm]:
+def _unmatched(first: Mapping[Identity, Arm], second: Mapping[Identity, Arm]) -> set[str]:
+    """Return the arms of one bench only; those that look alike and run other models say what these hold."""
+    alone = [arm.spec for name, arm in first.items() if name not in second]
+    other = [arm.spec for name, arm in second.items() if name not in first]
+    alike = {_label(spec) for spec in alone} & {_label(spec) for spec in other}
+    return {
+        f"{_label(spec)} ({_contents(spec)})" if _label(spec) in alike else _label(spec)
+        for spec in (*alone, *other)
+    }
+
+
+def _by_identity(groups: Sequence[Arm], *, by_content: bool) -> dict[Identity, Arm]:
     """Name arms by what must be equal; settings join in where one bench has several of them."""
-    groups = arms.group(results)
-    names = [_identity(arm.spec) for arm in groups]
+    names = [_identity(arm.spec, by_content=by_content) for arm in groups]
     if len(set(names)) == len(names):
         return dict(zip(names, groups, strict=True))
-    return {(*_identity(arm.spec), *_settings(arm.spec).values()): arm for arm in groups}
+    return {(*name, *_settings(arm.spec).values()): arm for name, arm in zip(names, groups, strict=True)}
 
 
-def _identity(spec: RunSpec) -> Identity:
+def _identity(spec: RunSpec, *, by_content: bool) -> Identity:
+    models = tuple(model.content for model in _models(spec)) if by_content else arms.models(spec)
     drafting = spec.drafting
     return (
         spec.role.value,
-        " + ".join(arms.models(spec)),
-        f"γ={drafting.n_max}" if drafting else "",
-        " ".join(_manner(drafting)) if drafting else "",
+        models,
+        drafting and (drafting.method, drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
     )
+
+
+def _label(spec: RunSpec) -> str:
+    """Return an arm in a few words."""
+    drafting = spec.drafting
+    size, manner = (f"γ={drafting.n_max}", " ".join(_manner(drafting))) if drafting else ("", "")
+    return " ".join((spec.role.value, " + ".join(arms.models(spec)), size, manner))
+
+
+def _contents(spec: RunSpec) -> str:
+    return " + ".join(f"SHA-256 {(model.content or 'not recorded')[:12]}…" for model in _models(spec))
+
+
+def _models(spec: RunSpec) -> tuple[ModelFile, ...]:
+    return (spec.model, spec.drafter) if spec.drafter else (spec.model,)
+
+
+def _knows_contents(groups: Iterable[Arm]) -> bool:
+    """Whether a bench says what its models hold."""
+    return all(model.content is not None for arm in groups for model in _models(arm.spec))
 
 
 def _manner(drafting: Drafting) -> Iterator[str]:
@@ -161,10 +201,56 @@ def _differences(
         "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
         "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
     }
+    facts |= _other_environment(one.environment, two.environment)
+    facts |= dict(_other_models(before, after))
+    if replace(one.build, path="") == replace(two.build, path=""):
+        facts |= dict(_other_llama(one.files or (), two.files or ()))
     for row in rows:
         ours, theirs = _settings(row.before.spec), _settings(row.after.spec)
         facts |= {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     return ((name, (str(a), str(b))) for name, (a, b) in facts.items() if a != b)
+
+
+def _other_environment(
+    before: Mapping[str, str] | None, after: Mapping[str, str] | None
+) -> dict[str, tuple[object, object]]:
+    """Return the variables that may change a speed and differ."""
+    names = sorted((before or {}).keys() | (after or {}).keys())
+    return {
+        name: (
+            "not recorded" if before is None else before.get(name, "not set"),
+            "not recorded" if after is None else after.get(name, "not set"),
+        )
+        for name in names
+    }
+
+
+def _other_models(before: ResultSet, after: ResultSet) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the model files that have the same name in both benches, and another content."""
+    yield from _other_files(before.meta.files or (), after.meta.files or (), {FileUse.MODEL})
+
+
+def _other_llama(
+    before: Sequence[FileIdentity], after: Sequence[FileIdentity]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the programs and libraries that differ although they call themselves the same llama.cpp."""
+    yield from _other_files(before, after, {FileUse.PROGRAM, FileUse.LIBRARY})
+
+
+def _other_files(
+    before: Sequence[FileIdentity], after: Sequence[FileIdentity], uses: Set[FileUse]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    for name in dict.fromkeys(file.name for file in before if file.use in uses):
+        ours, theirs = (
+            {file.sha256: file for file in files if file.name == name and file.use in uses}
+            for files in (before, after)
+        )
+        if theirs and not ours.keys() & theirs.keys():
+            yield name, (_described(ours.values()), _described(theirs.values()))
+
+
+def _described(files: Iterable[FileIdentity]) -> str:
+    return ", ".join(map(identity.describe, files))
 
 
 def _refuse_other_prompts(before: ResultSet, after: ResultSet) -> None:
@@ -208,7 +294,7 @@ def raise_if_slower(compared: Comparison, share: float) -> None:
     slower = [row for row in compared.rows if row.change.verdict is stats.Verdict.SLOWER]
     if slower:
         worst = min(slower, key=lambda row: row.change.ratio.value)
-        name = " ".join(str(part) for part in _identity(worst.before.spec)[:3] if part)
+        name = _label(worst.before.spec).rstrip()
         raise SlowerError(
             f"{len(slower)} of {len(compared.rows)} rows are slower by more than {share:.1%}, most of all "
             f"{name}: {worst.change.ratio.value:.3f} of its speed before",

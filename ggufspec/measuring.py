@@ -9,8 +9,9 @@ from itertools import count
 
 from ggufspec import arms, audit, precision, results
 from ggufspec.chat import Message
-from ggufspec.domain import Prompt
+from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
+from ggufspec.identity import FileWatch
 from ggufspec.llama.install import Install
 from ggufspec.recorder import Recorder
 from ggufspec.results import ResultSet
@@ -24,7 +25,13 @@ Render = Callable[[Sequence[Message]], str]
 
 
 def record(
-    suite: Suite, engine: Engine, install: Install, store: ResultSet, *, render: Render | None = None
+    suite: Suite,
+    engine: Engine,
+    install: Install,
+    store: ResultSet,
+    *,
+    render: Render | None = None,
+    files: Sequence[FileIdentity] = (),
 ) -> Iterator[ResultSet]:
     """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
@@ -34,13 +41,14 @@ def record(
         install: the llama.cpp behind the engine.
         store: a new bench or a reopened one, whose finished cells are not measured again.
         render: makes the later turns' texts of conversations; without it turns are put together as they are.
+        files: what is measured; the bench ends where one of them is changed meanwhile.
 
     Raises:
         DiskFullError: results cannot be stored; what was stored before stays.
-        ResultsError: somebody else removed or changed what was stored.
+        ResultsError: somebody else removed or changed what was stored, or a file that is measured.
     """
     session = _Session(
-        recorder=Recorder(engine=engine, install=install, results=store),
+        recorder=Recorder(engine=engine, install=install, results=store, file_watch=FileWatch(files=files)),
         deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
     )
     yield store

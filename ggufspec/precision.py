@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ggufspec import stats
 from ggufspec.arms import Arm
@@ -26,8 +26,10 @@ def wanting(groups: Iterable[Arm], precision: float) -> dict[RunSpec, stats.Need
 
 def improvable(groups: Iterable[Arm], block: Iterable[RunSpec], precision: float) -> bool:
     """Whether further repeats of a block's arms would bring a speed-up of it to the wished precision."""
-    needs: Mapping[RunSpec, stats.Needed] = wanting(groups, precision)
-    return any(spec in needs and needs[spec].repeats is not None for spec in block)
+    improvable_keys = {
+        spec.key for spec, needed in wanting(groups, precision).items() if needed.repeats is not None
+    }
+    return any(spec.key in improvable_keys for spec in block)
 
 
 def _reached(arm: Arm, precision: float) -> bool:

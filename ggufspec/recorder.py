@@ -12,6 +12,7 @@ from pathlib import Path
 from ggufspec import audit, doubts, machine, results
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
+from ggufspec.identity import FileWatch
 from ggufspec.llama.install import Install
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Cell
@@ -24,17 +25,22 @@ _PATIENCE = 6  # disturbed reruns in a row, after which this machine counts as b
 
 @dataclass(kw_only=True)
 class Recorder:
-    """Measures cells and stores every run as it ends; ``results`` grows with each."""
+    """Measures cells and stores every run as it ends; ``results`` grows with each.
+
+    A run is not stored if a file that ``file_watch`` looks at was changed before its end.
+    """
 
     engine: Engine
     install: Install
     results: ResultSet
+    file_watch: FileWatch = field(default_factory=FileWatch)
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
     _disturbed_in_a_row: int = 0
 
     def __post_init__(self) -> None:
         """Take up the texts of a bench that is resumed; a kill may have come before some were compared."""
+        self.file_watch.check()
         for run in self.results.runs:
             if run.text_identical is None:
                 self._compared(run)
@@ -47,6 +53,7 @@ class Recorder:
 
         Raises:
             DiskFullError: the run cannot be stored; what was stored before stays.
+        ResultsError: a file that is measured was changed.
         """
         for rerun in range(_RERUNS + 1):
             run = self._once(cell, rerun)
@@ -72,6 +79,7 @@ class Recorder:
         with machine.Watch.start() as watch, results.disk(log.parent):
             measurement, attempts = self._attempt(cell, log)
             conditions = watch.conditions()
+        self.file_watch.check()
         run = RunResult(
             spec=cell.spec,
             repeat=cell.repeat,

@@ -11,8 +11,18 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ggufspec import catalog, compat, engines, fitting, gguf, hub, machine, texts
-from ggufspec.domain import Layers, Method, ModelFile, Offload, Pair, Program, Sampling, offloading
+from ggufspec import catalog, compat, engines, fitting, gguf, hub, identity, machine, texts
+from ggufspec.domain import (
+    FileIdentity,
+    Layers,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Program,
+    Sampling,
+    offloading,
+)
 from ggufspec.doubts import Doubt
 from ggufspec.errors import GgufspecError
 from ggufspec.llama import devices as llama_devices
@@ -107,7 +117,10 @@ def check_finite(request: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` what is doubtful already."""
+    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` what is doubtful already.
+
+    ``files`` are the models, programs and libraries that it measures; None before ``identify``.
+    """
 
     name: str  # of what is measured
     suite: Suite
@@ -116,6 +129,7 @@ class Session:
     render: Render | None
     notes: tuple[str, ...]
     doubts: tuple[Doubt, ...] = ()
+    files: tuple[FileIdentity, ...] | None = None
 
 
 def prepare(request: Request) -> Session:
@@ -191,6 +205,27 @@ def prepare(request: Request) -> Session:
         ),
         doubts=tuple(_doubts(sweep, cards, install, repeats=request.repeats, tight=bool(tight))),
     )
+
+
+def identify(session: Session) -> Session:
+    """Return a session whose models and llama.cpp are known by their content.
+
+    Files whose digest is not remembered are read, which takes a second for each 1 to 2 GB; ``unread_files``
+    says beforehand which.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    models = identity.of_models(identity.models(session.suite.blocks))
+    suite = replace(session.suite, blocks=identity.with_contents(session.suite.blocks, models))
+    llama = identity.of_llama(session.install, session.engine.name)
+    parts = dict.fromkeys(part for parts in models.values() for part in parts)
+    return replace(session, suite=suite, files=(*parts, *llama))
+
+
+def unread_files(session: Session) -> Mapping[Path, int]:
+    """Return the files of models that ``identify`` has to read, and their sizes in bytes."""
+    return identity.unread(identity.models(session.suite.blocks))
 
 
 def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:

@@ -28,7 +28,7 @@ from validate_forecast import DEMO, quantized
 from ggufspec import api, arms, measuring, stats, tuning
 from ggufspec.arms import Arm
 from ggufspec.domain import Role, RunSpec
-from ggufspec.request import Request, prepare
+from ggufspec.request import Request, identify, prepare
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Block, Suite
 from ggufspec.tuning.running import default
@@ -96,10 +96,12 @@ def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
 
 
 def _measured(request: Request, suite: Suite) -> ResultSet:
-    session = replace(prepare(request), suite=suite)
+    session = identify(replace(prepare(request), suite=suite))
     store = api.begin(session, command=("bench_tune",))
     with session.engine:
-        *_, results = measuring.record(suite, session.engine, session.install, store, render=session.render)
+        *_, results = measuring.record(
+            session.suite, session.engine, session.install, store, render=session.render
+        )
     return results
 
 

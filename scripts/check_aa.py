@@ -24,9 +24,8 @@ ALPHA = 0.05
 
 def main() -> int:
     options = _options()
-    session = request.prepare(
-        request.Request(pair="demo", draft=3, n_predict=options.n_predict, engine=options.engine)
-    )
+    asked = request.Request(pair="demo", draft=3, n_predict=options.n_predict, engine=options.engine)
+    session = request.identify(request.prepare(asked))
     target, _, drafting = session.suite.blocks[0].arms
     prompts = session.suite.prompts[: options.prompts]
     found = 0

@@ -181,6 +181,17 @@ def test_workers_run_in_an_empty_folder_without_the_users_settings(
     assert (tmp_path / "log.err").read_text() == "files: 0 settings: 0 C.UTF-8\n"
 
 
+def test_workers_get_no_secrets(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "OPENAI_API_KEY", "PYTHON_REGISTRY_PASSWORD", "GGML_TOKEN", "MY_DATABASE"):
+        monkeypatch.setenv(name, "s3cret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with _engine(install, "env >&2; exit 1") as engine:
+        engine.measure(values.spec(), tmp_path / "log")
+    log = (tmp_path / "log.err").read_text()
+    assert "OMP_NUM_THREADS=3" in log
+    assert "s3cret" not in log
+
+
 def test_no_worker_outlives_its_engines_process(install: Install) -> None:
     code = (
         "from pathlib import Path; from ggufspec.engines.library.link import start; "

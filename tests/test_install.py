@@ -8,6 +8,7 @@ import pytest
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama import install, store
+from ggufspec.llama.environment import switches
 from ggufspec.llama.store import Built
 from ggufspec.report.installs import table
 from tests import fakes
@@ -231,3 +232,42 @@ def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
         [],
     )
     assert json.loads(table([], "json")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reaches", "recorded"),
+    [
+        ("PATH", True, False),
+        ("HOME", True, False),
+        ("LC_NUMERIC", True, False),
+        ("XDG_DATA_DIRS", True, False),
+        ("GGML_VK_VISIBLE_DEVICES", True, True),
+        ("OMP_PROC_BIND", True, True),
+        ("KMP_AFFINITY", True, True),
+        ("CUDA_VISIBLE_DEVICES", True, True),
+        ("HIP_VISIBLE_DEVICES", True, True),
+        ("ROCR_VISIBLE_DEVICES", True, True),
+        ("HSA_OVERRIDE_GFX_VERSION", True, True),
+        ("VK_ICD_FILENAMES", True, True),
+        ("LD_LIBRARY_PATH", True, True),
+        ("LD_PRELOAD", True, True),
+        ("DYLD_LIBRARY_PATH", True, True),
+        ("GLIBC_TUNABLES", True, True),
+        ("LLAMA_ARG_THREADS", False, False),
+        ("HF_TOKEN", False, False),
+        ("HF_HOME", False, False),
+        ("GITHUB_PAT", False, False),
+        ("SSH_AUTH_SOCK", False, False),
+        ("CUDA_API_KEY", False, False),
+        ("OMP_PASSWORD", False, False),
+        ("GGML_SECRET_PATH", False, False),
+        ("PYTHONPATH", False, False),
+        ("http_proxy", False, False),
+    ],
+)
+def test_llama_gets_what_it_needs_and_what_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, reaches: bool, recorded: bool
+) -> None:
+    monkeypatch.setenv(name, "a value")
+    assert (install.environment(tmp_path).get(name) == "a value") == reaches
+    assert (switches().get(name) == "a value") == recorded

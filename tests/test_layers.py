@@ -17,7 +17,7 @@ FLOORS = (
     {"domain", "sweep", "prompts", "stats", "catalog", "acceptance", "costs", "sampling", "trace"},
     {"hub", "gguf", "machine", "llama"},
     {"engines"},
-    {"audit", "chat", "compat", "doubts", "forecast", "memory", "results", "whatif"},
+    {"audit", "chat", "compat", "doubts", "forecast", "identity", "memory", "results", "whatif"},
     {"arms", "checkup", "precision", "profiles", "recorder", "review"},
     {"comparing", "duration", "listing", "measuring"},
     {"api", "console", "fitting", "frames", "plot", "report", "request", "texts", "tuning"},

@@ -79,11 +79,10 @@ def _words(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES) -
 
 def _expected(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES) -> set[results.CellKey]:
     """Say what the sweep has to measure, cell by cell."""
-    session = request.prepare(
-        Request(
-            pair="demo", prompt=prompts, n_predict=32, ctx=256, repeats=2, threads=1, draft=sizes, ngl=LAYERS
-        )
+    asked = Request(
+        pair="demo", prompt=prompts, n_predict=32, ctx=256, repeats=2, threads=1, draft=sizes, ngl=LAYERS
     )
+    session = request.identify(request.prepare(asked))
     suite, engine = session.suite, session.engine
     cells: list[Cell] = []
     for block in suite.blocks:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ggufspec import api, doubts, errors, measuring, report, request
+from ggufspec import api, doubts, errors, measuring, report, request, units
 from ggufspec.cli import _resuming, _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
@@ -21,9 +21,14 @@ from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
+from ggufspec.llama import environment
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
+
+_READ_BYTES_PER_S = 1e9  # and computing the digest
+_LONG_BYTES = 1 << 30
+_OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def prepare(asked: dict[str, Any]) -> Session:
@@ -48,8 +53,15 @@ def warn(advice: Mapping[str, str]) -> None:
 
 def show_commands(session: Session, out: Path | None) -> None:
     """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
-    unset = [word for name in sorted(os.environ) if name.startswith("LLAMA_") for word in ("-u", name)]
-    env = shlex.join(["env", *unset, "LC_ALL=C.UTF-8", "XDG_CONFIG_HOME=/nonexistent"])
+    switches = environment.switches()
+    needed = [name for name in environment.inherited() if name not in {*switches, *_OWN}]
+    env = " ".join(
+        [
+            "env -i",
+            *(f'{name}="${name}"' for name in sorted(needed)),
+            shlex.join(f"{name}={value}" for name, value in (switches | _OWN).items()),
+        ]
+    )
     suite = session.suite
     specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(
@@ -68,6 +80,16 @@ def _quoted(word: str) -> str:
     return f"$'{escaped}'"
 
 
+def announce_reading(session: Session) -> None:
+    """Say that models are going to be read for their digests, where that takes longer than a moment."""
+    sizes = request.unread_files(session)
+    total = sum(sizes.values())
+    if total >= _LONG_BYTES:
+        seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
+        files = f"{units.counted(len(sizes), 'model file')} ({units.format_bytes(total)})"
+        echo(f"reading {files} once, to know them by their content: about {seconds}", err=True)
+
+
 def run(session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None) -> None:
     """Measure under a progress bar and print the table, also when it was interrupted.
 
@@ -76,6 +98,8 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     """
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
+    announce_reading(session)
+    session = request.identify(session)
     latest = begun = api.begin(session, command=command_line(), name=name, resume=resume)
     _stored.warn_of_damage(begun)
     if resume is None:
@@ -129,7 +153,12 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
         seen, done = len(begun.runs), len(begun.current)
         task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
         for store in measuring.record(
-            session.suite, session.engine, session.install, begun, render=session.render
+            session.suite,
+            session.engine,
+            session.install,
+            begun,
+            render=session.render,
+            files=session.files or (),
         ):
             if len(store.runs) > seen:  # counted as they come: to sort all of them out takes ever longer
                 seen, last = len(store.runs), store.runs[-1]

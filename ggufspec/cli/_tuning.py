@@ -38,6 +38,8 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         )
     )
     _benching.tell(plan.session)
+    _benching.announce_reading(plan.session)
+    plan = tuning.identify(plan)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         echo(note, err=True)

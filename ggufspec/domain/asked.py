@@ -61,7 +61,11 @@ class Program(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFile:
-    """One GGUF, on disk (``path``) or on the Hub (``repo`` and ``filename``)."""
+    """One GGUF, on disk (``path``) or on the Hub (``repo`` and ``filename``).
+
+    ``content`` is what it holds, whatever its name: the SHA-256 of the file, or of a model in several files
+    that of the list of theirs. None until the files were read for it. ``sha256`` is what the Hub lists.
+    """
 
     filename: str
     repo: str | None = None
@@ -70,6 +74,7 @@ class ModelFile:
     size_bytes: int | None = None
     sha256: str | None = None
     path: Path | None = None
+    content: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +231,8 @@ class RunSpec:
     def key(self) -> str:
         """Twelve hexadecimal digits that name what is measured, stable between processes.
 
-        The pair's name and a drafter that this run does not load are not part of it.
+        The pair's name and a drafter that this run does not load are not part of it. A model is named by its
+        content where that is known, else by all that says where it came from.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
@@ -236,12 +242,14 @@ class RunSpec:
 def _plain(value: object) -> object:
     if not is_dataclass(value):
         return str(value)
+    if isinstance(value, ModelFile) and value.content is not None:
+        return {"content": value.content}
     given = vars(value).items()
     return {name: part for name, part in given if part not in (None, ()) or name not in _YOUNGER}
 
 
 _YOUNGER = {
     *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
-    *("cpu_moe", "draft_cpu_moe"),
+    *("cpu_moe", "draft_cpu_moe", "content"),
 }
 """Fields that stored keys do not know: they change a key only where they are given."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePath
 from typing import NamedTuple
 
 from ggufspec.domain.asked import Program, RunSpec
@@ -181,6 +182,29 @@ class Build:
     commit: str | None
     backend: str | None  # cpu, cuda, metal, vulkan, hip
     path: str
+
+
+class FileUse(StrEnum):
+    """What a file that was measured with is."""
+
+    MODEL = "model"  # or one part of it
+    PROGRAM = "program"
+    LIBRARY = "library"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileIdentity:
+    """A file that a bench was measured with, by its content; ``sha256`` in lower-case hexadecimal."""
+
+    use: FileUse
+    path: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's name, without its folder."""
+        return PurePath(self.path).name
 
 
 @dataclass(frozen=True, kw_only=True)

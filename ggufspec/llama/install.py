@@ -17,6 +17,7 @@ from ggufspec import machine, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import devices, releases, store
+from ggufspec.llama.environment import environment as environment  # others know it as a part of an install
 from ggufspec.llama.options import Options, parse_help
 from ggufspec.llama.store import Built, Skipped
 from ggufspec.machine import Gpu
@@ -110,18 +111,6 @@ class _Version:
             number=number,
             commit=commit if commit != "unknown" else None,
         )
-
-
-def environment(scratch: Path) -> dict[str, str]:
-    """Return an environment in which no user setting can change what llama.cpp does.
-
-    Numbers have a decimal point; texts are UTF-8, as in the paths that Python's own start-up files name.
-
-    Args:
-        scratch: an empty folder that stands in for the user's configuration.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
-    return kept | {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": str(scratch)}
 
 
 def find(explicit: Path | None = None) -> Install:

@@ -13,6 +13,8 @@ from ggufspec.stats import Significance
 
 ASIDE = "Two benches are not interleaved: a machine that was warmer or busier in one of them shows here too."
 
+BY_NAME = "Models are matched by the names of their files: not both benches say what they hold."
+
 
 def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     """Return the table of ``ggufspec compare``."""
@@ -25,6 +27,7 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
         f"before: {before.id}   after: {after.id}",
         *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
+        *((BY_NAME,) if compared.by_name else ()),
         ASIDE,
     ]
     return "\n".join(lines) + "\n"

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ggufspec import arms, comparing, review, units
+from ggufspec import arms, comparing, identity, review, units
 from ggufspec.arms import Arm
-from ggufspec.domain import Role, Status
+from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.report.comparison import BY_NAME
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
@@ -119,7 +120,8 @@ def beside(before: ResultSet, after: ResultSet) -> Beside:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        said=f"All arms together: {overall.ratio.value:.3f} of the speed before, {overall.verdict.value}.",
+        said=f"All arms together: {overall.ratio.value:.3f} of the speed before, {overall.verdict.value}."
+        + (f" {BY_NAME}" if compared.by_name else ""),
         differences=compared.differences,
     )
 
@@ -206,6 +208,12 @@ def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
         "backend": build.backend,
         "programs": build.path,
         "engine": results.meta.engine,
+        "models": ", ".join(
+            f"{file.name}: {identity.describe(file)}"
+            for file in results.meta.files or ()
+            if file.use is FileUse.MODEL
+        ),
+        "environment": ", ".join(f"{key}={value}" for key, value in (results.meta.environment or {}).items()),
         "processor": f"{machine.cpu}, {units.counted(machine.cores, 'core')}",
         "memory": units.format_bytes(machine.memory_bytes),
         "GPUs": ", ".join(machine.gpus),

@@ -91,6 +91,7 @@ def comparison_html(compared: Comparison) -> str:
         basis=(
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
+            *((comparison.BY_NAME,) if compared.by_name else ()),
             comparison.ASIDE,
         ),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from ggufspec.domain import Build, Machine, RunSpec
+from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
@@ -19,8 +19,9 @@ class Meta:
     """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice.
 
     ``number`` counts the benches of a store: a clock that was wrong once does not change their order.
-    ``planned_runs`` is how many runs that count make the bench complete. Schema versions 1 and 2 have
-    neither.
+    ``planned_runs`` is how many runs that count make the bench complete. ``files`` are the models and the
+    programs and libraries of llama.cpp that were measured, ``environment`` the variables that may have
+    changed their speed. Schema versions 1 and 2 have none of these; None is what nobody recorded.
     """
 
     id: str
@@ -32,6 +33,8 @@ class Meta:
     doubts: Mapping[str, str] = field(default_factory=dict)
     number: int = 0
     planned_runs: int | None = None
+    files: tuple[FileIdentity, ...] | None = None
+    environment: Mapping[str, str] | None = None
     schema_version: int = SCHEMA_VERSION
 
 

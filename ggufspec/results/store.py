@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import paths
-from ggufspec.domain import Build, Machine, RunResult
+from ggufspec.domain import Build, FileIdentity, Machine, RunResult
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import folders, reading, records, seals
 from ggufspec.results.ledger import Ledger
@@ -43,6 +43,8 @@ def create(
     doubts: Mapping[str, str],
     name: str | None = None,
     planned_runs: int | None = None,
+    files: tuple[FileIdentity, ...] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench and return it as an empty ResultSet that can be appended to.
 
@@ -54,6 +56,8 @@ def create(
         doubts: names of warnings and their advice.
         name: its id and its folder's name; without it, made of the time.
         planned_runs: how many runs that count make it complete.
+        files: the models, programs and libraries that are measured.
+        environment: the variables that may change their speed.
 
     Raises:
         ResultsError: the name cannot be one, or is taken; the folder cannot be written.
@@ -75,6 +79,8 @@ def create(
         doubts=doubts,
         number=folders.next_number(),
         planned_runs=planned_runs,
+        files=files,
+        environment=environment,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

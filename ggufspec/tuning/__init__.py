@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.tuning.looking import look, outlook
-from ggufspec.tuning.running import TuneRequest, finals, keep, prepare, tune
+from ggufspec.tuning.running import TuneRequest, finals, identify, keep, prepare, tune
 from ggufspec.tuning.values import Choice, Outlook, Plan, Prospect, Spent, Stage, Tuned
 from ggufspec.tuning.verdicts import THRESHOLD, judge
 
@@ -18,6 +18,7 @@ __all__ = [
     "TuneRequest",
     "Tuned",
     "finals",
+    "identify",
     "judge",
     "keep",
     "look",

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ggufspec import api, gguf, machine, measuring, memory, profiles
+from ggufspec import api, gguf, identity, machine, measuring, memory, profiles
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
@@ -16,6 +16,7 @@ from ggufspec.llama import install as installs
 from ggufspec.llama.command_drafting import check_method
 from ggufspec.llama.install import Install
 from ggufspec.request import Request, Session, check_finite, pair_method
+from ggufspec.request import identify as identified
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite, refuse_endless
 from ggufspec.trace import draft_sizes
@@ -120,6 +121,16 @@ def prepare(asked: TuneRequest) -> Plan:
     )
 
 
+def identify(plan: Plan) -> Plan:
+    """Return a plan whose models and llama.cpp are known by their content, see ``request.identify``.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    models = identity.of_models(identity.models((*plan.session.suite.blocks, *plan.blocks)))
+    return replace(plan, session=identified(plan.session), blocks=identity.with_contents(plan.blocks, models))
+
+
 def _methods(install: Install, request: Request) -> tuple[str, ...]:
     """Return the pair's own method, and what else an engine can draft with at some of the given draft sizes.
 
@@ -220,14 +231,19 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
     asked = request or _asked(options)
-    plan = prepare(asked)
+    plan = identify(prepare(asked))
     outlook = looking.outlook(plan)
     session = finals(plan, outlook)
     begun = time.monotonic()
     store = api.begin(session, command=("ggufspec.tune", repr(asked)))
     with session.engine:
         *_, results = measuring.record(
-            session.suite, session.engine, session.install, store, render=session.render
+            session.suite,
+            session.engine,
+            session.install,
+            store,
+            render=session.render,
+            files=session.files or (),
         )
     tuned = verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
     keep(tuned)

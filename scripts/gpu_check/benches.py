@@ -39,7 +39,7 @@ class Bench:
             max_time=max(1.0, seconds),
             timeout=max(10.0, seconds),
         )
-        session = request.prepare(shared)
+        session = request.identify(request.prepare(shared))
         wanted = tuple(
             replace(block, arms=tuple(a for a in block.arms if drafter_alone or a.role is not Role.DRAFTER))
             for block in session.suite.blocks
@@ -52,6 +52,7 @@ class Bench:
                 session.install,
                 store,
                 render=session.render,
+                files=session.files or (),
             ):
                 store = latest  # the last one has everything
         return store, tuple(arm for block in wanted for arm in block.arms)

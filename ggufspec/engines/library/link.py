@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tempfile
 import time
@@ -21,6 +22,7 @@ from ggufspec.engines.tail import Tail
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install import environment
 
+_PYTHON = re.compile("PYTHON[A-Z]*")  # the interpreter's own variables
 _DYING_S = 2.0  # from a closed channel to the end of the process
 
 
@@ -124,12 +126,17 @@ def start(command: Sequence[str]) -> Link:
 
 
 def worker_environment(scratch: Path) -> dict[str, str]:
-    """Return the environment of a worker, in which it finds this very package.
+    """Return the environment of a worker, in which Python works as here and finds this very package.
 
     Args:
         scratch: an empty folder that stands in for the user's configuration.
     """
     package = str(Path(ggufspec.__file__).parent.parent)
-    found = environment(scratch)
-    paths = os.pathsep.join(filter(None, (package, found.get("PYTHONPATH"))))
-    return found | {"PYTHONPATH": paths, "GGML_NO_BACKTRACE": "1"}  # a debugger would be asked for one
+    python = {name: value for name, value in os.environ.items() if _PYTHON.fullmatch(name)}
+    paths = os.pathsep.join(filter(None, (package, python.get("PYTHONPATH"))))
+    return {
+        **environment(scratch),
+        **python,
+        "PYTHONPATH": paths,
+        "GGML_NO_BACKTRACE": "1",  # a debugger would be asked for one
+    }

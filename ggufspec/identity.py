@@ -1,0 +1,138 @@
+"""What is measured, by its content: models, and the programs and libraries of llama.cpp."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ggufspec import digests, gguf
+from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, RunSpec
+from ggufspec.engines import ENGINES
+from ggufspec.errors import ModelFileError, ResultsError
+from ggufspec.llama import files as llama_files
+from ggufspec.llama.install import Install
+from ggufspec.sweep import Block
+
+_SHORT = 12  # digits of a SHA-256 in a message
+
+
+def models(blocks: Iterable[Block]) -> tuple[ModelFile, ...]:
+    """Return the models of all arms that lie on this machine, each once."""
+    named = (model for block in blocks for arm in block.arms for model in (arm.model, arm.drafter))
+    return tuple(dict.fromkeys(model for model in named if model is not None and model.path is not None))
+
+
+def unread(of: Iterable[ModelFile]) -> dict[Path, int]:
+    """Return the files of models that have to be read for their digests, and their sizes in bytes."""
+    sizes = {}
+    for part in (part for model in of for part in _parts(model)):
+        with suppress(OSError):  # who reads it says what is wrong
+            if digests.remembered(part) is None:
+                sizes[part] = part.stat().st_size
+    return sizes
+
+
+def of_models(of: Iterable[ModelFile]) -> dict[ModelFile, tuple[FileIdentity, ...]]:
+    """Return what identifies the files of each model; reads those whose digest is not remembered.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    return {model: tuple(_identity(part, FileUse.MODEL) for part in _parts(model)) for model in of}
+
+
+def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
+    """Return what identifies the programs and libraries of llama.cpp that an engine runs.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    program = ENGINES[engine]
+    wanted = {"inprocess": (), "server": (program,)}.get(engine, (Program.PLAIN, program))
+    programs = llama_files.programs(install, wanted)
+    libraries = llama_files.libraries(install, programs)
+    return (
+        *(_identity(path, FileUse.PROGRAM) for path in programs),
+        *(_identity(path, FileUse.LIBRARY) for path in libraries),
+    )
+
+
+def with_contents(
+    blocks: Iterable[Block], known: Mapping[ModelFile, Sequence[FileIdentity]]
+) -> tuple[Block, ...]:
+    """Return blocks whose models say what they hold."""
+    contents = {model: replace(model, content=_content(parts)) for model, parts in known.items()}
+
+    def identified(arm: RunSpec) -> RunSpec:
+        target, draft = arm.pair.target, arm.pair.draft
+        pair = replace(
+            arm.pair, target=contents.get(target, target), draft=draft and contents.get(draft, draft)
+        )
+        return replace(arm, pair=pair)
+
+    return tuple(Block(arms=tuple(map(identified, block.arms))) for block in blocks)
+
+
+def describe(file: FileIdentity) -> str:
+    """Return a file's content in a few characters."""
+    return f"SHA-256 {file.sha256[:_SHORT]}… ({file.size_bytes} bytes)"
+
+
+@dataclass(kw_only=True)
+class FileWatch:
+    """Files that must stay as they are while they are measured."""
+
+    files: Sequence[FileIdentity] = ()
+    _seen: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise where a file is not any more what it was; one that was touched only is read again.
+
+        Raises:
+            ResultsError: naming it.
+        """
+        for file in self.files:
+            try:
+                seen = _facts(Path(file.path))
+                if self._seen.get(file.path) == seen:
+                    continue
+                now = digests.of_file(Path(file.path))
+            except OSError as error:
+                raise _changed(file, error.strerror or "it cannot be read") from error
+            if now.sha256 != file.sha256:
+                changed = replace(file, size_bytes=now.size_bytes, sha256=now.sha256)
+                raise _changed(file, f"{describe(file)} before, {describe(changed)} now")
+            self._seen[file.path] = seen
+
+
+def _changed(file: FileIdentity, what: str) -> ResultsError:
+    return ResultsError(
+        f"{file.path} was changed while it was measured: {what}",
+        "the runs before are stored; put the file back and go on with --resume, or start a new bench",
+    )
+
+
+def _facts(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _parts(model: ModelFile) -> list[Path]:
+    return [] if model.path is None else gguf.part_paths(model.path)
+
+
+def _identity(path: Path, use: FileUse) -> FileIdentity:
+    try:
+        digest = digests.of_file(path)
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    return FileIdentity(use=use, path=str(path), size_bytes=digest.size_bytes, sha256=digest.sha256)
+
+
+def _content(parts: Sequence[FileIdentity]) -> str:
+    if len(parts) == 1:
+        return parts[0].sha256
+    return hashlib.sha256("\n".join(part.sha256 for part in parts).encode()).hexdigest()

@@ -1,0 +1,60 @@
+"""The files of llama.cpp that run: its programs, and the libraries that they load."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ggufspec import proc
+from ggufspec.domain import Program
+from ggufspec.llama.environment import environment
+from ggufspec.llama.install import Install
+
+_LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
+_OF_LLAMA = re.compile(r"lib(?:llama|ggml|mtmd)\b.*")
+_LOADED = re.compile(r"=> (/.+) \(0x")  # a line of ldd
+
+
+def programs(install: Install, wanted: Iterable[Program]) -> tuple[Path, ...]:
+    """Return those of these programs that an install has, and the one that counts tokens."""
+    executables = [*(install.programs.get(program) for program in wanted), install.tokenizer]
+    return tuple(dict.fromkeys(each.path.resolve() for each in executables if each is not None))
+
+
+def libraries(install: Install, programs: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the libraries of llama.cpp that these programs load, and those that lie beside them.
+
+    What lies beside them counts as well: backends are loaded while a program runs, by the processor that it
+    finds.
+    """
+    folders = {program.parent for program in programs} | {(install.library or install.root).resolve()}
+    loaded = {library for program in programs for library in _loaded(program)}
+    found = [path for folder in folders for path in _in_folder(folder)]
+    found += [
+        path
+        for folder in {library.parent for library in loaded} | {folder.parent / "lib" for folder in folders}
+        for path in _in_folder(folder)
+        if _OF_LLAMA.fullmatch(path.name)
+    ]
+    return tuple(sorted({path.resolve() for path in found}))
+
+
+def _in_folder(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if _LIBRARY.fullmatch(path.name) and path.is_file())
+
+
+def _loaded(program: Path) -> Iterator[Path]:
+    """Yield the libraries of llama.cpp that the dynamic loader would give a program; none without ldd."""
+    ldd = shutil.which("ldd")
+    if ldd is None:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        _, out, _ = proc.capture([ldd, str(program)], env=environment(Path(scratch)), cwd=Path(scratch))
+    for match in _LOADED.finditer(out):
+        path = Path(match[1])
+        if _OF_LLAMA.fullmatch(path.name):
+            yield path.resolve()

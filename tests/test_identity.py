@@ -1,0 +1,413 @@
+"""Models and llama.cpp are known by their content, in a bench that is resumed and in a comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import arms, comparing, identity, request, results
+from ggufspec.cli import _benching
+from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
+from ggufspec.errors import ResultsError
+from ggufspec.report.comparison import BY_NAME, comparison
+from ggufspec.request import Request
+from ggufspec.results import ResultSet
+from tests import fake_server, fakes, models, shell, values
+from tests.fake_server import Behaviour
+
+NAME = "mine"
+TEXT = "Once upon a time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Two models in a folder, and fake programs that note each start."""
+
+    folder: Path
+    llama: Path
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "target.gguf"
+
+    @property
+    def drafter(self) -> Path:
+        return self.folder / "drafter.gguf"
+
+    @property
+    def n_starts(self) -> int:
+        return (self.folder / "starts").read_text().count("\n")
+
+    def words(self, *more: str, target: Path | None = None, draft: Path | None = None) -> list[str]:
+        chosen = ["-m", str(target or self.target), "-md", str(draft or self.drafter)]
+        return ["bench", *chosen, "-p", TEXT, "-n", "32", "-t", "1", "-c", "128", "--warmup", "0", *more]
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name, layers in (("target", 2), ("drafter", 1)):
+        models.write_model(folder / f"{name}.gguf", *models.llama(n_layers=layers))
+    note = f"echo >>{folder}/starts\n"
+    llama = fakes.install(tmp_path / "llama", **{name: note + body for name, body in fakes.AT_ONCE.items()})
+    (llama / "libllama.so").write_bytes(b"a library")
+    (folder / "starts").touch()
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama))
+    return Setup(folder=folder, llama=llama)
+
+
+def _overwrite(model: Path) -> None:
+    """Change a weight, and nothing that a header or a size could tell."""
+    with model.open("r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(b"changed!")
+
+
+def _measure(setup: Setup, *more: str, name: str = NAME) -> ResultSet:
+    done = shell.here(*setup.words(*more, "--name", name))
+    assert done.returncode == 0, done.stderr
+    return results.load(name)
+
+
+def test_a_bench_stores_what_was_measured(setup: Setup) -> None:
+    meta = _measure(setup).meta
+    assert meta.files is not None
+    named = {(file.use.value, file.name): file for file in meta.files}
+    assert named.keys() == {
+        ("model", "target.gguf"),
+        ("model", "drafter.gguf"),
+        ("program", "llama-completion"),
+        ("program", "llama-speculative"),
+        ("library", "libllama.so"),
+    }
+    assert named["model", "target.gguf"].size_bytes == setup.target.stat().st_size
+    assert named["library", "libllama.so"].sha256.startswith("31f109ab3834")  # as sha256sum says
+    spec = results.load(NAME).runs[0].spec
+    assert spec.pair.target.content == named["model", "target.gguf"].sha256
+
+
+@pytest.mark.parametrize("which", ["target", "drafter"])
+def test_a_model_that_was_overwritten_is_not_mixed_with_the_old_one(setup: Setup, which: str) -> None:
+    before = _measure(setup, "-r", "1")
+    starts = setup.n_starts
+    _overwrite(setup.folder / f"{which}.gguf")
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME))
+    assert again.returncode == 13
+    assert f"{which}.gguf is not what the bench {NAME} was begun with: SHA-256" in again.stderr
+    assert "hint: resume it with the same file, or start a new one" in again.stderr
+    assert setup.n_starts == starts
+    assert results.load(NAME) == before
+
+
+def test_a_model_that_was_only_touched_or_moved_goes_on(setup: Setup) -> None:
+    _measure(setup, "-r", "1")
+    os.utime(setup.target, (1, 1))
+    moved = setup.folder / "elsewhere" / "renamed.gguf"
+    moved.parent.mkdir()
+    setup.drafter.rename(moved)
+    starts = setup.n_starts
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME, draft=moved))
+    assert again.returncode == 0, again.stderr
+    bench = results.load(NAME)
+    assert [len(arm.runs) for arm in arms.group(bench)] == [2, 2, 2]
+    assert arms.group(bench)[2].gain is not None
+    anchors = sum(run.anchor for run in bench.runs)
+    assert setup.n_starts - starts == 3 + anchors - 1
+    assert bench.meta.files is not None
+    assert {file.name for file in bench.meta.files} >= {"drafter.gguf", "renamed.gguf"}
+
+
+def test_every_part_of_a_model_counts(setup: Setup, tmp_path: Path) -> None:
+    metadata, tensors = models.llama()
+    for part, own in enumerate((tensors[:5], tensors[5:])):
+        split = {"split.no": part, "split.count": 2} | (metadata if part == 0 else {})
+        models.write_model(tmp_path / f"big-0000{part + 1}-of-00002.gguf", split, own)
+    first = tmp_path / "big-00001-of-00002.gguf"
+    done = shell.here(*setup.words("-r", "1", "--name", NAME, target=first))
+    assert done.returncode == 0, done.stderr
+    files = results.load(NAME).meta.files
+    assert files is not None
+    assert [file.name for file in files if "big" in file.name] == [
+        "big-00001-of-00002.gguf",
+        "big-00002-of-00002.gguf",
+    ]
+    _overwrite(tmp_path / "big-00002-of-00002.gguf")
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME, target=first))
+    assert (again.returncode, "big-00002-of-00002.gguf is not what" in again.stderr) == (13, True)
+
+
+def _rebuild(llama: Path) -> None:
+    with (llama / "llama-speculative").open("a") as file:
+        file.write("# built again\n")
+
+
+def _replace_library(llama: Path) -> None:
+    (llama / "libllama.so").write_bytes(b"A library")
+
+
+def _add_library(llama: Path) -> None:
+    (llama / "libggml-cpu-haswell.so.1").write_bytes(b"a faster one")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_rebuild, "llama-speculative is not what the bench mine was begun with"),
+        (_replace_library, "libllama.so is not what the bench mine was begun with"),
+        (_add_library, "was begun without llama.cpp's libggml-cpu-haswell.so.1"),
+        (lambda llama: (llama / "libllama.so").unlink(), "was begun with llama.cpp's libllama.so"),
+    ],
+)
+def test_a_llama_cpp_that_calls_itself_the_same_and_is_another_is_refused(
+    setup: Setup, change: Callable[[Path], None], words: str
+) -> None:
+    _measure(setup, "-r", "1")
+    change(setup.llama)
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME))
+    assert (again.returncode, words in again.stderr) == (13, True), again.stderr
+
+
+def test_the_same_llama_cpp_may_be_elsewhere(setup: Setup, tmp_path: Path) -> None:
+    _measure(setup, "-r", "1")
+    shutil.copytree(setup.llama, tmp_path / "copy")
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME, "--llama", str(tmp_path / "copy")))
+    assert again.returncode == 0, again.stderr
+
+
+def test_libraries_that_the_loader_finds_count(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distributions put programs and libraries in different folders."""
+    elsewhere = setup.folder / "lib"
+    elsewhere.mkdir()
+    for name in ("libllama.so.0", "libggml-cpu.so", "libother.so"):
+        (elsewhere / name).write_bytes(name.encode())
+    tools = setup.folder / "tools"
+    fakes.program(tools / "ldd", "true\n").write_text(
+        f"#!/bin/sh\necho '\tlibllama.so.0 => {elsewhere}/libllama.so.0 (0x00007f00)'\n"
+        "echo '\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f01)'\n"
+    )
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    files = _measure(setup, "-r", "1").meta.files
+    assert files is not None
+    libraries = [file.name for file in files if file.use is FileUse.LIBRARY]
+    assert sorted(libraries) == ["libggml-cpu.so", "libllama.so", "libllama.so.0"]
+
+
+def test_a_model_that_changes_while_it_is_measured_ends_the_bench(setup: Setup) -> None:
+    program = setup.llama / "llama-speculative"
+    program.write_text(
+        program.read_text().replace("case", f'[ "$1" = --model ] && printf x >>{setup.target}\ncase', 1)
+    )
+    done = shell.here(*setup.words("-r", "2", "--name", NAME))
+    assert done.returncode == 13
+    assert f"{setup.target} was changed while it was measured: SHA-256" in done.stderr
+    bench = results.load(NAME)
+    assert {run.spec.role for run in bench.runs} <= {Role.TARGET, Role.DRAFTER}
+    assert bench.is_complete is False
+
+
+def test_an_older_bench_that_says_nothing_of_its_files_is_not_continued(setup: Setup, home: Path) -> None:
+    bench = _measure(setup, "-r", "1")
+    stored = results.reopen(NAME)
+    results.close(results.amend(stored, files=None))
+    again = shell.here(*setup.words("-r", "2", "--resume", NAME))
+    assert (again.returncode, "does not say which files it was begun with" in again.stderr) == (13, True)
+    shutil.copytree(Path(__file__).parent / "stores" / "v2", home / "data" / "runs" / "old")
+    older = shell.here(*setup.words("-r", "2", "--resume", "old"))
+    assert (older.returncode, "written by an older ggufspec" in older.stderr) == (13, True)
+    assert len(results.load(NAME).runs) == len(bench.runs)
+
+
+def test_models_of_the_same_name_are_not_joined_in_silence(setup: Setup) -> None:
+    first = _measure(setup, "-r", "2", name="first")
+    _overwrite(setup.drafter)
+    second = _measure(setup, "-r", "2", name="second")
+    compared = comparing.compare(first, second)
+    assert [row.before.role for row in compared.rows] == [Role.TARGET]
+    (before, after) = compared.differences["drafter.gguf"]
+    assert before.startswith("SHA-256 ")
+    assert before != after
+    assert (
+        len([name for name in compared.unmatched if name.startswith("drafting target.gguf + drafter.gguf")])
+        == 2
+    )
+    text = shell.here("compare", "first", "second").stdout
+    assert f"  drafter.gguf: {before} → {after}" in text
+    assert BY_NAME not in text
+    _overwrite(setup.target)
+    third = _measure(setup, "-r", "2", name="third")
+    with pytest.raises(
+        ResultsError, match=r"no arm in common; target.gguf: SHA-256 .*; drafter.gguf: SHA-256"
+    ):
+        comparing.compare(first, third)
+
+
+def test_models_of_the_same_content_are_joined_whatever_their_names_are(setup: Setup) -> None:
+    first = _measure(setup, "-r", "2", name="first")
+    renamed = setup.target.rename(setup.folder / "renamed.gguf")
+    done = shell.here(*setup.words("-r", "2", "--name", "second", target=renamed))
+    assert done.returncode == 0, done.stderr
+    compared = comparing.compare(first, results.load("second"))
+    assert len(compared.rows) == 3
+    assert (compared.unmatched, compared.by_name) == ((), False)
+
+
+def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
+    first = _measure(setup, "-r", "2", name="first")
+    _replace_library(setup.llama)
+    compared = comparing.compare(first, _measure(setup, "-r", "2", name="second"))
+    assert compared.differences.keys() == {"libllama.so"}
+    assert len(compared.rows) == 3
+
+
+def test_benches_that_do_not_say_what_their_models_hold_are_matched_by_name_and_say_so() -> None:
+    known = ModelFile(filename="target.gguf", content="1" * 64)
+    run = values.run()
+    plain = values.bench(run, values.run(repeat=1))
+    content = values.bench(
+        *(
+            replace(one, spec=replace(one.spec, pair=replace(one.spec.pair, target=known)))
+            for one in plain.runs
+        )
+    )
+    compared = comparing.compare(plain, content)
+    assert (len(compared.rows), compared.by_name) == (1, True)
+    assert BY_NAME in comparison(compared, plain.meta, content.meta)
+
+
+def test_the_key_of_a_run_follows_the_content_of_its_models() -> None:
+    spec = values.spec(path=Path("/models/target.gguf"))
+
+    def with_target(**changes: object) -> str:
+        target = replace(spec.pair.target, **changes)  # type: ignore[arg-type]
+        return replace(spec, pair=replace(spec.pair, target=target)).key
+
+    one, other = "1" * 64, "2" * 64
+    assert spec.key == "3a1ad1c0a1b7" or spec.key == with_target()
+    assert with_target(content=one) != spec.key
+    assert with_target(content=one) != with_target(content=other)
+    assert with_target(content=one) == with_target(
+        content=one, path=Path("/elsewhere/t.gguf"), filename="t.gguf"
+    )
+
+
+def test_a_long_read_is_announced_and_done_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model in (setup.target, setup.drafter):
+        os.utime(model, (1, 1))
+    size = setup.target.stat().st_size + setup.drafter.stat().st_size
+    monkeypatch.setattr(_benching, "_LONG_BYTES", size)
+    monkeypatch.setattr("ggufspec.digests._SETTLED_NS", 0)
+    first = shell.here(*setup.words("-r", "1"))
+    assert "reading 2 model files (" in first.stderr
+    assert "once, to know them by their content: about 10.0 s" in first.stderr
+    assert "model files" not in shell.here(*setup.words("-r", "1")).stderr
+    assert "model files" not in shell.here(*setup.words("-r", "1", "--dry-run")).stderr
+
+
+def test_a_watch_reads_again_only_what_was_touched(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    session = identity.FileWatch(
+        files=[
+            FileIdentity(
+                use=FileUse.MODEL,
+                path=str(file),
+                size_bytes=7,
+                sha256="ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73",
+            )
+        ]
+    )
+    session.check()
+    os.utime(file, (5, 5))
+    session.check()
+    file.unlink()
+    with pytest.raises(ResultsError, match="was changed while it was measured"):
+        session.check()
+
+
+SPEEDS = {
+    "GGML_CUDA_FORCE_MMQ": "1",
+    "OMP_NUM_THREADS": "3",
+    "GOMP_CPU_AFFINITY": "0-1",
+    "KMP_BLOCKTIME": "0",
+}
+SECRETS = {
+    "HF_TOKEN": "s3cret",
+    "HUGGING_FACE_HUB_TOKEN": "s3cret",
+    "OPENAI_API_KEY": "s3cret",
+    "NVIDIA_API_KEY": "s3cret",
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "AWS_SESSION_TOKEN": "s3cret",
+    "PGPASSWORD": "s3cret",
+    "DATABASE_URL": "postgres://me:s3cret@host",
+    "HTTPS_PROXY": "http://me:s3cret@proxy",
+    "PIP_INDEX_URL": "https://me:s3cret@index",
+    "GGML_TOKEN": "s3cret",
+    "my_password": "s3cret",
+}
+
+
+def test_variables_that_may_change_a_speed_are_recorded_and_named(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SPEEDS:
+        monkeypatch.delenv(name, raising=False)
+    first = _measure(setup, "-r", "2", name="first")
+    for name, value in (SPEEDS | SECRETS).items():
+        monkeypatch.setenv(name, value)
+    second = _measure(setup, "-r", "2", name="second")
+    assert first.meta.environment is not None
+    assert second.meta.environment == {**first.meta.environment, **SPEEDS}
+    compared = comparing.compare(first, second)
+    assert compared.differences == {name: ("not set", value) for name, value in SPEEDS.items()}
+    assert "  OMP_NUM_THREADS: not set → 3\n" in shell.here("compare", "first", "second").stdout
+    refused = shell.here(*setup.words("-r", "3", "--resume", "first"))
+    assert refused.returncode == 13
+    assert "GGML_CUDA_FORCE_MMQ is '1', and was not set when the bench first was begun" in refused.stderr
+    assert shell.here(*setup.words("-r", "3", "--resume", "second")).returncode == 0
+
+
+@pytest.mark.parametrize("engine", ["binary", "server"])
+def test_secrets_reach_no_program(setup: Setup, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    for name, value in (SPEEDS | SECRETS).items():
+        monkeypatch.setenv(name, value)
+    seen = setup.folder / "environment"
+    fakes.install(setup.llama, **{which: f"env >>{seen}\n{body}" for which, body in fakes.AT_ONCE.items()})
+    fake_server.program(setup.llama / "llama-server", Behaviour(at_load=f"env >>{seen}\n"))
+    shell.here(*setup.words("-r", "1", "--engine", engine, "--name", NAME))
+    text = seen.read_text()
+    assert "OMP_NUM_THREADS=3" in text
+    assert "PATH=" in text
+    assert "s3cret" not in text
+    meta = (results.load(NAME).folder / "meta.json").read_text()
+    assert "s3cret" not in meta
+    assert json.loads(meta)["environment"]["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_dry_run_shows_the_same_environment(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (SPEEDS | SECRETS).items():
+        monkeypatch.setenv(name, value)
+    lines = shell.here(*setup.words("--dry-run")).stdout
+    assert "OMP_NUM_THREADS=3" in lines
+    assert 'PATH="$PATH"' in lines
+    assert "LC_ALL=C" in lines
+    assert not any(name in lines for name in SECRETS)
+    assert "s3cret" not in lines
+
+
+def test_a_session_is_identified_before_it_is_measured(setup: Setup) -> None:
+    asked = Request(
+        target=setup.target, draft_model=setup.drafter, prompt=(TEXT,), threads=1, ctx=128, n_predict=32
+    )
+    session = request.prepare(asked)
+    assert session.files is None
+    known = request.identify(session)
+    assert known.files is not None
+    assert {arm.model.content is not None for block in known.suite.blocks for arm in block.arms} == {True}
+    assert request.identify(known) == replace(known, engine=known.engine)
