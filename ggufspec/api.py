@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ggufspec import doubts, machine, measuring, results
@@ -33,8 +34,20 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     return finished
 
 
+def look_around(session: Session) -> dict[str, str]:
+    """Return the named warnings about this machine as it is now, with advice; takes 0.3 s."""
+    threads = max(arm.threads for block in session.suite.blocks for arm in block.arms)
+    here = machine.snapshot(session.install.devices)
+    return doubts.advise(doubts.before(here, threads=threads, busy_cores=machine.busy_cores()))
+
+
 def begin(
-    session: Session, *, command: tuple[str, ...], name: str | None = None, resume: str | None = None
+    session: Session,
+    *,
+    command: tuple[str, ...],
+    name: str | None = None,
+    resume: str | None = None,
+    warnings: Mapping[str, str] | None = None,
 ) -> ResultSet:
     """Open the store of a bench: a new one, under its own or a given name, or one that was cut off.
 
@@ -43,6 +56,7 @@ def begin(
         command: the command line that asked for it, stored with the results.
         name: what to call a new bench.
         resume: the name or id of a stored one to go on with.
+        warnings: what ``look_around`` has found; None looks now.
 
     Raises:
         ResultsError: no such bench, one that another process writes to, or one of another build or machine.
@@ -57,18 +71,17 @@ def begin(
             results.close(store)
             raise
         return store
-    threads = max(arm.threads for block in session.suite.blocks for arm in block.arms)
-    found = doubts.before(here, threads=threads, busy_cores=machine.busy_cores())
+    found: list[doubts.Doubt] = []
     if session.suite.repeats < 2:
-        found = (*found, doubts.Doubt.FEW_REPEATS)
+        found.append(doubts.Doubt.FEW_REPEATS)
     if any(note.startswith("memory:") for note in session.notes):
-        found = (*found, doubts.Doubt.MEMORY_TIGHT)
+        found.append(doubts.Doubt.MEMORY_TIGHT)
     return results.create(
         engine=session.engine.name,
         command=command,
         build=build,
         machine=here,
-        doubts=doubts.advise(found),
+        doubts={**(look_around(session) if warnings is None else warnings), **doubts.advise(found)},
         name=name,
         planned_runs=session.suite.n_runs,
     )

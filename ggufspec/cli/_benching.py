@@ -13,15 +13,19 @@ from typing import Any
 
 import click
 
-from ggufspec import api, errors, measuring, report, request
+from ggufspec import api, doubts, errors, measuring, report, request
 from ggufspec.cli import _resuming
 from ggufspec.cli._asking import given
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
+from ggufspec.doubts import Doubt
 from ggufspec.engines import ending
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
+
+_SAID_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
+"""Warnings that do not wait for the table: a bench may take hours that are worth nothing."""
 
 
 def prepare(asked: dict[str, Any]) -> Session:
@@ -52,7 +56,9 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     """
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
-    latest = begun = api.begin(session, command=tuple(sys.argv), name=name, resume=resume)
+    latest = begun = api.begin(
+        session, command=tuple(sys.argv), name=name, resume=resume, warnings=look_around(session)
+    )
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
@@ -66,6 +72,14 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
+
+
+def look_around(session: Session) -> dict[str, str]:
+    """Return the warnings about this machine as it is now, and print those that cannot wait for the table."""
+    warnings = api.look_around(session)
+    for warning in _SAID_AT_ONCE & warnings.keys():
+        click.echo(f"warning {warning}: {warnings[warning]}", err=True)
+    return warnings
 
 
 def ended(error: BaseException, results: ResultSet) -> str:
@@ -93,6 +107,7 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         seen, done = len(begun.runs), len(begun.current)
+        said = {*begun.meta.doubts}
         task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
         for store in measuring.record(
             session.suite, session.engine, session.install, begun, render=session.render
@@ -102,6 +117,10 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
                 done += not (last.warmup or last.anchor or last.rerun)
                 about = f"{last.spec.role.value} · {last.spec.prompt.id}"
                 progress.update(task, completed=done, description=about)
+                for warning in _SAID_AT_ONCE.intersection(last.doubts) - said:
+                    said.add(warning)
+                    text = f"warning {warning}: {doubts.ADVICE[Doubt(warning)]}"
+                    console.print(text, markup=False, highlight=False, soft_wrap=True)
             yield store
 
 
@@ -129,4 +148,7 @@ def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecErr
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
     of = f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
-    return ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")
+    error = ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")
+    if status is Status.TIMED_OUT and Doubt.THREADS_ABOVE_FREE_CORES.value in run.doubts:
+        error.hint = doubts.ADVICE[Doubt.THREADS_ABOVE_FREE_CORES]
+    return error

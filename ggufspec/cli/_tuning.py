@@ -40,6 +40,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     )
     for note in plan.session.notes:
         click.echo(note, err=True)
+    warnings = _benching.look_around(plan.session)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         click.echo(note, err=True)
@@ -48,7 +49,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         return
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
-    latest = opened = api.begin(session, command=tuple(sys.argv), name=about["name"])
+    latest = opened = api.begin(session, command=tuple(sys.argv), name=about["name"], warnings=warnings)
     try:
         for latest in _benching.shown(session, opened):  # noqa: B007  # the last one is what was measured
             pass
