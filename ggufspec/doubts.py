@@ -61,8 +61,8 @@ ADVICE = {
     "see the run's log for why the drafter was not used",
     Doubt.MODELS_SWAPPED: "the drafter is larger than the target, which drafting cannot make faster: "
     "were -m (the target) and -md (the drafter) swapped?",
-    Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp collapses when it has more threads than free cores: "
-    "lower --threads, or stop what else is running",
+    Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp becomes many times slower when it has more threads than free "
+    "cores, because its threads wait for each other: lower --threads, or stop other programs",
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
     Doubt.FEW_REPEATS: "one repeat does not tell how far this machine's runs spread: use --repeats 3 or more",
     Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
@@ -109,11 +109,16 @@ _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[Doubt, ...]:
     """Return the doubts that stand before anything was measured."""
     found = []
-    if threads > machine.cores - round(busy_cores):
+    if _crowded(machine.cores, threads=threads, busy_cores=busy_cores):
         found.append(Doubt.THREADS_ABOVE_FREE_CORES)
     if busy_cores > _BUSY_CORES:
         found.append(Doubt.BUSY_MACHINE)
     return tuple(found)
+
+
+def _crowded(cores: int, *, threads: int, busy_cores: float) -> bool:
+    """Whether more threads are to compute than other programs leave cores; one thread waits for nobody."""
+    return threads > max(1, cores - round(busy_cores))
 
 
 def was_busy(conditions: Conditions) -> bool:
@@ -121,17 +126,21 @@ def was_busy(conditions: Conditions) -> bool:
     return (conditions.others_cores or 0.0) > _BUSY_CORES
 
 
-def of_run(run: RunResult, *, gpu: bool | None) -> tuple[Doubt, ...]:
+def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tuple[Doubt, ...]:
     """Return the doubts about one finished run.
 
     Args:
         run: the run.
         gpu: whether the build can use a GPU; None where nobody knows and the log must tell.
+        cores: that this process may use; None where nobody knows.
     """
     found = []
     if run.spec.drafting is not None and run.sample.status is Status.DRAFTING_INACTIVE:
         found.append(Doubt.DRAFTING_INACTIVE)
     found += map(Doubt, offloading.shortfalls(run, gpu=gpu))
+    others = (run.conditions.others_cores if run.conditions else None) or 0.0
+    if cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
+        found.append(Doubt.THREADS_ABOVE_FREE_CORES)
     if run.conditions is not None and was_busy(run.conditions):
         found.append(Doubt.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:

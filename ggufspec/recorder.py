@@ -98,7 +98,9 @@ class Recorder:
             attempts=attempts,
             conditions=conditions,
         )
-        run = replace(run, doubts=tuple(doubt.value for doubt in doubts.of_run(run, gpu=self.install.gpu)))
+        cores = self.results.meta.machine.cores
+        found = doubts.of_run(run, gpu=self.install.gpu, cores=cores)
+        run = replace(run, doubts=tuple(doubt.value for doubt in found))
         late = self._late(run)
         run = self._compared(run)
         self.results = results.append(self.results, run)

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import frames, request, results
+from ggufspec import frames, machine, measuring, request, results
 from ggufspec.cli import COMMANDS, _resuming, cli
+from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
 from ggufspec.request import Request
 from tests import fake_server, fakes, shell
@@ -408,3 +409,52 @@ def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(results.load("n").current) == 6
     assert "Incomplete" not in done.stdout + shell.here("show", "n").stdout
+
+
+CROWDED = "warning threads-above-free-cores: llama.cpp becomes many times slower"
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing else run on this machine, and let it have two cores."""
+    monkeypatch.setattr(machine, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
+    monkeypatch.setattr("ggufspec.machine.hardware.usable_cores", lambda: 2)
+
+
+@pytest.mark.parametrize(
+    ("busy", "threads", "warned"), [(0.0, "2", False), (1.0, "2", True), (0.0, "3", True)]
+)
+def test_threads_without_a_core_are_said_before_the_first_run(
+    llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch, busy: float, threads: str, warned: bool
+) -> None:
+    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
+    monkeypatch.setattr(measuring, "record", lambda *_, **__: iter(()))  # nothing is measured
+    done = shell.here(*QUICK, "-t", threads)
+    assert (CROWDED in done.stderr) is warned
+    again = shell.here(*QUICK, "-t", threads, "--resume", "last")
+    assert (CROWDED in again.stderr) is warned
+
+
+def test_a_run_beside_which_too_little_is_free_is_said_at_once_and_once(
+    llama: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.0))
+    done = shell.here(*QUICK, "-t", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(CROWDED) == 1
+    assert done.stdout.count(CROWDED) == 1  # and below the table
+
+
+def test_a_time_out_of_threads_without_a_core_says_what_to_do(
+    tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = fakes.install(tmp_path / "slow", **fakes.AT_ONCE | {"drafting": "exec sleep 600\n"})
+    words = (*QUICK, "-r", "1", "--warmup", "0", "--timeout", "1s", "--llama", str(slow))
+    plain = shell.here(*words)
+    assert plain.returncode == 10
+    assert "hint: allow more time with --timeout" in plain.stderr
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=1.0))
+    crowded = shell.here(*words, "-t", "2")
+    assert crowded.returncode == 10
+    assert "lower --threads" in crowded.stderr.splitlines()[-1]

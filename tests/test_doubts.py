@@ -22,6 +22,7 @@ def test_every_doubt_has_advice() -> None:
         (3, 0.0, (Doubt.THREADS_ABOVE_FREE_CORES,)),
         (2, 1.0, (Doubt.THREADS_ABOVE_FREE_CORES, Doubt.BUSY_MACHINE)),
         (1, 1.0, (Doubt.BUSY_MACHINE,)),
+        (1, 2.0, (Doubt.BUSY_MACHINE,)),
     ],
 )
 def test_before(threads: int, busy: float, found: tuple[Doubt, ...]) -> None:
@@ -68,6 +69,18 @@ def test_disturbed_retried_inactive_and_different_runs() -> None:
     assert doubts.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
     silent = values.run(Role.DRAFTING, draft=3, status=Status.DRAFTING_INACTIVE)
     assert doubts.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
+
+
+@pytest.mark.parametrize(
+    ("threads", "others", "crowded"),
+    [(2, None, False), (2, 0.4, False), (2, 0.67, True), (1, 2.0, False), (3, 0.0, True), (4, 0.0, True)],
+)
+def test_a_run_with_more_threads_than_free_cores(threads: int, others: float | None, crowded: bool) -> None:
+    run = replace(values.run(), conditions=Conditions(others_cores=others))
+    run = replace(run, spec=replace(run.spec, threads=threads))
+    found = doubts.of_run(run, gpu=False, cores=2)
+    assert (Doubt.THREADS_ABOVE_FREE_CORES in found) is crowded
+    assert Doubt.THREADS_ABOVE_FREE_CORES not in doubts.of_run(run, gpu=False)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
+from ggufspec.doubts import Doubt
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama import environment
@@ -29,6 +30,9 @@ from ggufspec.results import ResultSet
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
+
+_SAID_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
+"""Warnings that do not wait for the table: a bench may take hours that are worth nothing."""
 
 
 def prepare(asked: dict[str, Any]) -> Session:
@@ -100,11 +104,10 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
     announce_reading(session)
     session = request.identify(session)
-    latest = begun = api.begin(session, command=command_line(), name=name, resume=resume)
+    latest = begun = api.begin(
+        session, command=command_line(), name=name, resume=resume, warnings=look_around(session)
+    )
     _stored.warn_of_damage(begun)
-    if resume is None:
-        said = doubts.advise(session.doubts)
-        warn({name: text for name, text in begun.meta.doubts.items() if name not in said})
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
@@ -118,6 +121,13 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
+
+
+def look_around(session: Session) -> dict[str, str]:
+    """Return the warnings about this machine as it is now, and print those that ``tell`` has not printed."""
+    warnings, printed = api.look_around(session), doubts.advise(session.doubts)
+    warn({name: text for name, text in warnings.items() if name not in printed})
+    return warnings
 
 
 def ended(error: BaseException, results: ResultSet) -> str:
@@ -151,6 +161,7 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         seen, done = len(begun.runs), len(begun.current)
+        said = {*begun.meta.doubts}
         task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
         for store in measuring.record(
             session.suite,
@@ -165,6 +176,10 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
                 done += not (last.warmup or last.anchor or last.rerun)
                 about = f"{last.spec.role.value} · {one_line(last.spec.prompt.id)}"
                 progress.update(task, completed=done, description=escape(about))
+                for warning in _SAID_AT_ONCE.intersection(last.doubts) - said:
+                    said.add(warning)
+                    text = f"warning {warning}: {doubts.ADVICE[Doubt(warning)]}"
+                    console.print(text, markup=False, highlight=False, soft_wrap=True)
             yield store
 
 
@@ -192,4 +207,7 @@ def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecErr
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
     of = f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
-    return ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")
+    error = ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")
+    if status is Status.TIMED_OUT and Doubt.THREADS_ABOVE_FREE_CORES.value in run.doubts:
+        error.hint = doubts.ADVICE[Doubt.THREADS_ABOVE_FREE_CORES]
+    return error

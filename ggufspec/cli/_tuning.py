@@ -40,6 +40,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     _benching.tell(plan.session)
     _benching.announce_reading(plan.session)
     plan = tuning.identify(plan)
+    warnings = _benching.look_around(plan.session)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         echo(note, err=True)
@@ -48,7 +49,9 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         return
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
-    latest = opened = api.begin(session, command=_benching.command_line(), name=about["name"])
+    latest = opened = api.begin(
+        session, command=_benching.command_line(), name=about["name"], warnings=warnings
+    )
     try:
         for latest in _benching.shown(session, opened):  # noqa: B007  # the last one is what was measured
             pass
