@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, proc, settings
+from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import devices, releases, store
@@ -128,11 +128,13 @@ def find(explicit: Path | None = None) -> Install:
     """
     named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        install = probe(named.expanduser().absolute(), origin)
+        install = probe(paths.expanded(str(named), origin), origin)
         if install is None:
             raise NoInstallError(
                 f"{origin} names {named}, which holds no working llama.cpp program",
-                "give the folder with llama-completion and llama-speculative (or main and speculative)",
+                "give the folder with llama-completion and llama-speculative (or main and speculative)"
+                if explicit
+                else settings.remedy("llama", origin),
             )
         return install
     for install in _candidates():
@@ -147,7 +149,7 @@ def find_all() -> tuple[Install, ...]:
     first = None
     with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
         named, origin = _set()
-        first = probe(named.expanduser().absolute(), origin) if named else None
+        first = probe(paths.expanded(str(named), origin), origin) if named else None
     return (*((first,) if first else ()), *_candidates())
 
 
