@@ -12,6 +12,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ggufspec.errors import GgufspecError
+
 PLACES = ("cache", "data", "config")
 """What GGUFSPEC_… can move."""
 
@@ -96,6 +98,22 @@ def shown(path: Path) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
+def expanded(text: str, where: str) -> Path:
+    """Return a path that a user wrote as an absolute one.
+
+    Raises:
+        GgufspecError: it is in the home of somebody who is not known here; ``where`` opens the message.
+    """
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        user = text.partition("/")[0]
+        raise GgufspecError(
+            f"{where}: {text} is in the home of a user who is not known here",
+            f"name another folder, or write ./{user} for a folder of that name",
+        ) from error
+
+
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable)
-    return Path(value).expanduser().absolute() if value else None
+    return expanded(value, variable) if value else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,16 +20,17 @@ from ggufspec.errors import GgufspecError
 Value = str | int | bool
 
 PREFIX = "GGUFSPEC_"
-KEYS: Mapping[str, tuple[type[Value], str]] = {
-    "pair": (str, "the pair fetched last, else the embedded one"),
-    "llama": (str, "our newest build, else the PATH"),
-    "engine": (str, "binary"),
-    "suite": (str, "the prompts that fit the pair"),
-    "threads": (int, "all physical cores"),
-    "offline": (bool, "false"),
-    "output": (str, "md, or text"),
+SET = "config set"
+KEYS: Mapping[str, tuple[type[Value], str, str]] = {
+    "pair": (str, "the pair fetched last, else the embedded one", "llama-3-70b"),
+    "llama": (str, "our newest build, else the PATH", "~/llama.cpp/build/bin"),
+    "engine": (str, "binary", "server"),
+    "suite": (str, "the prompts that fit the pair", "domains"),
+    "threads": (int, "all physical cores", "8"),
+    "offline": (bool, "false", "true"),
+    "output": (str, "md, or text", "json"),
 }
-"""Key -> its kind, and what holds without it. Keys are called like the options that they stand for."""
+"""Key -> its type, what holds without it, and an example. Keys are named as the options they stand for."""
 
 _WORDS = {
     "1": True,
@@ -102,8 +104,8 @@ def read_file(file: Path) -> dict[str, Setting]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        raise _wrong(f"{file} cannot be read: {reason}") from error
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise GgufspecError(f"{file} cannot be read: {reason}", _edit(file)) from error
     import tomllib  # only where there is a file: every command starts through here
 
     try:
@@ -111,7 +113,7 @@ def read_file(file: Path) -> dict[str, Setting]:
     except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, or 1,000 brackets
         at = _AT.search(str(error))
         line = at[1] if at and at[1] else str(max(1, len(text.splitlines())))
-        raise _wrong(f"{file}:{line}: {_AT.sub('', str(error))}") from error
+        raise GgufspecError(f"{file}:{line}: {_AT.sub('', str(error))}", _edit(file)) from error
     return {key: _setting(key, value, f"{file}:{_line(text, key)}") for key, value in table.items()}
 
 
@@ -119,7 +121,7 @@ def parse(key: str, text: str, where: str) -> Value:
     """Return a key's value as the command line or the environment spells it.
 
     Raises:
-        GgufspecError: it is of another kind; ``where`` opens the message.
+        GgufspecError: it is of another type; ``where`` opens the message.
     """
     kind = KEYS[key][0]
     if kind is bool and text.lower() in _WORDS:
@@ -128,7 +130,23 @@ def parse(key: str, text: str, where: str) -> Value:
         return int(text)
     if kind is str:
         return text
-    raise _wrong(f"{where}: {key} is {_spoken(kind)}, not {text!r}")
+    raise GgufspecError(f"{where}: {key} is {_spoken(kind)}, not {text!r}", remedy(key, where))
+
+
+def remedy(key: str, where: str | None) -> str:
+    """Return the commands that replace a wrong value, or take it away.
+
+    Args:
+        key: one of KEYS.
+        where: what ``Setting.where`` says, or the command that was given the value.
+    """
+    variable, example = PREFIX + key.upper(), KEYS[key][2]
+    if where == variable:
+        return f"export {variable}={example} sets another value, unset {variable} removes it"
+    assign = f"`ggufspec config set {key} {example}`"
+    if where == SET:
+        return f"for example {assign}"
+    return f"{assign} sets another value, `ggufspec config unset {key}` removes it"
 
 
 def refuse_unknown(key: str, where: str) -> None:
@@ -138,9 +156,10 @@ def refuse_unknown(key: str, where: str) -> None:
     from difflib import get_close_matches
 
     close = get_close_matches(key, KEYS, n=1)
+    known = f"the keys are {', '.join(KEYS)}"
     raise GgufspecError(
         f"{where}: there is no key {key!r}" + (f"; did you mean {close[0]}?" if close else ""),
-        f"the keys are {', '.join(KEYS)}",
+        known if where.startswith("config ") else f"`ggufspec config unset {key}` removes it; {known}",
     )
 
 
@@ -150,7 +169,7 @@ def keys_in(file: Path) -> tuple[str, ...]:
 
     try:
         return tuple(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # what is no TOML or no UTF-8 is a ValueError
+    except (OSError, ValueError, RecursionError):  # what is not TOML or not UTF-8 is a ValueError
         return ()
 
 
@@ -181,11 +200,23 @@ def change(file: Path, key: str, value: Value | None) -> None:
         new.replace(real)
     except (ParseError, UnicodeDecodeError) as error:
         at = f":{error.line}" if isinstance(error, ParseError) else ""
-        raise GgufspecError(f"{file}{at}: it is no TOML", "mend it with an editor, or remove it") from error
+        raise GgufspecError(f"{file}{at}: it is not TOML", _edit(file)) from error
     except OSError as error:
         raise GgufspecError(
             f"cannot write {file}: {error.strerror}", "GGUFSPEC_CONFIG names another folder"
         ) from error
+
+
+def strange_variables() -> Mapping[str, str | None]:
+    """Return variables that are named like settings and are none, each with the one that may be meant."""
+    from difflib import get_close_matches
+
+    known = {PREFIX + name.upper() for name in (*KEYS, *paths.PLACES)}
+    named = {name for name in os.environ if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")}
+    return {
+        name: next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None)
+        for name in sorted(named - known)
+    }
 
 
 def _variable(key: str, environ: Mapping[str, str]) -> Setting | None:
@@ -201,7 +232,7 @@ def _setting(key: str, value: object, where: str) -> Setting:
     refuse_unknown(key, where)
     kind = KEYS[key][0]
     if type(value) is not kind:  # a bool would pass for an int
-        raise _wrong(f"{where}: {key} is {_spoken(kind)}, not {value!r}")
+        raise GgufspecError(f"{where}: {key} is {_spoken(kind)}, not {value!r}", remedy(key, where))
     return Setting(key=key, value=value, source=Source.FILE, where=where)
 
 
@@ -215,5 +246,5 @@ def _line(text: str, key: str) -> int:
     return text.count("\n", 0, found.start()) + 1 if found else 1
 
 
-def _wrong(message: str) -> GgufspecError:
-    return GgufspecError(message, "mend it with an editor, or with `ggufspec config set` and `unset`")
+def _edit(file: Path) -> str:
+    return f"edit it (${{EDITOR:-vi}} {shlex.quote(str(file))}), or remove it"

@@ -121,7 +121,7 @@ def environment() -> Iterator[str]:
     yield "## Settings\n"
     yield "| key | variable | without it |"
     yield "|---|---|---|"
-    for key, (_, default) in settings.KEYS.items():
+    for key, (_, default, _) in settings.KEYS.items():
         yield f"| `{key}` | `{variables[key]}` | {default} |"
     yield "\n## Places\n"
     yield "| variable | what lies there | default |"

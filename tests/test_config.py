@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -90,6 +91,23 @@ def test_a_pair_that_is_set_stands_back_for_a_target(config: Path) -> None:
     assert shell.here("whatif", "--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7").returncode == 0
 
 
+def test_a_pair_and_a_suite_that_are_set_hold_for_a_bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+    monkeypatch.setenv("GGUFSPEC_PAIR", "demo")
+    monkeypatch.setenv("GGUFSPEC_SUITE", "seven")
+    done = shell.here("bench", "-n", "32", "--raw", "--dry-run")
+    assert done.stderr.startswith("pair: demo (as named)\n")
+    assert done.stdout == shell.here("bench", "-n", "32", "--raw", "--suite", "seven", "--dry-run").stdout
+    assert done.stdout != shell.here("bench", "-n", "32", "--raw", "--suite", "demo", "--dry-run").stdout
+    monkeypatch.setenv("GGUFSPEC_PAIR", "no-such-pair")
+    assert shell.here("bench", "--dry-run").returncode == 31
+    demo = paths.models_dir() / "demo"
+    assert shell.here("bench", "-m", str(demo / "target.gguf"), "-p", "Hi", "--dry-run").returncode == 0
+    assert shell.here("bench", "--pair", "demo", "-p", "Hi", "--dry-run").returncode == 0
+
+
 def test_a_suite_that_is_set_stands_back_for_a_prompt(config: Path, tmp_path: Path) -> None:
     llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
     config.write_text(f'suite = "general"\nllama = "{llama}"\n')
@@ -138,20 +156,102 @@ def test_what_is_wrong_is_one_line_with_file_and_line(
     ("variable", "text", "message"),
     [
         ("GGUFSPEC_THREADS", "many", "GGUFSPEC_THREADS: threads is a whole number, not 'many'"),
+        ("GGUFSPEC_THREADS", "0", "GGUFSPEC_THREADS: threads: threads go from 1 to"),
+        ("GGUFSPEC_SUITE", "nope", "GGUFSPEC_SUITE: suite: 'nope' is not one of"),
+        ("GGUFSPEC_OUTPUT", "xml", "GGUFSPEC_OUTPUT: output: 'xml' is not one of"),
+        ("GGUFSPEC_PAIR", "no-such-pair", "GGUFSPEC_PAIR: no pair is called 'no-such-pair'"),
+        ("GGUFSPEC_LLAMA", "/nonexistent", "GGUFSPEC_LLAMA names /nonexistent"),
         ("GGUFSPEC_OFFLINE", "perhaps", "GGUFSPEC_OFFLINE: offline is true or false, not 'perhaps'"),
         ("GGUFSPEC_ENGINE", "sever", "GGUFSPEC_ENGINE: engine: 'sever' is not one of"),
     ],
 )
-def test_wrong_variables_are_named(
-    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
+def test_wrong_variables_are_named_with_the_commands_that_change_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
 ) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
     monkeypatch.setenv(variable, text)
-    assert f"error: {message}" in shell.here("bench", *DEMO, "--dry-run").stderr
+    done = shell.here("bench", "-p", "Hi", "-n", "32", "--dry-run")
+    assert f"error: {message}" in done.stderr
+    error, hint = done.stderr.splitlines()[-2:]
+    assert variable in error
+    assert re.search(rf"export ({variable}=\S+) sets another value, unset {variable} removes it$", hint)
+    assert "ggufspec config set" not in hint
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("threads = 0\n", "threads"),
+        ("threads = 'many'\n", "threads"),
+        ("engine = 'sever'\n", "engine"),
+        ("suite = 'nope'\n", "suite"),
+        ("offline = 3\n", "offline"),
+        ("output = 'xml'\n", "output"),
+        ("pair = 'no-such-pair'\n", "pair"),
+    ],
+)
+def test_a_wrong_value_in_the_file_comes_with_commands_that_change_it(
+    config: Path, tmp_path: Path, text: str, key: str
+) -> None:
+    config.write_text(f'llama = "{fakes.install(tmp_path / "llama")}"\n{text}')
+    command = "plan" if key == "offline" else "bench"
+    words = () if command == "plan" else ("-p", "Hi", "--dry-run")
+    error, hint = shell.here(command, *words).stderr.splitlines()[-2:]
+    assert error.startswith(f"error: {config}:2: ")
+    assign = re.search(
+        r"`ggufspec (config set \w+ \S+)` sets another value, `ggufspec (config unset \w+)` removes it$", hint
+    )
+    assert assign is not None
+    if key != "pair":
+        assert shell.here(*assign[1].split()).returncode == 0
+        assert not [line for line in shell.here(command, *words).stderr.splitlines() if f"{config}:2" in line]
+    assert shell.here(*assign[2].split()).returncode == 0
+    assert key not in config.read_text()
+
+
+def test_what_cannot_be_set_comes_with_an_example(config: Path) -> None:
+    for key, text in (("threads", "abc"), ("offline", "perhaps"), ("engine", "sever"), ("output", "xml")):
+        error, hint = shell.here("config", "set", key, text).stderr.splitlines()
+        assert error.startswith(f"error: config set: {key}")
+        words = hint.removeprefix("hint: for example `ggufspec ").removesuffix("`").split()
+        assert shell.here(*words).returncode == 0, hint
+    assert settings.read()["threads"].value == 8
+
+
+def test_a_wrong_key_comes_with_the_command_that_removes_it(config: Path) -> None:
+    config.write_text("engin = 'server'\n")
+    hint = shell.here("plan").stderr.splitlines()[-1]
+    assert hint.startswith("hint: `ggufspec config unset engin` removes it; the keys are pair, ")
+    assert shell.here("config", "unset", "engin").returncode == 0
+    config.write_text("pair = \n")
+    assert f"hint: edit it (${{EDITOR:-vi}} {config}), or remove it" in shell.here("plan").stderr
+
+
+@pytest.mark.parametrize("variable", ["GGUFSPEC_DATA", "GGUFSPEC_CONFIG", "GGUFSPEC_LLAMA"])
+def test_a_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "~nobody-of-this-name/x")
+    done = (
+        shell.here("bench", "--pair", "demo", "-p", "Hi")
+        if variable.endswith("LLAMA")
+        else shell.here("show")
+    )
+    assert done.returncode == 1
+    assert (
+        f"error: {variable}: ~nobody-of-this-name/x is in the home of a user who is not known" in done.stderr
+    )
+
+
+def test_a_variable_that_is_no_setting_is_named_with_what_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_THREAD", "4")
+    said = shell.here("config").stderr
+    assert "note: GGUFSPEC_THREAD is set and is not a setting; did you mean GGUFSPEC_THREADS?" in said
 
 
 def test_files_that_cannot_be_read_are_one_line(config: Path) -> None:
     config.write_bytes(b"pair = '\xff'\n")
-    assert shell.here("show").stderr.startswith(f"error: {config} cannot be read: it is no UTF-8 text")
+    assert shell.here("show").stderr.startswith(f"error: {config} cannot be read: it is not UTF-8 text")
     config.unlink()
     config.mkdir()
     assert f"{config} cannot be read: Is a directory" in shell.here("show").stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -51,17 +50,12 @@ def _settings() -> tuple[Finding, Mapping[str, Setting]]:
     try:
         known = settings.read()
     except GgufspecError as error:
-        return missing("settings", error.message, "ggufspec config path"), settings.defaults()
+        return missing("settings", error.message, error.hint or "ggufspec config path"), settings.defaults()
     given = [f"{key} = {each.value}" for key, each in known.items() if each.where]
-    strange = [name for name in os.environ if name.startswith(settings.PREFIX) and not _known(name)]
-    if strange:
-        return remark("settings", f"{strange[0]} means nothing to ggufspec", f"unset {strange[0]}"), known
+    for name, meant in settings.strange_variables().items():
+        guess = f"; did you mean {meant}?" if meant else ""
+        return remark("settings", f"{name} means nothing to ggufspec{guess}", f"unset {name}"), known
     return ok("settings", ", ".join(given) or "all defaults"), known
-
-
-def _known(variable: str) -> bool:
-    key = variable.removeprefix(settings.PREFIX).lower()
-    return key in settings.KEYS or key in paths.PLACES or key.startswith("test_")
 
 
 def _disks(access: hub.Access) -> Iterator[Finding]:

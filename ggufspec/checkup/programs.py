@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
 
-from ggufspec import engines
+from ggufspec import engines, paths
 from ggufspec.checkup.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
@@ -57,7 +56,7 @@ def find(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...
     if named is None or named.value is None:
         return found, unusable, None
     where = named.where or named.key
-    first = install.probe(Path(str(named.value)).expanduser().absolute(), where)
+    first = install.probe(paths.expanded(str(named.value), where), where)
     if first is not None:
         return (first, *(each for each in found if each.root != first.root)), unusable, None
     from_file = named.source is Source.FILE

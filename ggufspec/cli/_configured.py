@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ggufspec import settings
+from ggufspec import paths, settings
 from ggufspec.cli import _manners
-from ggufspec.errors import GgufspecError
+from ggufspec.cli._options import FORMATS
+from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.settings import Setting, Source
 
 _YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
@@ -36,8 +36,7 @@ def defaults(command: click.Command) -> Mapping[str, Any]:
         if key == "output" and not _prints(param, setting):
             continue
         check(param, setting)
-        value: Any = setting.value if isinstance(setting.value, bool) else _text(setting)
-        found[key] = _unless(_YIELDS.get(key, ()), [value] if param.multiple else value)
+        found[key] = _unless(_YIELDS.get(key, ()), param, setting)
     return found
 
 
@@ -50,10 +49,7 @@ def check(param: click.Parameter, setting: Setting) -> None:
     try:
         param.type.convert(_text(setting), None, None)
     except click.BadParameter as error:
-        raise GgufspecError(
-            f"{setting.where}: {setting.key}: {error.message}",
-            "`ggufspec config` shows what is set, and where",
-        ) from error
+        raise _wrong(setting, error.message) from error
 
 
 def tell(ctx: click.Context) -> None:
@@ -70,20 +66,49 @@ def tell(ctx: click.Context) -> None:
 
 def _text(setting: Setting) -> str:
     if setting.key == "llama":
-        return str(Path(str(setting.value)).expanduser())
+        return str(paths.expanded(str(setting.value), setting.where or setting.key))
     return str(setting.value)
 
 
 def _prints(param: click.Parameter, setting: Setting) -> bool:
-    """Return whether the command knows this format; the wrong ones of other commands do not concern it."""
+    """Return whether the command knows this format; those of other commands do not concern it.
+
+    Raises:
+        GgufspecError: no command knows it.
+    """
+    if setting.value not in {*FORMATS, "text"}:
+        raise _wrong(setting, f"{setting.value!r} is not one of {', '.join((*FORMATS, 'text'))}")
     return isinstance(param.type, click.Choice) and setting.value in param.type.choices
 
 
-def _unless(others: tuple[str, ...], value: Any) -> Callable[[], Any]:
+def _unless(others: tuple[str, ...], param: click.Parameter, setting: Setting) -> Callable[[], Any]:
     """Return a default that is None where one of the other options was given; click reads those first."""
 
     def default() -> Any:
-        given = click.get_current_context().params
-        return None if any(given.get(name) for name in others) else value
+        ctx, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+        if any(ctx.get_parameter_source(name) is typed for name in others):
+            return None
+        if setting.key == "pair":
+            _check_pair(setting)
+        value: Any = setting.value if isinstance(setting.value, bool) else _text(setting)
+        return [value] if param.multiple else value
 
     return default
+
+
+def _check_pair(setting: Setting) -> None:
+    """Raise where no pair has this name; the catalogue is read only where the setting holds."""
+    from ggufspec import catalog
+
+    try:
+        catalog.find(str(setting.value))
+    except CatalogError as error:
+        raise CatalogError(
+            f"{setting.where}: {error.message}", f"{error.hint}; {settings.remedy('pair', setting.where)}"
+        ) from error
+
+
+def _wrong(setting: Setting, message: str) -> GgufspecError:
+    return GgufspecError(
+        f"{setting.where}: {setting.key}: {message}", settings.remedy(setting.key, setting.where)
+    )

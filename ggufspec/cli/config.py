@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -91,15 +90,15 @@ def assign(*, key: str, value: str) -> None:
     from ggufspec.cli import _configured
     from ggufspec.settings import Setting, Source
 
-    settings.refuse_unknown(key, "config set")
-    parsed = settings.parse(key, value, "config set")
+    settings.refuse_unknown(key, settings.SET)
+    parsed = settings.parse(key, value, settings.SET)
     if key == "pair":
         catalog.find(value)
     if key == "llama":
-        parsed = str(Path(value).expanduser().absolute())
+        parsed = str(paths.expanded(value, settings.SET))
     judge = importlib.import_module(f"ggufspec.cli.{_JUDGES.get(key, 'bench')}").command
     param = next(param for param in judge.params if param.name == key)
-    _configured.check(param, Setting(key=key, value=parsed, source=Source.FILE, where="config set"))
+    _configured.check(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
     settings.change(paths.config_file(), key, parsed)
     _warn_of_environment(key)
 
@@ -150,6 +149,9 @@ def _show(output: str) -> None:
     for key, value, source in cells:
         echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     echo(f"file: {paths.config_file()}", err=True)
+    for name, meant in settings.strange_variables().items():
+        guess = f"; did you mean {meant}?" if meant else ""
+        echo(f"note: {name} is set and is not a setting{guess}", err=True)
 
 
 def _value(setting: Setting) -> str:

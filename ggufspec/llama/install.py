@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ggufspec import machine, proc, settings
+from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama import devices, releases, store
@@ -36,6 +36,7 @@ _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
+_PROGRAMS_HINT = "give the folder with llama-completion and llama-speculative (or main and speculative)"
 _SUBFOLDERS = (".", "bin", "build/bin")
 _UNRECORDED = "an earlier ggufspec made it and did not record its files"
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
@@ -124,10 +125,11 @@ def find(explicit: Path | None = None) -> Install:
     """
     named, origin = (explicit, "--llama") if explicit else _set()
     if named is not None:
-        place = named.expanduser().absolute()
+        place = paths.expanded(str(named), origin)
         install = probe(place, origin)
         if install is None:
-            raise _useless(place, f"{origin} names {named}")
+            hint = _PROGRAMS_HINT if explicit else settings.remedy("llama", origin)
+            raise _useless(place, f"{origin} names {named}", hint)
         return install
     passed_over: list[Skipped] = []
     for candidate in _search():
@@ -155,7 +157,7 @@ def survey() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
     first = None
     with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
         named, origin = _set()
-        first = probe(named.expanduser().absolute(), origin) if named else None
+        first = probe(paths.expanded(str(named), origin), origin) if named else None
     candidates = tuple(_search())
     usable = (candidate for candidate in candidates if isinstance(candidate, Install))
     skipped = tuple(candidate for candidate in candidates if isinstance(candidate, Skipped))
@@ -206,7 +208,7 @@ def _own_build(folder: Path) -> Built | Skipped | None:
     return store.examine(home) if (home / store.MANIFEST).is_file() else None
 
 
-def _useless(place: Path, named: str) -> NoInstallError:
+def _useless(place: Path, named: str, hint: str) -> NoInstallError:
     for folder in _places(place):
         build = _own_build(folder)
         if isinstance(build, Skipped) and build.is_damaged:
@@ -214,10 +216,7 @@ def _useless(place: Path, named: str) -> NoInstallError:
                 f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
                 f"`{build.command}` builds it again",
             )
-    return NoInstallError(
-        f"{named}, which holds no working llama.cpp program",
-        "give the folder with llama-completion and llama-speculative (or main and speculative)",
-    )
+    return NoInstallError(f"{named}, which holds no working llama.cpp program", hint)
 
 
 def _set() -> tuple[Path | None, str]:
