@@ -107,9 +107,13 @@ def _measured(asked: dict[str, Any]) -> CostCurve:
     stored = [each for each in profiles.known() if each.curve.draft]
     name = asked["profile"]
     found = stored[-1:] if name == "last" else [each for each in stored if each.id.startswith(name)]
+    if not stored:
+        raise click.UsageError(
+            f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures and keeps them"
+        )
     if not found:
         raise click.UsageError(
-            f"there is no profile {name!r}; `ggufspec tune` makes them, `--profile list` shows them"
+            f"there is no profile {name!r}; `--profile list` shows them, `ggufspec tune` makes them"
         )
     echo(f"costs: {_of(found[-1])}", err=True)
     return found[-1].curve

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli import _completing
+from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit, output_options
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def command(
     from ggufspec import frames, report
     from ggufspec.cli import _resuming, _stored
     from ggufspec.report import terminal
+    from ggufspec.report.lacking import why_empty
     from ggufspec.report.overview import overview
 
     if list_runs and delete is not None:
@@ -83,6 +85,11 @@ def command(
     if plot:
         emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
+    empty = why_empty(stored, per)
+    if empty is not None:
+        echo(empty, err=True)
+        if output == "md":
+            return
     if per == "arm" and output == "md" and columns is None:
         emit(_resuming.incomplete(stored) + overview(stored), out)
         return

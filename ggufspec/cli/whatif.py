@@ -80,7 +80,10 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         emit("".join(f"{key:12} {_outlook.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
         return
     if asked["profile"] == "list":
-        emit(_outlook.profiles_list(), out)
+        stored = _outlook.profiles_list()
+        if not stored:
+            echo("no costs of a pair are stored yet: `ggufspec tune` measures and keeps them", err=True)
+        emit(stored, out)
         return
     if asked["accept"] is None:
         raise click.UsageError("give an acceptance: --accept 0.7")
