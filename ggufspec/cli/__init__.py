@@ -136,8 +136,10 @@ def _run(manners: _manners.Manners) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return SIGNALLED + signal.SIGINT
-    except (BrokenPipeError, SystemExit):  # click and rich end like this where the reader of a pipe is gone
+    except BrokenPipeError:
         return SIGNALLED + signal.SIGPIPE
+    except SystemExit as error:  # click's: 0 after it has completed words for a shell, 1 for a broken pipe
+        return SIGNALLED + signal.SIGPIPE if error.code else 0
     except (GgufspecError, OSError) as error:
         if manners.debug:
             raise
