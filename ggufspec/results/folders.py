@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from msgspec import structs
@@ -12,6 +13,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.results.reading import META
 
 LATEST = "last"
+_MOST_BENCHES = 1 << 53  # a larger number is damage
 _LONGEST_NAME = 60  # characters of a name in a message
 
 
@@ -56,7 +58,7 @@ def find(run: str) -> Path:
 class _Start(msgspec.Struct):
     """What decides the order of benches; damaged ones come first."""
 
-    number: int = 0
+    number: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BENCHES)] = 0
     started_at: str = ""
     name: str = ""
 
