@@ -38,7 +38,7 @@ check() {
     done
     command+=("$@" "$place/$folder/scripts/test")
     mkdir -p "$place/home/.cache/ggufspec"
-    git clone --quiet . "$place/$folder"
+    git clone --quiet --no-hardlinks . "$place/$folder"
     [[ ! -d $cache/builds ]] || cp -r "$cache/builds" "$cache/sources" "$place/home/.cache/ggufspec/"
     if [[ $as_user ]]; then
         chown -R "$as_user": "$place"
