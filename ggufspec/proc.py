@@ -17,7 +17,6 @@ import secrets
 import shlex
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -86,7 +85,7 @@ def spawn(
 
     Args:
         argv: program and arguments; never passed through shell expansion.
-        stdout: an open file or a subprocess constant. Not a pipe: a descendant may keep it open for ever.
+        stdout: an open file or a subprocess constant; a descendant may keep a pipe open for longer.
         stderr: likewise.
         env: the whole environment of the child, or None for ours.
         cwd: the child's working folder, or None for ours.
@@ -124,6 +123,8 @@ def spawn(
         if os.getpid() == owner:
             _end(child, str(argv[0]), mark, before)
             _let_go(held)
+            for pipe in filter(None, (child.stdout, child.stderr)):
+                pipe.close()
 
 
 def run(
@@ -214,19 +215,23 @@ def capture(
         ChildCrashedError: the system does not start it.
     """
     started = time.perf_counter()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with spawn(argv, stdout=out, stderr=err, env=env, cwd=cwd) as child:
-            returncode = _wait(child, timeout_s)
-        completed = _completed(
-            argv,
-            -signal.SIGKILL if returncode is None else returncode,
-            timed_out=returncode is None,
-            wall_s=time.perf_counter() - started,
-            peak_rss_bytes=None,
-        )
-        out.seek(0)
-        err.seek(0)
-        return completed, out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    timed_out = False
+    with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
+        while True:
+            has_ended = child.poll() is not None  # whoever else holds the pipes is not waited for
+            try:
+                out, err = child.communicate(timeout=_POLL_S)
+                break
+            except subprocess.TimeoutExpired as so_far:
+                out, err = so_far.output or b"", so_far.stderr or b""
+                timed_out = not has_ended and time.perf_counter() - started > timeout_s
+                if has_ended or timed_out:
+                    break
+        returncode = -signal.SIGKILL if timed_out else child.returncode
+    completed = _completed(
+        argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
+    )
+    return completed, out.decode(errors="replace"), err.decode(errors="replace")
 
 
 def signal_name(number: int) -> str:
