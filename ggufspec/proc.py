@@ -11,14 +11,12 @@ finds the processes of a build in the same way.)
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import secrets
 import shlex
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,7 +33,6 @@ _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
 _SOON_S = 0.002
-_CHUNK_BYTES = 1 << 16
 _LAST_S = 10.0  # from SIGKILL to the end of a process; the kernel may be waiting for a device
 _MARK_AT = 3  # in the arguments of the shell
 # $0 is the mark. SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them.
@@ -74,27 +71,6 @@ class Completed:
     peak_rss_bytes: int | None
 
 
-class _Reader(threading.Thread):
-    """Reads a pipe to its end, which comes when every process that could write to it was killed."""
-
-    def __init__(self, pipe: io.BufferedReader) -> None:
-        super().__init__(daemon=True)
-        self._pipe = pipe
-        self._chunks: list[bytes] = []
-        self.start()
-
-    def run(self) -> None:
-        """Read until nobody can write any more."""
-        with self._pipe:
-            while chunk := self._pipe.read1(_CHUNK_BYTES):
-                self._chunks.append(chunk)
-
-    def text(self) -> str:
-        """Return what was written."""
-        self.join(_GRACE_S)  # a process that even SIGKILL did not end may hold the pipe
-        return b"".join(self._chunks).decode(errors="replace")
-
-
 @contextmanager
 def spawn(
     argv: Sequence[str],
@@ -110,7 +86,7 @@ def spawn(
 
     Args:
         argv: program and arguments; never passed through shell expansion.
-        stdout: an open file or a subprocess constant. A descendant may keep a pipe open.
+        stdout: an open file or a subprocess constant; a descendant may keep a pipe open for longer.
         stderr: likewise.
         env: the whole environment of the child, or None for ours without its secrets.
         cwd: the child's working folder, or None for ours.
@@ -148,6 +124,8 @@ def spawn(
         if os.getpid() == owner:
             _end(child, str(argv[0]), mark, before)
             _let_go(held)
+            for pipe in filter(None, (child.stdout, child.stderr)):
+                pipe.close()
 
 
 def run(
@@ -238,17 +216,23 @@ def capture(
         ChildCrashedError: the system does not start it.
     """
     started = time.perf_counter()
+    timed_out = False
     with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
-        out, err = _Reader(child.stdout), _Reader(child.stderr)
-        returncode = _wait(child, timeout_s)
+        while True:
+            has_ended = child.poll() is not None  # whoever else holds the pipes is not waited for
+            try:
+                out, err = child.communicate(timeout=_POLL_S)
+                break
+            except subprocess.TimeoutExpired as so_far:
+                out, err = so_far.output or b"", so_far.stderr or b""
+                timed_out = not has_ended and time.perf_counter() - started > timeout_s
+                if has_ended or timed_out:
+                    break
+        returncode = -signal.SIGKILL if timed_out else child.returncode
     completed = _completed(
-        argv,
-        -signal.SIGKILL if returncode is None else returncode,
-        timed_out=returncode is None,
-        wall_s=time.perf_counter() - started,
-        peak_rss_bytes=None,
+        argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
     )
-    return completed, out.text(), err.text()
+    return completed, out.decode(errors="replace"), err.decode(errors="replace")
 
 
 def signal_name(number: int) -> str:

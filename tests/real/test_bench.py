@@ -26,6 +26,7 @@ def _bench(
         n_predict=TOKENS,
         repeats=repeats,
         warmup=0,
+        threads=1,  # another program may keep a core busy
     )
 
 

@@ -12,7 +12,20 @@ from tests.hub_server import Hub
 
 def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Install) -> None:
     assert run("fetch", "--quiet", *PAIR)[0] == 0
-    quick = ("-p", "Q: Who is Anna?\nA:", "-n", "24", "-r", "1", "--warmup", "0", "--llama", str(llama.root))
+    quick = (
+        "-p",
+        "Q: Who is Anna?\nA:",
+        "-n",
+        "24",
+        "-r",
+        "1",
+        "-t",
+        "1",
+        "--warmup",
+        "0",
+        "--llama",
+        str(llama.root),
+    )
     code, out, err = run("bench", *quick, "-o", "json")
     assert code == 0, err
     assert "the last fetched pair" in err
