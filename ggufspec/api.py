@@ -71,8 +71,8 @@ def begin(
         ResultsError: no such bench, one that another process writes to, or one of another build or machine.
         GgufspecError: there is more to measure than ever can be.
     """
-    assert session.files is not None, "identify the session first"
     refuse_endless(session.suite)
+    assert session.files is not None, "identify the session first"
     here = machine.snapshot(session.install.devices)
     build = session.install.describe()
     if resume is not None:

@@ -26,6 +26,7 @@ from ggufspec.llama import environment
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet
+from ggufspec.sweep import refuse_endless
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
@@ -102,6 +103,7 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     """
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
+    refuse_endless(session.suite)  # before models are read for hours
     announce_reading(session)
     session = request.identify(session)
     latest = begun = api.begin(
