@@ -31,6 +31,7 @@ class Comparison:
     """All arms that both benches have, and all of them together.
 
     ``overall`` weighs every prompt of every arm alike; ``differences`` name what the benches do not share.
+    ``no_verdict`` says why ratios alone are given; None where they carry verdicts.
     """
 
     before: str  # ids of the two benches
@@ -39,6 +40,11 @@ class Comparison:
     overall: stats.Significance
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
+    no_verdict: str | None = None
+
+    def verdict(self, change: stats.Significance) -> str | None:
+        """Return what a change means, in a word; None where no verdict is given."""
+        return None if self.no_verdict else change.verdict.value
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
@@ -82,6 +88,17 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
         overall=overall,
         differences=dict(_differences(before, after, rows)),
         unmatched=tuple(sorted(" ".join(str(part) for part in identity[:4]) for identity in left_out)),
+        no_verdict=_no_verdict(before, after),
+    )
+
+
+def _no_verdict(before: ResultSet, after: ResultSet) -> str | None:
+    engines = before.meta.engine, after.meta.engine
+    if engines[0] == engines[1]:
+        return None
+    return (
+        f"no verdict: {before.meta.id} was measured with the engine {engines[0]} and {after.meta.id} with "
+        f"{engines[1]}, other programs that draft and time in their own way; measure both with one --engine"
     )
 
 
@@ -201,7 +218,12 @@ def raise_if_slower(compared: Comparison, share: float) -> None:
 
     Raises:
         SlowerError: naming the slowest arm.
+        ResultsError: two engines were compared, so nothing can be called slower.
     """
+    if compared.no_verdict:
+        raise ResultsError(
+            compared.no_verdict, "compare two benches of one engine, or leave --fail-slower out"
+        )
     slower = [row for row in compared.rows if row.change.verdict is stats.Verdict.SLOWER]
     if slower:
         worst = min(slower, key=lambda row: row.change.ratio.value)

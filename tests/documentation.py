@@ -26,11 +26,18 @@ _BLOCK = re.compile(
 _MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run: (?P<why>\S.*)")
 _CHANCE = ("warning ", "Speed-ups are known to ", "costs: not kept")
 """How lines begin that depend on how quiet the machine was."""
+_CHOICES = ("Draft with ", "Do not draft: ")
+"""How a tuning's verdict begins; the lines that follow it are about the configuration that was chosen."""
+_AFTER_A_CHOICE = re.compile(r"\d.* forecast from one look")
 _VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear)\b")
 _INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _PATH = re.compile(r"(?:(?<=\s)|^)[~/]\S*/\S*")
-_NUMBER = re.compile(r"\d[\d.,]*")
+_NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
+_DURATION = re.compile(r"\b0 (?:s|min 0 s|h 0 min|days|years)\b")
+_GAIN = re.compile(r"γ = 0,? 0×")
+_BREAK_EVEN = re.compile(r"α = 0")
+"""What a table of acceptances says where drafting pays; elsewhere "do not draft", and "never"."""
 _LIKE = 2 / 3
 """The share of a line's words that a printed line must have."""
 
@@ -101,13 +108,15 @@ def unlike(shown: tuple[str, ...], printed: str) -> list[str]:
     """Return the lines of a page that nothing printed resembles.
 
     Heads of tables must be equal. In rows, numbers, paths and verdicts may differ; of other lines, two
-    thirds of the words must be found in one line.
+    thirds of the words must be found in one line. What follows from a measured speed may be another one on
+    another machine: widths of columns, units of times, whether drafting pays, and what is said of the choice.
 
     Args:
         shown: the lines that a page shows.
         printed: standard output and standard error.
     """
     lines = printed.splitlines()
+    shown = _of_the_same_choice(shown, lines)
     heads = {_cells(line) for line, after in pairwise(lines) if after.startswith("|--")}
     rows = {_shape(line) for line in lines if line.startswith("|")}
     texts = [_words(line) for line in lines if not line.startswith("|")]
@@ -126,6 +135,17 @@ def unlike(shown: tuple[str, ...], printed: str) -> list[str]:
     return missing
 
 
+def _of_the_same_choice(shown: tuple[str, ...], printed: list[str]) -> tuple[str, ...]:
+    """Return what a page shows, without what it says of a choice where another one was made."""
+    openings = [opening for opening in _CHOICES if any(line.startswith(opening) for line in printed)]
+    begin = next((place for place, line in enumerate(shown) if line.startswith(_CHOICES)), None)
+    if begin is None or not openings or shown[begin].startswith(tuple(openings)):
+        return shown
+    rest = range(begin, len(shown))
+    end = next((place for place in rest if _AFTER_A_CHOICE.match(shown[place])), len(shown))
+    return (*shown[:begin], *shown[end:])
+
+
 def _cells(line: str) -> tuple[str, ...]:
     return tuple(cell.strip(" *") for cell in line.strip().strip("|").split("|"))
 
@@ -136,7 +156,8 @@ def _shape(line: str) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     text = _VERDICTS.sub("verdict", _INTERVAL.sub("", _RUN.sub("ID", text)))
-    return _NUMBER.sub("0", _PATH.sub("PATH", text))
+    text = _DURATION.sub("TIME", _NUMBER.sub("0", _PATH.sub("PATH", text)))
+    return _BREAK_EVEN.sub("never", _GAIN.sub("do not draft", text))
 
 
 def _words(line: str) -> frozenset[str]:

@@ -140,7 +140,8 @@ def test_every_fault_is_a_typed_row_and_the_sweep_ends(llama: Path) -> None:
     first = next(row for row in rows if row["status"] != "ok")
     assert done.returncode == EXIT_CODES[first["status"]]
     *notes, error, hint = done.stderr.splitlines()
-    assert [note.partition(":")[0] for note in notes] == ["pair", "llama.cpp"]
+    named = [note.partition(":")[0] for note in notes]
+    assert [name for name in named if not name.startswith("warning ")] == ["pair", "llama.cpp"]
     failed = sum(row["status"] != "ok" for row in rows)
     assert error.startswith(
         f"error: {failed} of {len(rows)} runs failed, first drafting on {first['prompt']}: "

@@ -46,7 +46,8 @@ def test_bench_prints_the_table(llama: Path) -> None:
     done = ggufspec(*QUICK)
     assert done.returncode == 0, done.stderr
     assert "pair: demo" in done.stderr
-    lines = done.stdout.splitlines()
+    engine, empty, *lines = done.stdout.splitlines()
+    assert (engine.startswith("Engine: binary (llama.cpp's own programs, "), empty) == (True, "")
     assert lines[0].startswith("|          | model")
     assert "1550" in lines[2]  # 31 tokens in 19 ms of evaluation and 1 ms of sampling
     assert "3200" in lines[4]  # 32 tokens after the first in 10 ms

@@ -170,7 +170,7 @@ def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:
     ]
     done = shell.here("bench", *SHORT, *words[:2], "--method", "ngram-mod", "--method", "ngram-cache")
     assert done.returncode == 0, done.stderr
-    assert [line.split("|")[2].strip() for line in done.stdout.splitlines()[2:5]] == [
+    assert [line.split("|")[2].strip() for line in done.stdout.splitlines()[4:7]] == [
         "target.gguf",
         "target.gguf + ngram-mod",
         "target.gguf + ngram-cache",

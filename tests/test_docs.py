@@ -136,3 +136,79 @@ def test_another_shape_is_found(line: int, old: str, new: str) -> None:
     printed = "\n".join(text.replace(old, new) if place == line else text for place, text in enumerate(SHOWN))
     changed = unlike(SHOWN, printed.replace("raw logs are in", "it is all kept in"))
     assert SHOWN[line] in changed
+
+
+TUNED = (
+    "| model       | tokens/s             |",
+    "|-------------|----------------------|",
+    "| target.gguf | 251.6 [228.4, 277.2] |",
+    "",
+    "Draft with drafter.gguf, γ = 14, p-min 0.7: 2.13× [1.79, 2.53] of the target alone.",
+    "",
+    "llama-server:",
+    "    ~/bin/llama-server --model target.gguf --model-draft drafter.gguf",
+    "",
+    "116 configurations forecast from one look at 4 prompts of 40 tokens, the best measured.",
+    "Time: 14 s, of which reading ahead 1.2 s, measuring 10 s.",
+)
+PLANNED = (
+    "| speed-up at γ   | α = 0.50   | break-even   |",
+    "|-----------------|------------|--------------|",
+    "| 1               | 0.73×      | never        |",
+    "| 2               | 1.10×      | α = 0.78     |",
+    "",
+    "Best: α = 0.50: do not draft; α = 0.90: γ = 7, 1.40×.",
+    "5 arms with 2 baselines, 120 runs: about 3 min 03 s.",
+)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "| target   | target.gguf | 1.068e+04 [9.5e+03, 1.2e+04] |           |",
+        "| target   | target.gguf | 10,680 [9,500, 12,000]       |           |",
+        "| target   | target.gguf | 0.0042                       |           |",
+        "|target|target.gguf|7|  |",
+    ],
+)
+def test_no_speed_changes_what_a_row_is_like(printed: str) -> None:
+    assert unlike(SHOWN, "\n".join(printed if "| target " in line else line for line in SHOWN)) == []
+
+
+def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
+    slow = [*TUNED[:4], "Do not draft: 1.2 tokens/s of the target alone are the best.", *TUNED[9:]]
+    assert unlike(TUNED, "\n".join(slow).replace("14 s, of", "2 h 10 min, of")) == []
+    assert unlike(tuple(slow), "\n".join(TUNED)) == []
+    other = (
+        "\n".join(PLANNED)
+        .replace("| never        |", "| α = 0.99     |")
+        .replace("do not draft", "γ = 3, 1.20×")
+        .replace("3 min 03 s", "12 days")
+    )
+    assert unlike(PLANNED, other) == []
+    assert unlike(tuple(other.splitlines()), "\n".join(PLANNED)) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "old", "new", "missing"),
+    [
+        (TUNED, "Draft with drafter.gguf", "The choice is drafter.gguf", None),
+        (TUNED, "| tokens/s  ", "| tok/s     ", 0),
+        (TUNED, "| target.gguf | 251.6", "| | 251.6", 2),
+        (TUNED, "llama-server:", "the server:", 6),
+        (TUNED, "116 configurations forecast from one look", "Looked at 116", 9),
+        (PLANNED, "×      |", "       |", 2),
+        (PLANNED, "Best: α = 0.50: do not draft; α = 0.90: γ = 7, 1.40×.", "No size of a draft is good.", 5),
+        (PLANNED, "5 arms with 2 baselines", "5 rows, 2 blocks", None),
+    ],
+)
+def test_another_text_is_found_whatever_the_speed(
+    shown: tuple[str, ...], old: str, new: str, missing: int | None
+) -> None:
+    printed = "\n".join(shown)
+    assert old in printed
+    changed = unlike(shown, printed.replace(old, new))
+    if missing is None:
+        assert unlike(shown, "\n".join(line for line in shown if old not in line))
+    else:
+        assert shown[missing] in changed

@@ -50,6 +50,6 @@ def test_a_sweep_is_shown_before_it_runs() -> None:
     )
     prompts = tuple(Prompt(id=f"p{number}", text=f"Text of p{number}") for number in (1, 2))
     suite = Suite(blocks=sweep.blocks(), prompts=prompts, repeats=2, warmups=1)
-    text = cells(suite, "md")
+    text = cells(suite, "md", "binary")
     assert isinstance(text, str)
     assert "3 arms with 1 baseline, 12 runs: about 37.5 s." in text

@@ -57,7 +57,7 @@ def test_what_was_recorded_is_shown_without_a_word(per: str) -> None:
     )
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 2 + 2
+    assert done.stdout.count("\n") == 2 + 2 + 2
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_version() -> None:
 def test_quiet_leaves_nothing_but_the_result(llama: Path, words: tuple[str, ...]) -> None:
     done = shell.here(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("|          | model")
+    assert re.match(r"Engine: binary \(.*\)\.\n\n\|          \| model", done.stdout)
 
 
 def test_quiet_still_says_what_went_wrong(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> 
     assert f"{arms:,} arms with {blocks:,} baselines, {3 * arms:,} runs: about " in done.stdout
     assert f"This cannot be measured: {arms:,} arms are more than 100,000" in done.stdout
     assert "--ubatch has 1,000, --threads has 999, --ngl has 10, --draft has 8" in done.stdout
-    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:6]] == [
+    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[4:8]] == [
         "--ubatch",
         "--threads",
         "--ngl",

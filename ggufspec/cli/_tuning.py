@@ -12,6 +12,7 @@ from ggufspec.cli import _benching
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
+from ggufspec.cli._repeating import bench_command
 from ggufspec.harmless import one_line
 from ggufspec.report import foretold
 from ggufspec.report import tuned as tuned_report
@@ -27,9 +28,10 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     """
     own = ("method", "vram", "max_time", "precision", "fresh", "forecast", "name")
     about = {name: asked.pop(name) for name in own}
+    wanted = default(**given(asked))
     plan = tuning.prepare(
         tuning.TuneRequest(
-            request=default(**given(asked)),
+            request=wanted,
             methods=about["method"],
             vram_bytes=about["vram"],
             max_time_s=about["max_time"],
@@ -42,7 +44,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     for note in outlook.notes:
         echo(note, err=True)
     if about["forecast"]:
-        emit(_forecasts(outlook, output), out)
+        emit(_forecasts(outlook, wanted.engine, output), out)
         return
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
@@ -57,13 +59,13 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         session.engine.close()
     found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
     tuning.keep(found)
-    install = session.install
+    install, bench = session.install, bench_command(wanted, found.overall.arm.spec)
     if output == "md":
-        emit(tuned_report.text(found, install), out)
+        emit(tuned_report.text(found, install, bench), out)
     elif output == "json":
-        emit(tuned_report.as_json(found, install), out)
+        emit(tuned_report.as_json(found, install, bench), out)
     else:
-        emit(_forecasts(outlook, output), out)
+        emit(_forecasts(outlook, wanted.engine, output), out)
     _benching.raise_for_failures(latest)
 
 
@@ -87,9 +89,9 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
             )
 
 
-def _forecasts(outlook: Outlook, output: str) -> str | bytes:
+def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
     if output == "md":
-        return foretold.table(outlook)
+        return foretold.table(outlook, engine)
     from ggufspec.frames.forecasts import prospects
 
     return report.render(prospects(outlook.prospects), output, title="forecasts")

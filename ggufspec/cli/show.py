@@ -50,6 +50,7 @@ def command(
     from ggufspec.report import terminal
     from ggufspec.report.lacking import why_empty
     from ggufspec.report.overview import overview
+    from ggufspec.report.wording import engine
 
     if list_runs:
         emit("".join(f"{name}\n" for name in results.ids()), out)
@@ -68,7 +69,8 @@ def command(
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
-    emit(report.render(table if columns is None else _chosen(table, columns), output, title=title), out)
+    text = report.render(table if columns is None else _chosen(table, columns), output, title=title)
+    emit(f"{engine(stored.meta.engine)}\n\n{text}" if isinstance(text, str) and output == "md" else text, out)
 
 
 def _chosen(table: DataFrame, columns: str) -> DataFrame:

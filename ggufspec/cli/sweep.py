@@ -32,6 +32,6 @@ def command(
 
     session = _benching.prepare(asked)
     if plan:
-        emit(cells(session.suite, output), out)
+        emit(cells(session.suite, output, session.engine.name), out)
         return
     _benching.run(session, name=name, resume=resume, output=output, out=out)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ggufspec import duration, report, units
 from ggufspec.errors import GgufspecError
-from ggufspec.report import markdown
+from ggufspec.report import markdown, wording
 from ggufspec.sweep import Blocks, Suite, refuse_endless, sizes
 
 _MOST_READ = 1000  # rows
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
 
-def cells(suite: Suite, output: str) -> str | bytes:
-    """Return one row per arm with its expected seconds; for people, with a closing line.
+def cells(suite: Suite, output: str, engine: str) -> str | bytes:
+    """Return one row per arm with its expected seconds; for people, with the engine and a closing line.
 
     A sweep of more arms than anybody reads is shown to people as its axes, without making the arms.
 
@@ -21,7 +21,8 @@ def cells(suite: Suite, output: str) -> str | bytes:
     """
     arms, known = suite.n_arms, duration.experience()
     if output == "md" and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
-        return f"{_axes(suite.blocks)}\n\n{_closing(suite, duration.total(suite, known))}"
+        closing = _closing(suite, duration.total(suite, known))
+        return f"{wording.engine(engine)}\n\n{_axes(suite.blocks)}\n\n{closing}"
     if arms.total() > _MOST_ROWS:
         raise GgufspecError(
             f"{arms.total():,} arms are more than {_MOST_ROWS:,}, the most rows that a plan has",
@@ -33,7 +34,9 @@ def cells(suite: Suite, output: str) -> str | bytes:
     frame = frames.cells(expected, runs=len(suite.prompts) * suite.repeats)
     if output != "md":
         return report.render(frame, output, title="cells")
-    return f"{report.render(frame, 'md')}\n{_closing(suite, sum(expected.values()))}"
+    return (
+        f"{wording.engine(engine)}\n\n{report.render(frame, 'md')}\n{_closing(suite, sum(expected.values()))}"
+    )
 
 
 def _axes(blocks: Blocks) -> str:

@@ -8,6 +8,7 @@ from ggufspec import units
 from ggufspec.arms import Arm
 from ggufspec.comparing import Comparison
 from ggufspec.report import markdown
+from ggufspec.report.wording import engine
 from ggufspec.results import Meta
 from ggufspec.stats import Significance
 
@@ -18,16 +19,24 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     """Return the table of ``ggufspec compare``."""
     cells = rows(compared)
     overall = compared.overall
+    summary = compared.no_verdict or f"p {_p(overall)}: {overall.verdict.value}"
     lines = [
+        engines(before.engine, after.engine),
+        "",
         markdown.table(columns(cells), cells),
         "",
-        f"overall: {ratio(overall)}, p {_p(overall)}: {overall.verdict.value}",
+        f"overall: {ratio(overall)}, {summary}",
         f"before: {before.id}   after: {after.id}",
         *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
         ASIDE,
     ]
     return "\n".join(lines) + "\n"
+
+
+def engines(before: str, after: str) -> str:
+    """Return the first line of a comparison."""
+    return engine(before) if before == after else f"Engines: {before} before, {after} after."
 
 
 def rows(compared: Comparison) -> list[dict[str, str]]:
@@ -40,8 +49,8 @@ def rows(compared: Comparison) -> list[dict[str, str]]:
             "before": _rate(row.before),
             "after": _rate(row.after),
             "after/before": ratio(row.change),
-            "p": _p(row.change),
-            "verdict": row.change.verdict.value,
+            "p": "" if compared.no_verdict else _p(row.change),
+            "verdict": compared.verdict(row.change) or "",
             "accepted": _accepted(row.before, row.after),
             "texts equal": "" if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
         }

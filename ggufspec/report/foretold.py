@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ggufspec import arms, units
-from ggufspec.report import markdown
+from ggufspec.report import markdown, wording
 from ggufspec.report.wording import spread
 from ggufspec.tuning import Outlook, Prospect
 
 _MOST = 30  # rows
 
 
-def table(outlook: Outlook) -> str:
-    """Return a table of the fastest configurations over all prompts, in Markdown."""
+def table(outlook: Outlook, engine: str) -> str:
+    """Return a table of the fastest configurations over all prompts in an engine, in Markdown."""
     ranked = sorted(outlook.prospects, key=lambda each: -each.overall.speedup.value)
     rows = [_row(each) for each in ranked[:_MOST]]
     said = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
@@ -19,7 +19,7 @@ def table(outlook: Outlook) -> str:
     if not rows:
         return "nothing could be forecast\n"
     slower = units.counted(left, "slower one")
-    return f"{markdown.table(said, rows)}\n" + (
+    return f"{wording.engine(engine)}\n\n{markdown.table(said, rows)}\n" + (
         f"\n… and {slower}; -o csv has them all, by category too\n" if left else ""
     )
 

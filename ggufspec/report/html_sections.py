@@ -12,10 +12,11 @@ from ggufspec.arms import Arm
 from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.report.comparison import engines
 from ggufspec.report.html_figures import Figure, figures
 from ggufspec.report.html_tables import Field, Table, number, rate, table
 from ggufspec.report.verdict import verdicts
-from ggufspec.report.wording import extent, layers, three_digits, unchanged
+from ggufspec.report.wording import engine, extent, layers, three_digits, unchanged
 from ggufspec.results import ResultSet
 
 _SUMMARY = (
@@ -55,6 +56,7 @@ class Section:
     """One bench: what to say of it, from the verdict down to where it was measured."""
 
     id: str
+    engine: str
     verdicts: tuple[str, ...]
     basis: str
     summary: Table
@@ -75,6 +77,7 @@ class Beside:
     rows: Table | None
     said: str
     differences: Mapping[str, tuple[str, str]]
+    engine: str = ""
 
 
 def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
@@ -82,6 +85,7 @@ def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
     groups = arms.group(results)
     return Section(
         id=results.meta.id,
+        engine=engine(results.meta.engine),
         verdicts=verdicts(groups),
         basis=_basis(groups),
         summary=_summary(groups),
@@ -109,8 +113,8 @@ def beside(before: ResultSet, after: ResultSet) -> Beside:
             **_estimate("before", row.before.rate),
             **_estimate("after", row.after.rate),
             **_estimate("ratio", row.change.ratio),
-            "p": row.change.p_value,
-            "verdict": row.change.verdict.value,
+            "p": None if compared.no_verdict else row.change.p_value,
+            "verdict": compared.verdict(row.change),
             "texts": None if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
         }
         for row in compared.rows
@@ -119,7 +123,9 @@ def beside(before: ResultSet, after: ResultSet) -> Beside:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        said=f"All arms together: {overall.ratio.value:.3f} of the speed before, {overall.verdict.value}.",
+        said=f"All arms together: {overall.ratio.value:.3f} of the speed before, "
+        f"{compared.no_verdict or overall.verdict.value}.",
+        engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
 

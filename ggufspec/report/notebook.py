@@ -20,7 +20,7 @@ from ggufspec.harmless import harmless
 from ggufspec.report import comparison, overview
 from ggufspec.report.tuned import expected, verdict
 from ggufspec.report.verdict import verdicts
-from ggufspec.report.wording import extent
+from ggufspec.report.wording import engine, extent
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
@@ -79,7 +79,8 @@ def tuned_html(tuned: Tuned) -> str:
 def comparison_html(compared: Comparison) -> str:
     """Return what a notebook shows of two benches side by side."""
     cells = comparison.rows(compared)
-    ratio, verdict_of_all = comparison.ratio(compared.overall), compared.overall.verdict.value
+    ratio = comparison.ratio(compared.overall)
+    verdict_of_all = compared.no_verdict or compared.overall.verdict.value
     return _rendered(
         sentences=(
             f"All arms together ran at {ratio} of the speed before: {verdict_of_all}.",
@@ -105,7 +106,7 @@ def _page(
     basis: Sequence[str],
 ) -> str:
     return _rendered(
-        sentences=sentences,
+        sentences=(*sentences, engine(results.meta.engine)),
         columns=overview.columns([row.cells for row in rows]),
         rows=rows,
         every="ggufspec.summary(…)",

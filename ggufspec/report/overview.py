@@ -8,7 +8,7 @@ from ggufspec import arms, precision, review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import Status, Verdict
 from ggufspec.report import markdown, placed
-from ggufspec.report.wording import extent, layers, spread, three_digits, unchanged
+from ggufspec.report.wording import engine, extent, layers, spread, three_digits, unchanged
 from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
@@ -24,7 +24,7 @@ def overview(results: ResultSet) -> str:
     rows = [row(arm) for arm in groups]
     table = markdown.table(columns(rows), rows)
     warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
-    return "\n".join((table, "", *_basis(results, groups), *warnings, ""))
+    return "\n".join((engine(results.meta.engine), "", table, "", *_basis(results, groups), *warnings, ""))
 
 
 def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -84,10 +84,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     version = " ".join(
         part for part in ("llama.cpp", build.version, build.commit and f"({build.commit[:9]})") if part
     )
-    yield (
-        f"{extent(first)}; {version}, {build.backend or 'backend unknown'}, engine {results.meta.engine}; "
-        f"{results.meta.machine.cpu}."
-    )
+    yield (f"{extent(first)}; {version}, {build.backend or 'backend unknown'}; {results.meta.machine.cpu}.")
     yield (
         "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
         "[95 % interval over prompts and repeats]."

@@ -13,6 +13,7 @@ from ggufspec.harmless import to_json
 from ggufspec.llama import ready
 from ggufspec.llama.install import Install
 from ggufspec.report import markdown, overview
+from ggufspec.report.wording import engine
 from ggufspec.tuning import Choice, Tuned
 
 _COLUMNS = (
@@ -28,14 +29,16 @@ _COLUMNS = (
 )
 
 
-def text(tuned: Tuned, install: Install) -> str:
-    """Return the closing words of a tuning, in Markdown."""
+def text(tuned: Tuned, install: Install, bench: str) -> str:
+    """Return the closing words of a tuning, in Markdown; ``bench`` is the command that repeats its choice."""
     lines = [
+        engine(tuned.results.meta.engine),
+        "",
         _table(tuned),
         "",
         *verdict(tuned),
         "",
-        *(f"{name}:\n    {line}" for name, line in ready.lines(tuned.overall.arm.spec, install).items()),
+        *(f"{name}:\n    {line}" for name, line in _commands(tuned, install, bench).items()),
         f"as a pair of your own:\n{_indented(pair_entry(tuned))}",
         "",
         *_basis(tuned),
@@ -44,12 +47,12 @@ def text(tuned: Tuned, install: Install) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(tuned: Tuned, install: Install) -> str:
+def as_json(tuned: Tuned, install: Install, bench: str) -> str:
     """Return the same as one JSON object, with the forecast of every configuration."""
-    return to_json(facts(tuned, install), indent=2) + "\n"
+    return to_json(facts(tuned, install, bench), indent=2) + "\n"
 
 
-def facts(tuned: Tuned, install: Install) -> dict[str, Any]:
+def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
     """Return all of a tuning as plain values."""
     outlook = tuned.outlook
     return {
@@ -59,7 +62,8 @@ def facts(tuned: Tuned, install: Install) -> dict[str, Any]:
         "by_category": [_choice(each) for each in tuned.by_category],
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
         "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
-        "commands": ready.lines(tuned.overall.arm.spec, install),
+        "engine": tuned.results.meta.engine,
+        "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
         "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
         "prompts": [prompt.id for prompt in outlook.prompts],
@@ -85,6 +89,11 @@ def pair_entry(tuned: Tuned) -> str:
     else:
         lines.append('note = "drafting did not pay"')
     return "\n".join(lines) + "\n"
+
+
+def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
+    """Return the commands that run the choice, by their programs, and the one that measures it again."""
+    return {**ready.lines(tuned.overall.arm.spec, install), "ggufspec bench": bench}
 
 
 def _table(tuned: Tuned) -> str:
@@ -173,8 +182,7 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     prompts = units.counted(len(outlook.prompts), "prompt")
     yield (
         f"{forecast} forecast from one look at {prompts} of {outlook.n_predict} tokens, the best measured "
-        "beside the target alone; "
-        f"engine {tuned.results.meta.engine}."
+        "beside the target alone."
     )
     yield (
         f"Time: {spent.total_s:.0f} s, of which reading ahead {spent.traces_s:.1f} s, "

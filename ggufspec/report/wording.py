@@ -8,6 +8,18 @@ from ggufspec import units
 from ggufspec.arms import Arm
 from ggufspec.stats import Estimate
 
+_ENGINES = {
+    "binary": "llama.cpp's own programs, `speculative` to draft; a new process for every run",
+    "binary-simple": "llama.cpp's own programs, `speculative-simple` to draft; a new process for every run",
+    "server": "`llama-server`, which keeps its models loaded",
+    "inprocess": "llama.cpp's library, which keeps its models loaded",
+}
+
+
+def engine(name: str) -> str:
+    """Return the first line of a table: which engine measured; engines differ in what they measure."""
+    return f"Engine: {name}" + (f" ({_ENGINES[name]})." if name in _ENGINES else ".")
+
 
 def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
     """Return a value with its interval in brackets; nothing for nothing."""

@@ -14,6 +14,7 @@ import pytest
 from ggufspec.llama.install import Install
 from tests.documentation import PAGES, ROOT, Block, blocks, unlike
 
+_PATIENCE_S = 900  # for one command on a slow or busy machine
 _NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network
 _RUN = {page: [block for block in blocks(page) if block.is_run] for page in PAGES}
 
@@ -46,7 +47,7 @@ def _run(words: list[str], *, env: dict[str, str], folder: Path) -> tuple[int, s
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=_PATIENCE_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -62,6 +63,7 @@ def _follow(block: Block, *, env: dict[str, str], folder: Path) -> None:
         assert not missing, f"{where}\n{printed}"
 
 
+@pytest.mark.timeout(4 * _PATIENCE_S)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if _RUN[page]], ids=lambda page: str(page.relative_to(ROOT))
 )

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from ggufspec import catalog, hub, results, tuning
 from ggufspec.cli import cli
-from ggufspec.domain import Role
+from ggufspec.domain import Role, RunSpec
+from ggufspec.engines import Measurement
+from ggufspec.engines.server import ServerEngine
 from ggufspec.llama.install import Install
 from ggufspec.tuning.running import default
 
+TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7
+"""Seconds of an evaluation, of a drafted token, and of each further token of a batch: drafting pays."""
 QUICK = ("--pair", "demo", "-t", "1", "-n", "40", "--per-category", "1", "--max-time", "15s")
 
 
@@ -25,8 +31,35 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
     return llama
 
 
-def test_tune_measures_the_best_and_says_what_to_run(embedded: Install) -> None:
-    result = CliRunner().invoke(cli, ["tune", *QUICK, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"])
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server's runs take what their counts cost on one imagined machine, whatever this one is doing.
+
+    Texts, drafts and acceptances are the real ones; only the seconds that were measured are replaced.
+    """
+    measure = ServerEngine.measure
+
+    def timed(self: ServerEngine, spec: RunSpec, log: Path) -> Measurement:
+        measured = measure(self, spec, log)
+        sample = measured.sample
+        drafted, rounds = sample.n_drafted or 0, sample.n_rounds
+        assert rounds is not None
+        gen_s = rounds * TOKEN_S + drafted * (DRAFTED_S + VERIFIED_S)
+        return replace(measured, sample=replace(sample, gen_s=gen_s))
+
+    monkeypatch.setattr(ServerEngine, "measure", timed)
+
+
+@pytest.mark.timeout(1800)
+def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: None) -> None:
+    patient = (
+        "--max-time",
+        "10m",
+        "--precision",
+        "50%",
+    )  # nothing is left out on a slow machine
+    words = ["tune", *QUICK, *patient, "--draft", "1-8", "--p-min", "0,0.7", "-o", "json"]
+    result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert facts["drafts"]
@@ -47,6 +80,22 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install) -> None:
         stored.current.column("text_identical")[place] is not False for place in range(len(stored.current))
     )
     _check_commands(facts["commands"])
+    _check_bench(facts)
+
+
+def _check_bench(facts: dict[str, Any]) -> None:
+    """The bench that repeats the choice measures it with the target alone, in the same engine."""
+    program, *words = shlex.split(facts["commands"]["ggufspec bench"])
+    assert program == "ggufspec"
+    result = CliRunner().invoke(cli, [*words, "-r", "1", "--warmup", "0", "--name", "again"])
+    assert result.exit_code == 0, result.output
+    again, tuned = results.load("again"), results.load(facts["results"])
+    assert again.meta.engine == tuned.meta.engine == facts["engine"] == "server"
+    drafting = [spec.drafting for spec in again.current.specs if spec.drafting is not None]
+    chosen = {(each.n_max, each.p_min) for each in drafting}
+    assert chosen == {(facts["overall"]["n_max"], facts["overall"]["p_min"])}
+    assert {spec.key for spec in again.current.specs} & {spec.key for spec in tuned.current.specs}
+    assert {spec.prompt.id for spec in again.current.specs} == set(facts["prompts"])
 
 
 def _check_commands(commands: dict[str, str]) -> None:
@@ -83,7 +132,7 @@ def test_costs_are_measured_once(embedded: Install) -> None:
     first, second = (CliRunner().invoke(cli, words) for _ in range(2))
     assert "costs: as measured at" not in first.stderr
     assert "costs: as measured at" in second.stderr or "costs: not kept" in first.stderr  # a busy machine
-    rates = [float(line.split("|")[-2].split("×")[0]) for line in second.stdout.splitlines()[2:]]
+    rates = [float(line.split("|")[-2].split("×")[0]) for line in second.stdout.splitlines()[4:]]
     assert len(rates) > 4
     assert rates == sorted(rates, reverse=True)
     fresh = CliRunner().invoke(cli, [*words, "--fresh"])

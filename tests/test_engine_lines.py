@@ -1,0 +1,170 @@
+"""Every table names its engine, two engines get no verdict, and a choice is repeated in its own engine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from ggufspec import comparing, engines, paths, request, results
+from ggufspec.cli import cli
+from ggufspec.cli._asking import given
+from ggufspec.cli._repeating import bench_command
+from ggufspec.domain import Offload, Role, SplitMode
+from ggufspec.errors import ResultsError
+from ggufspec.report import wording
+from ggufspec.report.html import html
+from ggufspec.report.notebook import comparison_html, results_html
+from ggufspec.request import Request
+from tests import fake_server, fakes, shell
+from tests.swept import swept
+
+DEMO = paths.models_dir() / "demo"
+TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama", devices=fakes.TWO_GPUS, **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+def test_every_engine_has_a_line_of_its_own() -> None:
+    lines = {name: wording.engine(name) for name in engines.ENGINES}
+    assert len(set(lines.values())) == len(engines.ENGINES)
+    assert all(line.startswith(f"Engine: {name} (") for name, line in lines.items())
+    assert wording.engine("another") == "Engine: another."
+
+
+@pytest.mark.parametrize("engine", ["binary", "server", "inprocess"])
+def test_every_table_names_its_engine_in_the_first_line(engine: str) -> None:
+    bench = swept(engine=engine, name="b")
+    results.close(bench)
+    first = wording.engine(engine)
+    for words in ((), ("--runs",), ("--per", "category"), ("--per", "prompt"), ("--columns", "role,gen_tps")):
+        lines = shell.here("show", "b", *words).stdout.splitlines()
+        assert (lines[0], lines[1], lines[2][0]) == (first, "", "|")
+    assert shell.here("compare", "b", "b").stdout.splitlines()[0] == first
+    for page in (html(bench), results_html(bench)):
+        assert first.replace("'", "&#39;") in page
+
+
+def test_a_plan_names_the_engine_that_would_measure(llama: Path) -> None:
+    for engine in ("binary", "binary-simple", "server"):
+        for more in ((), ("-ub", "1-200", "--draft", "1-8")):
+            words = ("sweep", "--pair", "demo", "-p", "Hi", "--engine", engine, "--plan", *more)
+            assert shell.here(*words).stdout.splitlines()[0] == wording.engine(engine)
+
+
+def test_two_engines_give_ratios_without_a_verdict_and_say_why() -> None:
+    before, after = swept(engine="binary", name="before"), swept(engine="server", name="after", gain=1.8)
+    for bench in (before, after):
+        results.close(bench)
+    compared = comparing.compare(before, after)
+    done = shell.here("compare", "before", "after")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "Engines: binary before, server after."
+    head = next(line for line in done.stdout.splitlines() if line.startswith("|"))
+    assert "after/before" in head
+    assert not {"verdict", "p"} & {cell.strip() for cell in head.split("|")}
+    reason = (
+        "no verdict: before was measured with the engine binary and after with server, other programs that "
+        "draft and time in their own way; measure both with one --engine"
+    )
+    (overall,) = [line for line in done.stdout.splitlines() if line.startswith("overall: 1.3")]
+    assert overall.endswith(f"], {reason}")
+    rows = json.loads(shell.here("compare", "before", "after", "-o", "json").stdout)
+    assert [(row["verdict"], row["p_value"]) for row in rows] == [(None, None)] * 3
+    assert [row["ratio"] for row in rows] == pytest.approx([1.0, 1.5, 1.5])
+    page = html([before, after]).partition('id="compared-title"')[2].partition("<script>")[0]
+    for shown in (comparison_html(compared), page):
+        assert reason in shown
+        assert "faster" not in shown
+    failing = shell.here("compare", "before", "after", "--fail-slower", "3%")
+    assert failing.returncode == ResultsError.exit_code
+    assert f"error: {reason}" in failing.stderr
+    assert "hint: compare two benches of one engine" in failing.stderr
+
+
+def test_one_engine_gives_a_verdict() -> None:
+    for name, gain in (("before", 1.2), ("after", 1.8)):
+        results.close(swept(name=name, gain=gain))
+    text = shell.here("compare", "before", "after").stdout
+    assert "| verdict" in text
+    assert "no verdict" not in text
+    rows = json.loads(shell.here("compare", "before", "after", "-o", "json").stdout)
+    assert {row["verdict"] for row in rows} == {"same", "faster"}
+
+
+def _read(command: str) -> Request:
+    """Return what a command line of ``bench`` asks for."""
+    program, name, *words = shlex.split(command)
+    assert (program, name) == ("ggufspec", "bench")
+    bench = cli.get_command(click.Context(cli), "bench")
+    assert bench is not None
+    asked = dict(bench.make_context("bench", words).params)
+    own = ("dry_run", "name", "resume", "output", "out")
+    return Request(**given({option: value for option, value in asked.items() if option not in own}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pair": "demo"},
+        {"pair": "demo", "engine": "binary", "draft": (5,), "threads": 2, "n_predict": 77},
+        {"pair": "demo", "suite": "seven", "per_category": 2, "seed": 7, "chat": False},
+        {"target": TARGET, "draft_model": (DRAFTER, TARGET), "prompt": ("it's", "$HOME `x`\n\n")},
+        {"pair": "demo", "engine": "server", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
+        {"pair": "demo", "temp": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
+        {"pair": "demo", "ngl": (3, "all"), "ngld": (0, "all"), "force": True},
+        {
+            "pair": "demo",
+            "ngl": 2,
+            "offload": Offload(
+                devices=("CUDA0", "CUDA1"),
+                draft_devices=("CUDA1",),
+                tensor_split=(3.0, 1.0),
+                split_mode=SplitMode.LAYER,
+                main_gpu=1,
+                cpu_moe=3,
+                draft_cpu_moe="all",
+                fit=False,
+            ),
+        },
+        {"pair": "demo", "engine": "binary-simple", "method": ("draft-model", "ngram-mod", "ngram-cache")},
+    ],
+    ids=str,
+)
+def test_the_command_that_repeats_a_choice_measures_it(llama: Path, asked: dict[str, Any]) -> None:
+    wanted = Request(**{"engine": "server", **asked})
+    session = request.prepare(wanted)
+    for block in session.suite.blocks:
+        for arm in (arm for arm in block.arms if arm.role is not Role.DRAFTER):
+            again = _read(bench_command(wanted, arm))
+            assert again.engine == wanted.engine
+            repeated = request.prepare(again)
+            assert [prompt.text for prompt in repeated.suite.prompts] == [
+                prompt.text for prompt in session.suite.prompts
+            ]
+            assert arm.key in {each.key for each in repeated.suite.blocks[0].arms}
+
+
+def test_files_and_builds_are_named_by_paths_that_hold_everywhere(
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a prompt.txt").write_text("Once")
+    wanted = Request(pair="demo", prompt_file=(Path("a prompt.txt"),), llama=Path("llama"), engine="binary")
+    arm = request.prepare(wanted).suite.blocks[0].arms[-1]
+    words = shlex.split(bench_command(wanted, replace(arm, n_predict=40)))
+    assert words[words.index("-f") + 1] == str(tmp_path / "a prompt.txt")
+    assert words[words.index("--llama") + 1] == str(tmp_path / "llama")
+    assert words[words.index("-n") + 1] == "40"
+    assert words[words.index("-md") + 1] == str(DRAFTER)
