@@ -213,7 +213,7 @@ def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.Monk
     assert [on.target.filename for on in known if on] == ["one.gguf", "ahead.gguf", "now.gguf"]
 
 
-def test_forecasts_that_are_damaged_are_not_drawn() -> None:
+def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
     folder = _drafting_bench().folder
     profiles.keep([filled(Forecast)], folder)
     file = folder / "forecasts.json"
@@ -227,7 +227,7 @@ def test_forecasts_that_are_damaged_are_not_drawn() -> None:
         except ResultsError:
             refused += 1
     assert refused > len(content) // 2
-    written = shell.here("report", "mine", "-o", "-")
+    written = shell.here("report", "mine", "-o", str(tmp_path / "report.html"))
     assert written.returncode == 0
     assert "does not match its checksum: they are left out" in written.stderr
 
