@@ -133,7 +133,7 @@ def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: p
         return request.prepare(asked)
 
     monkeypatch.setattr("ggufspec.tuning.running.checked", noted)
-    with pytest.raises(NoInstallError, match="has no library beside it"):  # the fakes have none
+    with pytest.raises(NoInstallError, match="has no shared library"):  # the fakes have none
         running.prepare(TuneRequest(request=Request(pair="lookup", engine="server")))
     assert "ngram-mod" in (checked[0].method or ())
     for engine in ("binary", "inprocess"):
