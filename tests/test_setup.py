@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import runpy
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "pip_settings.py"
 SCRIPTS = runpy.run_path(str(SCRIPT))
@@ -59,3 +61,10 @@ def test_what_uv_is_told_already_stays(tmp_path: Path) -> None:
     ).stdout.splitlines()
     assert "UV_DEFAULT_INDEX=https://one/simple" in printed
     assert not [line for line in printed if line.startswith("UV_FIND_LINKS")]
+
+
+def test_what_the_binding_depends_on_is_installed() -> None:
+    for line in importlib.metadata.requires("llama-cpp-python") or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            assert importlib.metadata.version(requirement.name) in requirement.specifier
