@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ggufspec import notebooks
+
 if TYPE_CHECKING:
     from ggufspec import plot
     from ggufspec.api import bench
@@ -42,26 +44,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Request": "request",
-    "ResultSet": "results",
-    "Sample": "domain",
-    "bench": "api",
-    "compare": "comparing",
-    "load": "results",
-    "parse": "llama.logs",
-    "runs": "frames",
-    "summary": "frames",
-    "tune": "tuning",
+    "Request": "ggufspec.request",
+    "ResultSet": "ggufspec.results",
+    "Sample": "ggufspec.domain",
+    "bench": "ggufspec.api",
+    "compare": "ggufspec.comparing",
+    "load": "ggufspec.results",
+    "parse": "ggufspec.llama.logs",
+    "runs": "ggufspec.frames",
+    "summary": "ggufspec.frames",
+    "tune": "ggufspec.tuning",
 }
+
+
+def _html(value: object) -> str:
+    page: str = import_module("ggufspec.report.notebook").html(value)
+    return page
+
+
+notebooks.register(_html)
 
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
     if name == "plot":
-        return import_module(f"{__name__}.plot")
+        return import_module("ggufspec.plot")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

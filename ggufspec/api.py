@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ggufspec import doubts, identity, machine, measuring, results
+from ggufspec import doubts, machine, measuring, results
 from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.environment import switches
@@ -157,7 +157,7 @@ def _refuse_other_files(files: Sequence[FileIdentity], store: ResultSet) -> None
         if same and file.sha256 not in {known.sha256 for known in same}:
             raise ResultsError(
                 f"{file.path} is not what the bench {name} was begun with: "
-                f"{identity.describe(same[0])} then, {identity.describe(file)} now",
+                f"{same[0].summary} then, {file.summary} now",
                 "resume it with the same file, or start a new one",
             )
     before, now = (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from importlib import import_module
 
-from ggufspec import arms, identity, stats
+from ggufspec import arms, notebooks, stats
 from ggufspec.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError, SlowerError
@@ -50,9 +49,8 @@ class Comparison:
         return None if self.no_verdict else change.verdict.value
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
-        page: str = import_module("ggufspec.report.notebook").comparison_html(self)
-        return page
+        """Return what a notebook shows."""
+        return notebooks.html(self)
 
 
 def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> Comparison:
@@ -267,7 +265,7 @@ def _other_files(
 
 
 def _described(files: Iterable[FileIdentity]) -> str:
-    return ", ".join(map(identity.describe, files))
+    return ", ".join(str(file.summary) for file in files)
 
 
 def _refuse_other_prompts(before: ResultSet, after: ResultSet) -> None:

@@ -16,8 +16,6 @@ from ggufspec.llama import files as llama_files
 from ggufspec.llama.install import Install
 from ggufspec.sweep import Block
 
-_SHORT = 12  # digits of a SHA-256 in a message
-
 
 def models(blocks: Iterable[Block]) -> tuple[ModelFile, ...]:
     """Return the models of all arms that lie on this machine, each once."""
@@ -76,11 +74,6 @@ def with_contents(
     return tuple(Block(arms=tuple(map(identified, block.arms))) for block in blocks)
 
 
-def describe(file: FileIdentity) -> str:
-    """Return a file's content in a few characters."""
-    return f"SHA-256 {file.sha256[:_SHORT]}… ({file.size_bytes} bytes)"
-
-
 @dataclass(kw_only=True)
 class FileWatch:
     """Files that must stay as they are while they are measured."""
@@ -104,7 +97,7 @@ class FileWatch:
                 raise _changed(file, error.strerror or "it cannot be read") from error
             if now.sha256 != file.sha256:
                 changed = replace(file, size_bytes=now.size_bytes, sha256=now.sha256)
-                raise _changed(file, f"{describe(file)} before, {describe(changed)} now")
+                raise _changed(file, f"{file.summary} before, {changed.summary} now")
             self._seen[file.path] = seen
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from ggufspec import arms, audit, precision, results
-from ggufspec.chat import Message
+from ggufspec.chat import Message, Render
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
 from ggufspec.identity import FileWatch
@@ -19,9 +19,6 @@ from ggufspec.sweep import Block, Cell, Suite
 
 _LEAST_FOR_SPREAD = 2  # repeats; one says nothing of how far they spread
 _MOST_REPEATS = 1000
-
-Render = Callable[[Sequence[Message]], str]
-"""Makes a prompt's text of a conversation that ends with the user's turn."""
 
 
 def record(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import catalog, compat, engines, fitting, gguf, hub, identity, machine, texts
+from ggufspec.chat import Render
 from ggufspec.domain import (
     FileIdentity,
     Layers,
@@ -29,7 +30,6 @@ from ggufspec.llama import devices as llama_devices
 from ggufspec.llama import install as installs
 from ggufspec.llama import serving
 from ggufspec.llama.command_drafting import check_method
-from ggufspec.measuring import Render
 from ggufspec.sweep import Suite, Sweep, distinct_layers
 from ggufspec.trace import draft_sizes
 
@@ -149,14 +149,29 @@ def prepare(request: Request) -> Session:
     sizes, never = _sizes(request, methods)
     for target, drafter in product(targets, drafters):
         _check_drafter(cards[target], cards[drafter], install, request.engine)
-    asked = texts.read(request, cards[targets[0]], embedded=name == _EMBEDDED)
+    sources = texts.TextSources(
+        prompt=request.prompt,
+        prompt_file=request.prompt_file,
+        suite=request.suite,
+        per_category=request.per_category,
+        seed=request.seed,
+        chat=request.chat,
+        system=request.system,
+    )
+    asked = texts.read(sources, cards[targets[0]], embedded=name == _EMBEDDED)
     sweep = Sweep(
         name=name,
         targets=targets,
         drafters=drafters,
         n_predict=request.n_predict,
         context=texts.context(
-            replace(request, draft=sizes), asked.prompts, targets[0], tuple(cards.values()), install
+            request.ctx,
+            asked.prompts,
+            targets[0],
+            tuple(cards.values()),
+            install,
+            n_predict=request.n_predict,
+            longest_draft=max(sizes, default=0),
         ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),

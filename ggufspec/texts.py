@@ -5,22 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ggufspec import chat, gguf, prompts
-from ggufspec.chat import Message
+from ggufspec.chat import Message, Render
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama import tokens
 from ggufspec.llama.install import Install
-from ggufspec.measuring import Render
 from ggufspec.prompts import PromptSuite
-
-if TYPE_CHECKING:
-    from ggufspec.request import Request
 
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSources:
+    """Where prompts come from: texts, files and a named suite, in this order; without any, a suite that fits.
+
+    ``per_category`` takes that many prompts of each category of each file or suite, drawn with ``seed``.
+    ``chat`` says whether the target's chat template makes the prompts; without it the suites decide.
+    """
+
+    prompt: tuple[str, ...] = ()
+    prompt_file: tuple[Path, ...] = ()
+    suite: str | None = None
+    per_category: int | None = None
+    seed: int = 1
+    chat: bool | None = None
+    system: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,29 +46,29 @@ class Texts:
     notes: tuple[str, ...]
 
 
-def read(request: Request, target: gguf.ModelCard, *, embedded: bool) -> Texts:
+def read(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> Texts:
     """Collect what is asked for, and put it into the target's chat template where that is due.
 
     Raises:
         GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
     """
     has_template = chat.has_template(target)
-    suite = _suite(request, embedded=embedded, has_template=has_template)
-    wanted = suite.instructions if request.chat is None else request.chat
-    if request.system is not None and not wanted:
+    suite = _suite(sources, embedded=embedded, has_template=has_template)
+    wanted = suite.instructions if sources.chat is None else sources.chat
+    if sources.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
-    if request.system is not None:
-        checked(request.system, "the system prompt")
+    if sources.system is not None:
+        checked(sources.system, "the system prompt")
     if not wanted:
         return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
-        if request.chat or request.system is not None:
+        if sources.chat or sources.system is not None:
             raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
         note = "prompts: as they are, because the target has no chat template"
         return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
     everything = (*suite.prompts, *suite.warmups)
     rendered = chat.render(
-        target, [[Message("user", each.text)] for each in everything], system=request.system
+        target, [[Message("user", each.text)] for each in everything], system=sources.system
     )
     made = tuple(
         replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
@@ -63,35 +76,40 @@ def read(request: Request, target: gguf.ModelCard, *, embedded: bool) -> Texts:
     return Texts(
         prompts=made[: len(suite.prompts)],
         warmups=made[len(suite.prompts) :],
-        render=partial(_render, target, request.system),
+        render=partial(_render, target, sources.system),
         notes=("prompts: in the target's own chat template",),
     )
 
 
 def context(
-    request: Request,
+    wanted: int | None,
     asked: Sequence[Prompt],
     target: ModelFile,
     cards: Sequence[gguf.ModelCard],
     install: Install,
+    *,
+    n_predict: int,
+    longest_draft: int,
 ) -> int:
-    """Choose the context, or check the given one: old builds overrun it in silence.
+    """Choose the context in tokens, or check the wanted one: old builds overrun it in silence.
 
     A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
     vocabularies put first, holds the prompt; each later turn adds itself and an answer.
+
+    Raises:
+        ContextTooSmallError: a prompt and its answer do not fit.
     """
-    sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
-    room = request.n_predict + max(sizes, default=0) + 2
-    needed = max(_most_tokens(prompt, request.n_predict) for prompt in asked) + room
+    room = n_predict + longest_draft + 2
+    needed = max(_most_tokens(prompt, n_predict) for prompt in asked) + room
     limit = min((card.context_length for card in cards if card.context_length), default=needed)
-    chosen = request.ctx or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
+    chosen = wanted or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
     if needed <= chosen:
         return chosen
     for prompt in asked:
         ids = tokens.tokenize(install, str(target.path), prompt.text)
         if ids is not None and len(ids) + room > chosen:
             raise ContextTooSmallError(
-                f"prompt {prompt.id} ({len(ids)} tokens) and {request.n_predict} tokens of answer "
+                f"prompt {prompt.id} ({len(ids)} tokens) and {n_predict} tokens of answer "
                 f"do not fit into a context of {chosen}",
                 f"use a shorter prompt or a smaller -n; the models allow a context of {limit}",
             )
@@ -110,19 +128,19 @@ def checked(text: str, what: str) -> str:
         raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
 
 
-def _suite(request: Request, *, embedded: bool, has_template: bool) -> PromptSuite:
+def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> PromptSuite:
     """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
     given = tuple(
         Prompt(id=f"p{i}", text=checked(text, f"prompt p{i}"))
-        for i, text in enumerate(request.prompt, start=1)
+        for i, text in enumerate(sources.prompt, start=1)
     )
-    read = [prompts.load(file) for file in request.prompt_file]
-    if request.suite is not None:
-        read.append(prompts.suite(request.suite))
+    read = [prompts.load(file) for file in sources.prompt_file]
+    if sources.suite is not None:
+        read.append(prompts.suite(sources.suite))
     elif not (given or read):
         read.append(prompts.default(embedded=embedded, has_template=has_template))
-    if request.per_category is not None:
-        read = [each.sample(request.per_category, seed=request.seed) for each in read]
+    if sources.per_category is not None:
+        read = [each.sample(sources.per_category, seed=sources.seed) for each in read]
     every = (*given, *(prompt for each in read for prompt in each.prompts))
     names = [prompt.id for prompt in every]
     if len(set(names)) < len(names):

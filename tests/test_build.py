@@ -24,8 +24,7 @@ from ggufspec.llama import store, toolchain
 from ggufspec.llama.build import Request, build
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.source import Local
-from ggufspec.llama.store import Built
-from ggufspec.llama.toolchain import Backend
+from ggufspec.llama.store import Backend, Built
 from tests import cuda_parts
 
 HELP = """\

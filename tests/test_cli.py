@@ -16,6 +16,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -370,13 +371,15 @@ def test_a_terminal_that_closes_ends_a_bench_with_its_files(tmp_path: Path, scra
 def test_a_bench_goes_on_with_the_command_that_began_it(
     words: tuple[str, ...], kept: tuple[str, ...], flags: tuple[str, ...]
 ) -> None:
-    again = _resuming.command_line(("/usr/bin/ggufspec", *flags, "sweep", *words), "it is")
+    with click.Context(cli):
+        again = _resuming.command_line(("/usr/bin/ggufspec", *flags, "sweep", *words), "it is")
     assert shlex.split(again or "") == ["ggufspec", *flags, "sweep", *kept, "--resume", "it is"]
 
 
 @pytest.mark.parametrize("argv", [("ggufspec.bench", "Request()"), ("ggufspec", "tune"), ("ggufspec",), ()])
 def test_what_cannot_go_on_has_no_command(argv: tuple[str, ...]) -> None:
-    assert _resuming.command_line(argv, "a") is None
+    with click.Context(cli):
+        assert _resuming.command_line(argv, "a") is None
 
 
 def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:

@@ -13,7 +13,18 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 FLOORS = (
-    {"digests", "environ", "errors", "harmless", "paths", "proc", "redaction", "settings", "units"},
+    {
+        "digests",
+        "environ",
+        "errors",
+        "harmless",
+        "notebooks",
+        "paths",
+        "proc",
+        "redaction",
+        "settings",
+        "units",
+    },
     {"domain", "sweep", "prompts", "stats", "catalog", "acceptance", "costs", "sampling", "trace"},
     {"hub", "gguf", "machine", "llama"},
     {"engines"},

@@ -12,7 +12,7 @@ from ggufspec.llama import recipes
 from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.cuda_wheels import Wheels
 from ggufspec.llama.recipes import Wish
-from ggufspec.llama.toolchain import Backend
+from ggufspec.llama.store import Backend
 
 MAKEFILE = """
 BUILD_TARGETS = main quantize server speculative tokenize

@@ -6,11 +6,12 @@ import re
 import sys
 from collections.abc import Callable
 
+import click
 import pandas as pd
 import pytest
 
 from ggufspec import frames, report
-from ggufspec.cli._options import FORMATS
+from ggufspec.cli import show
 from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
 from ggufspec.report.overview import overview
@@ -128,7 +129,9 @@ def test_no_table_for_people_has_scientific_notation() -> None:
 
 
 def test_the_command_line_offers_exactly_these_formats() -> None:
-    assert tuple(report.FORMATS) == FORMATS
+    option = next(param for param in show.command.params if param.name == "output")
+    assert isinstance(option.type, click.Choice)
+    assert tuple(report.FORMATS) == tuple(option.type.choices)
 
 
 def test_overview_of_a_whole_bench() -> None:

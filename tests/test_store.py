@@ -15,7 +15,7 @@ import pytest
 
 from ggufspec import digests, paths
 from ggufspec.errors import BuildError
-from ggufspec.llama import store, toolchain
+from ggufspec.llama import processor, store
 from ggufspec.llama.store import Built, Skipped
 
 
@@ -34,7 +34,7 @@ def make(
         options=("GGML_NATIVE=ON",),
         built_at=at,
         note=None,
-        cpu=tuple(sorted(toolchain.machine())),
+        cpu=tuple(sorted(processor.target())),
     )
     with store.try_lock(name) as ours:
         assert ours

@@ -11,7 +11,9 @@ import pytest
 
 from ggufspec.errors import BuildError
 from ggufspec.llama import toolchain
-from ggufspec.llama.toolchain import Backend, Gpus, choose_backend, cpu_features
+from ggufspec.llama.processor import cpu_features
+from ggufspec.llama.store import Backend
+from ggufspec.llama.toolchain import Gpus, choose_backend
 
 Tool = Callable[[str, str], Path]
 SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from ggufspec.compat.vocabularies import effective
 from ggufspec.errors import GgufspecError
 from ggufspec.gguf import ModelCard
 
-__all__ = ["Message", "has_template", "render"]
+__all__ = ["Message", "Render", "has_template", "render"]
 
 _SANDBOX = Path(__file__).with_name("sandbox.py")
 _MEMORY_BYTES = 1 << 30
@@ -34,6 +34,10 @@ class Message:
 
     role: str
     content: str
+
+
+Render = Callable[[Sequence[Message]], str]
+"""Makes a prompt's text of a conversation that ends with the user's turn."""
 
 
 def has_template(card: ModelCard) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ggufspec import report
 from ggufspec.cli._echo import echo
 from ggufspec.cli._output import written
 from ggufspec.errors import GgufspecError
@@ -21,7 +22,6 @@ from ggufspec.units import parse_bytes, parse_duration
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-FORMATS = ("md", "csv", "json", "jsonl", "sql", "parquet")
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 _MOST = 2**31 - 1  # the largest whole number that llama.cpp takes
@@ -290,7 +290,7 @@ def output_options(command: Command) -> Command:
     in_form = click.option(
         "-o",
         "--output",
-        type=click.Choice(FORMATS),
+        type=click.Choice(list(report.FORMATS)),
         default="md",
         show_default=True,
         help="The table's format.",

@@ -41,11 +41,11 @@ def command_line(argv: Sequence[str], name: str) -> str | None:
     Returns:
         The command; None where a notebook began it, or a command that cannot go on, such as ``tune``.
     """
-    from ggufspec.cli import COMMANDS, cli
-
+    commands = click.get_current_context().find_root()
+    assert isinstance(commands.command, click.Group)
     words = argv[1:]
     command = next((word for word in words if not word.startswith("-")), None)  # only flags stand before it
-    found = cli.get_command(click.Context(cli), command) if command in COMMANDS else None
+    found = commands.command.get_command(commands, command) if command else None
     options = [] if found is None else [param for param in found.params if isinstance(param, click.Option)]
     if not any(_NAMING[1] in option.opts for option in options):
         return None

@@ -57,7 +57,7 @@ def command(
     """
     from ggufspec.llama import build, install, store, toolchain
     from ggufspec.llama.source import LEGACY, choose
-    from ggufspec.llama.toolchain import Backend
+    from ggufspec.llama.store import Backend
     from ggufspec.report.installs import table
 
     if listing:

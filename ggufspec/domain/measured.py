@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from ggufspec.domain.asked import Program, RunSpec
 
+_DIGITS = 12  # of a SHA-256 in a message
+
 
 class Status(StrEnum):
     """How a run ended. Only ``OK`` carries numbers that may enter a table."""
@@ -205,6 +207,11 @@ class FileIdentity:
     def name(self) -> str:
         """The file's name, without its folder."""
         return PurePath(self.path).name
+
+    @property
+    def summary(self) -> str:
+        """The file's content in a few characters."""
+        return f"SHA-256 {self.sha256[:_DIGITS]}… ({self.size_bytes} bytes)"
 
 
 @dataclass(frozen=True, kw_only=True)

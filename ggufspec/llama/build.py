@@ -13,14 +13,13 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama import cuda_toolkit, devices, hints, recipes, smoke, source, store, toolchain
+from ggufspec.llama import cuda_toolkit, devices, hints, processor, recipes, smoke, source, store, toolchain
 from ggufspec.llama.compilation import Compiled, compile_tree
 from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.recipes import Wish
 from ggufspec.llama.source import Source, Tree
-from ggufspec.llama.store import Built, Skipped
-from ggufspec.llama.toolchain import Backend
+from ggufspec.llama.store import Backend, Built, Skipped
 
 _POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver is here"
@@ -47,7 +46,7 @@ class Request:
             self.source.identity(),
             self.backend.value,
             *self.architectures,
-            *sorted(toolchain.machine()),
+            *sorted(processor.target()),
             f"recipes {recipes.REVISION}",
         )
         if self.backend is Backend.CUDA:
@@ -145,7 +144,7 @@ def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
             options=compiled.options,
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             note=note,
-            cpu=tuple(sorted(toolchain.machine())),
+            cpu=tuple(sorted(processor.target())),
             environment=environment,
         )
         return store.publish(name, work / "final", built, log)
@@ -179,8 +178,8 @@ def _compile_what_runs(
         number=tree.number,
         commit=tree.commit,
     )
-    if toolkit is not None and toolchain.is_x86() and recipes.has_plugins(tree.root):
-        wish = replace(wish, cpu=toolchain.cpu_features())
+    if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
+        wish = replace(wish, cpu=processor.cpu_features())
     compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
     no_gpu = None if toolkit is None else _without_gpu(compiled, work)
     if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
@@ -192,7 +191,7 @@ def _compile_what_runs(
     if not recipes.uses_make(tree.root) and wish.cpu is None:
         note = _explain(signal)
         yield Progress(step=Step.TEST, line=note, notice=True)
-        wish = replace(wish, cpu=toolchain.cpu_features())
+        wish = replace(wish, cpu=processor.cpu_features())
         compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
         signal = yield from _test(request, final, compiled.programs[0], scratch, log)
         if signal is None:
@@ -220,6 +219,6 @@ def _without_gpu(compiled: Compiled, work: Path) -> str | None:
 
 
 def _explain(signal: str) -> str:
-    amx = any(feature.startswith("AMX") for feature in toolchain.cpu_features())
+    amx = any(feature.startswith("AMX") for feature in processor.cpu_features())
     what = "AMX is left out" if amx else "the processor's features are named one by one"
     return f"built for this very processor the programs die of {signal}: built again, {what}"

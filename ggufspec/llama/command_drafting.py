@@ -11,7 +11,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import Executable, Install
 from ggufspec.llama.options import Options
 from ggufspec.llama.words import Words, layers_word
-from ggufspec.trace import LOOKUPS
+from ggufspec.trace.lookups import LOOKUPS
 
 _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone

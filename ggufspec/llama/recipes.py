@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec.errors import SourceError
-from ggufspec.llama import toolchain
+from ggufspec.llama import processor
 from ggufspec.llama.cuda_toolkit import Toolkit
-from ggufspec.llama.toolchain import Backend
+from ggufspec.llama.store import Backend
 
 REVISION = 1
 """Goes up when the same source must be built anew because these recipes changed."""
@@ -211,7 +211,7 @@ def _cuda(known: frozenset[str], wish: Wish) -> dict[str, str]:
     chosen: dict[str, str] = {}
     if wish.architectures:
         chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(wish.architectures)
-    if PLUGINS in known and (wish.cpu is not None or not toolchain.is_x86()):
+    if PLUGINS in known and (wish.cpu is not None or not processor.is_x86()):
         chosen[PLUGINS] = "ON"
     if wish.cuda is not None and wish.cuda.wheels is not None:
         chosen["CUDAToolkit_ROOT"] = str(wish.cuda.home)

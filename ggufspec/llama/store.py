@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,23 @@ import filelock
 from ggufspec import paths
 from ggufspec.environ import without_credentials
 from ggufspec.errors import BuildError
-from ggufspec.llama import contents, toolchain
+from ggufspec.llama import contents, processor
 from ggufspec.llama.contents import Entry
 
 MANIFEST = "build.json"
 _SCHEMA = 2  # 1 recorded neither files nor environment
 _ARCHITECTURES = "CMAKE_CUDA_ARCHITECTURES="
 _LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
+
+
+class Backend(StrEnum):
+    """What computes."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    METAL = "metal"
+    VULKAN = "vulkan"
+    HIP = "hip"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +133,7 @@ def examine(folder: Path) -> Built | Skipped | None:
     built = _read(folder)
     if built is None:
         return Skipped(path=folder, reason=f"its {MANIFEST} cannot be read", command=_command(folder.name))
-    lacking = set(built.cpu) - toolchain.machine()
+    lacking = set(built.cpu) - processor.target()
     if lacking:
         reason = f"it was compiled for a processor with {', '.join(sorted(lacking))}"
         return Skipped(path=folder, reason=reason, command=built.command, is_damaged=False, built=built)
@@ -308,7 +319,7 @@ def _damage(built: Built) -> str | None:
 def _command(name: str) -> str:
     """Return the command that probably made a build whose manifest is lost, from the name of its folder."""
     version, backend, _ = (*name.rsplit("-", 2), "", "")[:3]
-    backends = {backend.value for backend in toolchain.Backend}
+    backends = {backend.value for backend in Backend}
     if backend not in backends or version.startswith("local-"):
         return "ggufspec build"
     return f"ggufspec build --version {version} --backend {backend}"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from ggufspec import proc
@@ -19,6 +17,7 @@ from ggufspec.environ import without_secrets
 from ggufspec.errors import BuildError
 from ggufspec.llama import cuda_driver, cuda_wheels
 from ggufspec.llama.cuda_driver import said
+from ggufspec.llama.store import Backend
 
 CMAKE_MINIMUM = (3, 24)  # knows CUDA's "native" architecture
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -37,35 +36,6 @@ _SHAPING_PREFIXES = (
     *("DYLD_", "PKG_CONFIG_", "NIX_", "Vulkan_", "BLAS_", "OpenMP_", "MKL_"),
 )
 _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
-_FEATURES = {
-    "sse4_2": "SSE42",
-    "avx": "AVX",
-    "avx2": "AVX2",
-    "fma": "FMA",
-    "f16c": "F16C",
-    "bmi2": "BMI2",
-    "avx_vnni": "AVX_VNNI",
-    "avx512vbmi": "AVX512_VBMI",
-    "avx512_vnni": "AVX512_VNNI",
-    "avx512_bf16": "AVX512_BF16",
-    "amx_tile": "AMX_TILE",
-    "amx_int8": "AMX_INT8",
-    "amx_bf16": "AMX_BF16",
-    "asimddp": "DOTPROD",
-    "i8mm": "I8MM",
-    "sve": "SVE",
-}
-_AVX512 = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}
-
-
-class Backend(StrEnum):
-    """What computes."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-    METAL = "metal"
-    VULKAN = "vulkan"
-    HIP = "hip"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,30 +152,6 @@ def cuda_architectures(text: str | None = None) -> tuple[str, ...]:
         raise BuildError("no architecture is named", "write them as in --cuda-arch 86,89,90")
     gpus = nvidia()
     return tuple(dict.fromkeys(words)) or (gpus.architectures if gpus else ())
-
-
-def cpu_features(text: str | None = None) -> frozenset[str]:
-    """Return the processor's features that llama.cpp has code for, as its options name them.
-
-    Args:
-        text: the content of /proc/cpuinfo, for another machine than this one.
-    """
-    if text is None:
-        text = _read("/proc/cpuinfo")
-    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    flags = set(match[1].split()) if match else set()
-    named = {option for flag, option in _FEATURES.items() if flag in flags}
-    return frozenset(named | ({"AVX512"} if flags >= _AVX512 else set()))
-
-
-def is_x86() -> bool:
-    """Whether this is an x86 processor."""
-    return platform.machine() in {"x86_64", "AMD64", "i686"}
-
-
-def machine() -> frozenset[str]:
-    """Return what programs compiled here may rely on: the system, the processor's family and features."""
-    return cpu_features() | {f"{sys.platform}-{platform.machine()}"}
 
 
 def default_jobs() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ggufspec import arms, comparing, identity, review, units
+from ggufspec import arms, comparing, review, units
 from ggufspec.arms import Arm
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
@@ -213,9 +213,7 @@ def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
         "programs": build.path,
         "engine": results.meta.engine,
         "models": ", ".join(
-            f"{file.name}: {identity.describe(file)}"
-            for file in results.meta.files or ()
-            if file.use is FileUse.MODEL
+            f"{file.name}: {file.summary}" for file in results.meta.files or () if file.use is FileUse.MODEL
         ),
         "environment": ", ".join(f"{key}={value}" for key, value in (results.meta.environment or {}).items()),
         "processor": f"{machine.cpu}, {units.counted(machine.cores, 'core')}",

@@ -43,6 +43,22 @@ class _Row:
     chosen: bool = False
 
 
+def html(value: object) -> str:
+    """Return what a notebook shows of a value.
+
+    Raises:
+        TypeError: nothing is known of such a value.
+    """
+    match value:
+        case ResultSet():
+            return results_html(value)
+        case Tuned():
+            return tuned_html(value)
+        case Comparison():
+            return comparison_html(value)
+    raise TypeError(f"a notebook shows no {type(value).__name__}")
+
+
 def results_html(results: ResultSet) -> str:
     """Return what a notebook shows of a bench; one without runs says so."""
     groups = arms.group(results)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
+from ggufspec import notebooks
 from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
@@ -68,9 +68,8 @@ class ResultSet:
         return None if planned is None else len(self.current) >= planned
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; looked up when one asks, because reports stand on floors above."""
-        page: str = import_module("ggufspec.report.notebook").results_html(self)
-        return page
+        """Return what a notebook shows."""
+        return notebooks.html(self)
 
 
 def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = False) -> CellKey:

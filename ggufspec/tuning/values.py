@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 
+from ggufspec import notebooks
 from ggufspec.arms import Arm
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.forecast import Advice, Forecast
@@ -160,6 +160,5 @@ class Tuned:
         return {each.arm: each.overall for each in self.outlook.prospects}
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; looked up when one asks, because reports are made of tunings."""
-        page: str = import_module("ggufspec.report.notebook").tuned_html(self)
-        return page
+        """Return what a notebook shows."""
+        return notebooks.html(self)

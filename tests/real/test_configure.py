@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths, proc
-from ggufspec.llama import cuda_toolkit, cuda_wheels, recipes, source, toolchain
+from ggufspec.llama import cuda_toolkit, cuda_wheels, processor, recipes, source, toolchain
 from ggufspec.llama.cuda_toolkit import Toolkit
 from ggufspec.llama.recipes import Wish
-from ggufspec.llama.toolchain import Backend
+from ggufspec.llama.store import Backend
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
 ARCHIVES = sorted(CACHE.glob("sources/*/llama_cpp_python-*.tar.gz"))
@@ -76,7 +76,7 @@ def configure(tree: Path, wish: Wish, work: Path) -> tuple[int, str, str]:
 def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = toolkit(monkeypatch, tmp_path)
     plugins = recipes.has_plugins(tree)
-    cpu = toolchain.cpu_features() if plugins and toolchain.is_x86() else None
+    cpu = processor.cpu_features() if plugins and processor.is_x86() else None
     wish = Wish(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
     returncode, said, kept = configure(tree, wish, tmp_path)
     assert returncode == 0, said[-3000:]
@@ -101,7 +101,7 @@ def test_hip(tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", [Backend.CUDA, Backend.VULKAN, Backend.HIP])
 def test_every_tree_knows_a_spelling_of_every_backend(tree: Path, backend: Backend) -> None:
-    cpu = toolchain.cpu_features()
+    cpu = processor.cpu_features()
     chosen = dict(word.split("=", 1) for word in recipes.cmake_options(tree, Wish(backend=backend, cpu=cpu)))
     declared = (tree / "ggml" / "CMakeLists.txt").read_text()
     (switch,) = [name for name in recipes.BACKENDS[backend] if chosen.get(name) == "ON"]

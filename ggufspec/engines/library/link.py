@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import ggufspec
 from ggufspec import proc
 from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure, explain
@@ -131,7 +130,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     Args:
         scratch: an empty folder that stands in for the user's configuration.
     """
-    package = str(Path(ggufspec.__file__).parent.parent)
+    package = str(Path(__file__).parents[3])
     python = {name: value for name, value in os.environ.items() if _PYTHON.fullmatch(name)}
     paths = os.pathsep.join(filter(None, (package, python.get("PYTHONPATH"))))
     return {
