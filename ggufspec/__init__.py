@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ggufspec.comparing import compare
     from ggufspec.domain import Sample
     from ggufspec.frames import runs, summary
-    from ggufspec.llama.logs import parse
+    from ggufspec.llama.logs.parsing import parse
     from ggufspec.request import Request
     from ggufspec.results import ResultSet, load
     from ggufspec.tuning import tune
@@ -50,7 +50,7 @@ _HOMES = {
     "bench": "ggufspec.api",
     "compare": "ggufspec.comparing",
     "load": "ggufspec.results",
-    "parse": "ggufspec.llama.logs",
+    "parse": "ggufspec.llama.logs.parsing",
     "runs": "ggufspec.frames",
     "summary": "ggufspec.frames",
     "tune": "ggufspec.tuning",

@@ -10,7 +10,7 @@ from typing import Any
 from ggufspec import doubts, machine, measuring, results
 from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
-from ggufspec.llama.environment import switches
+from ggufspec.llama.install.environment import switches
 from ggufspec.request import Request, Session, identify, prepare
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Suite, refuse_endless

@@ -17,8 +17,8 @@ from ggufspec.engines.ending import Failure
 from ggufspec.engines.load import load_of
 from ggufspec.engines.ranking import Candidate, Rank, ranker
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import tokens
-from ggufspec.llama.install import Install
+from ggufspec.llama.command import tokens
+from ggufspec.llama.install.installs import Install
 
 TIE_MARGIN = 0.5
 """Nats up to which two tokens count as tied: the target's own is at most 1.65 times as likely.

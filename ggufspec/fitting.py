@@ -9,7 +9,7 @@ from functools import partial
 from ggufspec import gguf, machine, memory
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from ggufspec.sweep import Sweep
 
 _UBATCH = 512  # llama.cpp's default

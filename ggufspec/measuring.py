@@ -12,7 +12,7 @@ from ggufspec.chat import Message, Render
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
 from ggufspec.identity import FileWatch
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from ggufspec.recorder import Recorder
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Block, Cell, Suite

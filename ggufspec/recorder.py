@@ -13,7 +13,7 @@ from ggufspec import audit, doubts, machine, results
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.identity import FileWatch
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Cell
 

@@ -26,10 +26,10 @@ from ggufspec.domain import (
 )
 from ggufspec.doubts import Doubt
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import devices as llama_devices
-from ggufspec.llama import install as installs
-from ggufspec.llama import serving
-from ggufspec.llama.command_drafting import check_method
+from ggufspec.llama.command import serving
+from ggufspec.llama.command.drafting import check_method
+from ggufspec.llama.install import devices as llama_devices
+from ggufspec.llama.install import installs
 from ggufspec.sweep import Suite, Sweep, distinct_layers
 from ggufspec.trace import draft_sizes
 

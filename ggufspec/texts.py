@@ -11,8 +11,8 @@ from ggufspec import chat, gguf, prompts
 from ggufspec.chat import Message, Render
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
-from ggufspec.llama import tokens
-from ggufspec.llama.install import Install
+from ggufspec.llama.command import tokens
+from ggufspec.llama.install.installs import Install
 from ggufspec.prompts import PromptSuite
 
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ggufspec.domain import Status
-from ggufspec.llama.logs import parse
+from ggufspec.llama.logs.parsing import parse
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "logs"
 GOAL_MB_PER_S = 50

@@ -5,7 +5,7 @@ The environment takes the binding's Python files from it, `ggufspec build` compi
 
 from __future__ import annotations
 
-from ggufspec.llama import index
+from ggufspec.llama.source import index
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ggufspec import compat, proc
 from ggufspec.domain import Program
 from ggufspec.gguf import ModelCard, read_card, validate_file
-from ggufspec.llama import install as installs
+from ggufspec.llama.install import installs
 from tests import models
 
 RUN = ("-n", "2", "-c", "256", "--temp", "0", "-p", "a", "-t", "1")

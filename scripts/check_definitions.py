@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ggufspec import engines, proc, request, stats
 from ggufspec.domain import Prompt, RunSpec, Sample, Status
-from ggufspec.llama.install import Install, environment
+from ggufspec.llama.install.installs import Install, environment
 
 
 def main() -> int:

@@ -39,7 +39,9 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import command, install, logs, serving
+from ggufspec.llama.command import commands, serving
+from ggufspec.llama.install import installs
+from ggufspec.llama.logs import parsing
 
 PROMPT = "Letter to Jonas"
 DRAFTERS = (Program.TREE, Program.SIMPLE)
@@ -83,7 +85,7 @@ def lookup(method: Method) -> RunSpec:
     )
 
 
-def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
+def cases(llama: installs.Install) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the command of every case that a build has the programs and flags for."""
     if Program.PLAIN in llama.programs:
         yield "plain", build(PLAIN, llama, Program.PLAIN)
@@ -125,9 +127,9 @@ def cases(llama: install.Install) -> Iterator[tuple[str, list[str]]]:
             yield f"{name}-no-type", [*argv[:at], *argv[at + 2 :]]
 
 
-def build(spec: RunSpec, llama: install.Install, program: Program) -> list[str]:
+def build(spec: RunSpec, llama: installs.Install, program: Program) -> list[str]:
     """Return the command that ggufspec itself would run."""
-    return list(command.argv(spec, llama, program=program))
+    return list(commands.argv(spec, llama, program=program))
 
 
 def with_model(argv: list[str], name: str) -> list[str]:
@@ -140,7 +142,7 @@ def shortened(argv: list[str]) -> list[str]:
 
 def record(argv: list[str], log: Path, folder: Path, home: Path) -> proc.Completed:
     """Run one command where the models are, with both streams in one file."""
-    environment = install.environment(home) | {"GGML_NO_BACKTRACE": "1"}
+    environment = installs.environment(home) | {"GGML_NO_BACKTRACE": "1"}
     return proc.run(argv, stdout=log, cwd=folder, env=environment, timeout_s=120)
 
 
@@ -150,14 +152,14 @@ def record_whole(argv: list[str], log: Path, folder: Path, home: Path) -> proc.C
         completed = record(argv, log, folder, home)
         data = log.read_bytes()
         failed = completed.returncode != 0
-        is_lost = logs.diagnose(data) is None if failed else logs.parse(data).load_ms is None
+        is_lost = parsing.diagnose(data) is None if failed else parsing.parse(data).load_ms is None
         if not is_lost:
             break
     return completed
 
 
 def record_server(
-    llama: install.Install,
+    llama: installs.Install,
     log: Path,
     folder: Path,
     home: Path,
@@ -192,7 +194,7 @@ def record_server(
     with (
         log.open("wb") as out,
         proc.spawn(
-            argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=install.environment(home)
+            argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=installs.environment(home)
         ) as child,
     ):
         url = f"http://127.0.0.1:{port}"
@@ -222,12 +224,12 @@ def wait_for(url: str) -> None:
         time.sleep(0.2)
 
 
-def lose_tail(llama: install.Install, log: Path, folder: Path, home: Path) -> bool:
+def lose_tail(llama: installs.Install, log: Path, folder: Path, home: Path) -> bool:
     """Run a drafting program until its summary gets lost, which recent builds do every tenth time or so."""
     argv = build(replace(SPEC, n_predict=4), llama, Program.TREE)
     for _ in range(TRIES):
         completed = record(argv, log, folder, home)
-        if completed.returncode == 0 and logs.parse(log.read_bytes()).status is Status.SUMMARY_LOST:
+        if completed.returncode == 0 and parsing.parse(log.read_bytes()).status is Status.SUMMARY_LOST:
             return True
     log.unlink()
     return False
@@ -250,7 +252,7 @@ def main() -> None:
     parser.add_argument("--pair", type=Path, required=True, help="folder with target.gguf and drafter.gguf")
     parser.add_argument("--out", type=Path, default=Path("tests/logs"))
     arguments = parser.parse_args()
-    llama = install.probe(arguments.llama, "--llama")
+    llama = installs.probe(arguments.llama, "--llama")
     if llama is None:
         raise NoInstallError(f"no llama.cpp in {arguments.llama}")
     out = (arguments.out / arguments.name).absolute()

@@ -26,7 +26,7 @@ from ggufspec import engines, forecast, paths, profiles, stats, trace, tuning
 from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import Forecast
-from ggufspec.llama import install as installs
+from ggufspec.llama.install import installs
 from ggufspec.request import Request, Session, prepare
 
 SUITES = ("demo", "general", "seven")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggufspec.domain import Program, Role, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 INSTALL = Install(
     root=Path("/opt/llama.cpp"),

@@ -13,8 +13,8 @@ from ggufspec import audit, doubts
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
 from ggufspec.doubts import Doubt
 from ggufspec.engines.ranking import candidates
-from ggufspec.llama import install
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from tests import fake_server, fakes, shell, values
 from tests.fake_server import Behaviour
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def llama(folder: Path) -> Install:
     fake_server.program(folder / "llama-server")
-    return install.find(folder)
+    return installs.find(folder)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
 ) -> None:
     if behaviour is not None:
         fake_server.program(folder / "llama-server", behaviour)
-    without = install.find(folder)
+    without = installs.find(folder)
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
     (unjudged,) = audit.judge((own, parted), without)
     assert unjudged.difference is not None
@@ -213,7 +213,7 @@ def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
     tokenizer.write_text(f"#!/bin/sh\n{TOKENIZER}")
     tokenizer.chmod(0o755)
     own, other = f"{common}yes", f"{common}no"
-    difference = audit.locate(_sample(other), _sample(own), install.find(folder), "target.gguf")
+    difference = audit.locate(_sample(other), _sample(own), installs.find(folder), "target.gguf")
     assert difference == Difference(at_char=len(common), at_token=len(common.encode()))
 
 
@@ -226,7 +226,7 @@ def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, fold
             f"#!/bin/sh\n[ \"$1\" = --help ] && {{ printf '{help_text}'; exit 0; }}\n{body}\n"
         )
         tokenizer.chmod(0o755)
-        llama = install.find(folder)
+        llama = installs.find(folder)
         found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf")
         assert found == Difference(at_char=len(text), at_token=None)
 

@@ -20,11 +20,12 @@ from click.testing import CliRunner
 from ggufspec import paths
 from ggufspec.cli.build import command
 from ggufspec.errors import BuildError, SourceError
-from ggufspec.llama import store, toolchain
-from ggufspec.llama.build import Request, build
+from ggufspec.llama.build import toolchain
+from ggufspec.llama.build.building import Request, build
+from ggufspec.llama.install import store
+from ggufspec.llama.install.store import Backend, Built
 from ggufspec.llama.progress import Progress, Step
-from ggufspec.llama.source import Local
-from ggufspec.llama.store import Backend, Built
+from ggufspec.llama.source.sources import Local
 from tests import cuda_parts
 
 HELP = """\

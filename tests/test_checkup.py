@@ -18,7 +18,7 @@ from ggufspec import hub, paths, settings
 from ggufspec.checkup import building, machines, models, programs
 from ggufspec.checkup.building import Cuda
 from ggufspec.checkup.finding import Finding, Status, install_words, missing
-from ggufspec.llama import install
+from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from tests import fakes, shell
 
@@ -180,7 +180,7 @@ def test_memory_gpus_and_disks(tmp_path: Path) -> None:
 
 
 def test_installs_and_their_abilities(tmp_path: Path) -> None:
-    found = install.probe(fakes.install(tmp_path / "llama", **fakes.AT_ONCE), "PATH")
+    found = installs.probe(fakes.install(tmp_path / "llama", **fakes.AT_ONCE), "PATH")
     assert found is not None
     (fine,) = programs.installs((found,), ())
     assert fine.status is Status.OK

@@ -10,9 +10,9 @@ import pytest
 
 from ggufspec.domain import Drafting, Method, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import command, serving
-from ggufspec.llama.install import NAMES, Executable, Install
-from ggufspec.llama.options import parse_help
+from ggufspec.llama.command import commands, serving
+from ggufspec.llama.install.installs import NAMES, Executable, Install
+from ggufspec.llama.install.options import parse_help
 from tests import values
 from tests.fakes import HELP
 
@@ -40,7 +40,7 @@ def recorded_install(build: str, backend: str | None = "cpu") -> Install:
 def _argv(build: str, program: Program, backend: str | None, offload: Offload) -> str:
     role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
     spec = replace(values.spec(role, draft=draft, path=Path("T")), offload=offload)
-    return " ".join(command.argv(spec, recorded_install(build, backend), program=program))
+    return " ".join(commands.argv(spec, recorded_install(build, backend), program=program))
 
 
 COMMON = (
@@ -138,7 +138,7 @@ def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> No
     spec = replace(
         values.spec(Role.DRAFTER, path=Path("T")), offload=Offload(target_layers=45, draft_layers=7)
     )
-    words = command.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
+    words = commands.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
     assert words[:3] == ("llama-completion", "--model", "drafter.gguf")
     assert words[words.index("-ngl") + 1] == "7"
 
@@ -146,7 +146,7 @@ def test_drafter_alone_is_a_plain_run_of_the_drafter_with_its_own_layers() -> No
 def test_sampling_is_passed_whole() -> None:
     sampling = Sampling(temperature=0.6, top_k=50, top_p=0.9, min_p=0.05, seed=7)
     spec = replace(values.spec(path=Path("T")), sampling=sampling)
-    text = " ".join(command.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN))
+    text = " ".join(commands.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN))
     assert "--temp 0.6 --top-k 50 --top-p 0.9 --min-p 0.05 --seed 7" in text
 
 
@@ -157,12 +157,12 @@ def test_a_flag_that_is_nowhere_to_be_found_is_an_error() -> None:
     changed = replace(simple, options=replace(simple.options, help=known))
     install = replace(install, programs={**install.programs, Program.SIMPLE: changed})
     with pytest.raises(GgufspecError, match="knows none of --spec-draft-n-max, --draft-max, --draft"):
-        command.argv(values.spec(Role.DRAFTING, draft=3), install, program=Program.SIMPLE)
+        commands.argv(values.spec(Role.DRAFTING, draft=3), install, program=Program.SIMPLE)
 
 
 def test_only_prompts_too_long_for_a_command_line_need_a_file() -> None:
-    assert not command.needs_file("a" * 100_000)
-    assert command.needs_file("é" * 60_000)
+    assert not commands.needs_file("a" * 100_000)
+    assert commands.needs_file("é" * 60_000)
 
 
 KV_ERAS = {
@@ -195,7 +195,7 @@ def _words_with(words: tuple[str, ...], part: str) -> str:
 def test_a_quantised_cache_comes_with_flash_attention(build: str, program: Program) -> None:
     role, draft = (Role.TARGET, None) if program is Program.PLAIN else (Role.DRAFTING, 3)
     spec = replace(values.spec(role, draft=draft, path=Path("T")), kv_type="q8_0")
-    words = command.argv(spec, recorded_install(build), program=program)
+    words = commands.argv(spec, recorded_install(build), program=program)
     assert _words_with(words, "cache-type|draft-type|flash-attn") == KV_ERAS[build, program]
 
 
@@ -204,7 +204,7 @@ def test_a_quantised_cache_comes_with_flash_attention(build: str, program: Progr
 )
 def test_a_whole_cache_leaves_flash_attention_as_it_is(build: str, words: str) -> None:
     spec = replace(values.spec(path=Path("T")), kv_type="f16")
-    argv = command.argv(spec, recorded_install(build), program=Program.PLAIN)
+    argv = commands.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert _words_with(argv, "flash-attn") == words
     assert _words_with(argv, "cache-type") == "--cache-type-k f16 --cache-type-v f16"
 
@@ -212,14 +212,14 @@ def test_a_whole_cache_leaves_flash_attention_as_it_is(build: str, words: str) -
 def test_a_build_without_flash_attention_cannot_quantise_its_cache() -> None:
     spec = replace(values.spec(path=Path("T")), kv_type="q8_0")
     with pytest.raises(GgufspecError, match="main cannot quantise its cache"):
-        command.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN)
+        commands.argv(spec, recorded_install("0.2.63"), program=Program.PLAIN)
 
 
 @pytest.mark.parametrize("build", ["0.3.16", "0.3.36"])
 def test_a_type_that_a_cache_cannot_have_is_an_error_that_lists_them(build: str) -> None:
     spec = replace(values.spec(path=Path("T")), kv_type="q6_k")
     with pytest.raises(GgufspecError, match="has no cache of type q6_k") as caught:
-        command.argv(spec, recorded_install(build), program=Program.PLAIN)
+        commands.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert caught.value.hint == "it has f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
 
 
@@ -227,7 +227,7 @@ def test_a_type_that_a_cache_cannot_have_is_an_error_that_lists_them(build: str)
 @pytest.mark.parametrize(("ubatch", "batch"), [(64, 2048), (2048, 2048), (4096, 4096)])
 def test_a_batch_is_never_smaller_than_what_is_evaluated_at_once(build: str, ubatch: int, batch: int) -> None:
     spec = replace(values.spec(path=Path("T")), ubatch=ubatch)
-    words = command.argv(spec, recorded_install(build), program=Program.PLAIN)
+    words = commands.argv(spec, recorded_install(build), program=Program.PLAIN)
     assert _words_with(words, "batch-size") == f"--batch-size {batch} --ubatch-size {ubatch}"
 
 
@@ -257,7 +257,7 @@ LOOKUPS = {
 @pytest.mark.parametrize(("method", "n_max"), LOOKUPS, ids=str)
 def test_a_method_without_a_drafter_says_all_that_decides(build: str, method: Method, n_max: int) -> None:
     words = " ".join(
-        command.argv(_lookup(method, n_max), recorded_install(build, "cuda"), program=Program.SIMPLE)
+        commands.argv(_lookup(method, n_max), recorded_install(build, "cuda"), program=Program.SIMPLE)
     )
     said = LOOKUPS[method, n_max].format(n_max)
     begin = f"llama-speculative-simple --model T {COMMON} -ngl auto"
@@ -280,13 +280,13 @@ def test_flags_that_methods_once_shared_are_said_once() -> None:
 def test_a_program_that_does_not_list_a_method_is_refused_with_a_way_out(build: str) -> None:
     program = Program.PLAIN if build == "0.2.63" else Program.SIMPLE
     with pytest.raises(GgufspecError, match="cannot draft by ngram-mod") as caught:
-        command.argv(_lookup(Method.NGRAM_MOD, 16), recorded_install(build), program=program)
+        commands.argv(_lookup(Method.NGRAM_MOD, 16), recorded_install(build), program=program)
     assert "`ggufspec build`" in str(caught.value.hint)
 
 
 def test_the_tree_program_lists_the_methods_and_knows_none() -> None:
     with pytest.raises(GgufspecError, match="drafts with a second model only") as caught:
-        command.argv(_lookup(Method.NGRAM_SIMPLE, 16), recorded_install("0.3.36"), program=Program.TREE)
+        commands.argv(_lookup(Method.NGRAM_SIMPLE, 16), recorded_install("0.3.36"), program=Program.TREE)
     assert "--engine server" in str(caught.value.hint)
 
 
@@ -295,5 +295,5 @@ def test_the_tree_program_lists_the_methods_and_knows_none() -> None:
 )
 def test_a_draft_size_at_which_nothing_is_drafted_is_refused(method: Method, n_max: int, own: int) -> None:
     with pytest.raises(GgufspecError, match="drafts nothing with at most") as caught:
-        command.argv(_lookup(method, n_max), recorded_install("0.3.36"), program=Program.SIMPLE)
+        commands.argv(_lookup(method, n_max), recorded_install("0.3.36"), program=Program.SIMPLE)
     assert f"--draft {own}" in str(caught.value.hint)

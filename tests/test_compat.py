@@ -12,8 +12,8 @@ from ggufspec.compat.vocabularies import effective
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.gguf import ModelCard, parse_header
-from ggufspec.llama.install import Executable, Install
-from ggufspec.llama.options import Options
+from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.options import Options
 from tests import models
 
 ACCEPTED, TRANSLATED, REFUSED = Outcome.ACCEPTED, Outcome.TRANSLATED, Outcome.REFUSED

@@ -46,7 +46,7 @@ from ggufspec.engines.ending import Failure
 from ggufspec.engines.streaming import Ending, Marker, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
-from ggufspec.llama import install
+from ggufspec.llama.install import installs
 from tests import fake_server, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
@@ -336,7 +336,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _engine(folder: Path, behaviour: Behaviour | None = None, *, timeout_s: float = 20) -> StreamingEngine:
     fake_server.program(folder / "llama-server", behaviour)
-    return StreamingEngine(install=install.find(folder), capacity=3, timeout_s=timeout_s)
+    return StreamingEngine(install=installs.find(folder), capacity=3, timeout_s=timeout_s)
 
 
 def _whole(stream: Stream) -> Answer:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.cuda_root import assemble, bring_libraries
-from ggufspec.llama.cuda_wheels import Wheels, find
+from ggufspec.llama.cuda.root import assemble, bring_libraries
+from ggufspec.llama.cuda.wheels import Wheels, find
 from tests import cuda_parts
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
-from ggufspec.llama import cuda_driver, cuda_toolkit, toolchain
-from ggufspec.llama.cuda_driver import Driver
-from ggufspec.llama.cuda_toolkit import Toolkit, fits, provide
+from ggufspec.llama.build import toolchain, toolkit
+from ggufspec.llama.build.toolkit import Toolkit, fits, provide
+from ggufspec.llama.cuda import driver as cuda_driver
+from ggufspec.llama.cuda.driver import Driver
 from tests import cuda_parts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's wheels are for Linux")
@@ -28,7 +29,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(toolchain, "_CUDA_HOMES", ())
-    monkeypatch.setattr(cuda_toolkit, "_DEBIAN", tmp_path / "nowhere")
+    monkeypatch.setattr(toolkit, "_DEBIAN", tmp_path / "nowhere")
     for name in ("CUDA_PATH", "CUDA_HOME", "CUDACXX", "CUDAHOSTCXX", "NVCC_CCBIN"):
         monkeypatch.delenv(name, raising=False)
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0", gcc=15)

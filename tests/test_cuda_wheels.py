@@ -11,9 +11,9 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
-from ggufspec.llama import cuda_wheels
-from ggufspec.llama.cuda_driver import Driver
-from ggufspec.llama.cuda_wheels import Wheels, find, provide, serve
+from ggufspec.llama.cuda import wheels as cuda_wheels
+from ggufspec.llama.cuda.driver import Driver
+from ggufspec.llama.cuda.wheels import Wheels, find, provide, serve
 from ggufspec.llama.progress import Progress
 from tests import cuda_parts
 

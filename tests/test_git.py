@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from ggufspec.cli.build import command
 from ggufspec.errors import SourceError
-from ggufspec.llama import git
 from ggufspec.llama.progress import Progress
-from ggufspec.llama.source import Git, Source, Tree, choose, prepare
+from ggufspec.llama.source import git
+from ggufspec.llama.source.sources import Git, Source, Tree, choose, prepare
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")

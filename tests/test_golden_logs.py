@@ -11,7 +11,7 @@ import pytest
 
 from ggufspec.domain import Status
 from ggufspec.frames import LOG_COLUMNS
-from ggufspec.llama.logs import diagnose, parse
+from ggufspec.llama.logs.parsing import diagnose, parse
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
 DRAFTING = [

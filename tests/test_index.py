@@ -18,10 +18,10 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import SourceError
-from ggufspec.llama import index
-from ggufspec.llama.index import Settings, settings
 from ggufspec.llama.progress import Progress, Step
-from ggufspec.llama.source import LEGACY
+from ggufspec.llama.source import index
+from ggufspec.llama.source.index import Settings, settings
+from ggufspec.llama.source.sources import LEGACY
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
 CONTENT = b"not really an archive" * 100_000

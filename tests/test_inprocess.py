@@ -25,7 +25,7 @@ from ggufspec.engines.library.decoding import Played, kept
 from ggufspec.engines.library.drafting import Draft, Greedy, confidence, likeliest
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests import shell, values
 
 PLAIN = Record(

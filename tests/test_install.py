@@ -7,9 +7,10 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import install, store
-from ggufspec.llama.environment import switches
-from ggufspec.llama.store import Built
+from ggufspec.llama.install import installs as install
+from ggufspec.llama.install import store
+from ggufspec.llama.install.environment import switches
+from ggufspec.llama.install.store import Built
 from ggufspec.report.installs import table
 from tests import fakes
 

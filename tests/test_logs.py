@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
-from ggufspec.llama.logs import diagnose, parse
+from ggufspec.llama.logs.parsing import diagnose, parse
 
 HEAD = """\
 build: 4094 (5e1ed95) with cc (Debian 12.2.0) for x86_64-linux-gnu

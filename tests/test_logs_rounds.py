@@ -6,8 +6,8 @@ from itertools import accumulate
 import pytest
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.llama.logs import parse
-from ggufspec.llama.logs_rounds import Clock, Statistics, find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs.parsing import parse
+from ggufspec.llama.logs.rounds import Clock, Statistics, find_statistics, with_requests, with_rounds
 
 TREE = Sample(
     status=Status.OK,

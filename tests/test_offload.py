@@ -27,8 +27,10 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
 from ggufspec.engines.load import load_of
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import command, logs, logs_offload, serving
-from ggufspec.llama.logs_offload import loads
+from ggufspec.llama.command import commands, serving
+from ggufspec.llama.logs import offload as logs_offload
+from ggufspec.llama.logs import parsing
+from ggufspec.llama.logs.offload import loads
 from ggufspec.report import placed
 from tests import fakes, shell, values
 from tests.test_command import recorded_install
@@ -143,7 +145,7 @@ def argv(build: str, program: Program, offload: Offload) -> tuple[str, ...]:
     install = recorded_install(build, "cuda")
     if program is Program.SERVER:
         return serving.server_argv(spec, install, port=1, key_file=Path("K"), slots_dir=None)
-    return command.argv(spec, install, program=program)
+    return commands.argv(spec, install, program=program)
 
 
 @pytest.mark.parametrize(("build", "program"), ERAS, ids=str)
@@ -161,7 +163,7 @@ def test_a_drafter_follows_its_targets_devices_in_every_era() -> None:
 
 def test_a_drafter_alone_is_placed_as_it_is_beside_the_target() -> None:
     spec = replace(values.spec(Role.DRAFTER, path=Path("T")), offload=EVERYWHERE)
-    words = command.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
+    words = commands.argv(spec, recorded_install("0.3.36", "cuda"), program=Program.PLAIN)
     assert placing(words).startswith("--device CUDA1 --tensor-split 3,1 --split-mode row")
     assert " --cpu-moe" in placing(words)
 
@@ -439,11 +441,11 @@ def test_todays_lines_have_prefixes_and_a_new_reservation_replaces_the_old_one()
 
 
 def test_a_sample_has_both_models() -> None:
-    sample = logs.parse(SPRING_2024 + fakes.DRAFTING_LOG.partition("\n\n\n")[2], program=Program.TREE)
+    sample = parsing.parse(SPRING_2024 + fakes.DRAFTING_LOG.partition("\n\n\n")[2], program=Program.TREE)
     assert sample.gpu_bytes == 17336 * MIB
     assert sample.draft_gpu_bytes == round(4621.5 * MIB)
     assert (sample.draft_offloaded_layers, sample.draft_total_layers) == (33, 33)
-    alone = logs.parse(TODAY.encode() + fakes.PLAIN_LOG.partition("\n")[2].encode(), program=Program.PLAIN)
+    alone = parsing.parse(TODAY.encode() + fakes.PLAIN_LOG.partition("\n")[2].encode(), program=Program.PLAIN)
     assert (alone.draft_gpu_bytes, alone.draft_placement) == (None, ())
 
 
@@ -523,7 +525,7 @@ def test_a_claim_without_a_single_buffer_on_a_gpu_is_none(gpu: bool | None) -> N
 
 def test_a_real_claim_is_seen_through() -> None:
     """The log of 0.3.16 says "offloaded 9/9 layers to GPU" on a machine that has none."""
-    sample = logs.parse((Path(__file__).parent / "logs/0.3.16/plain-claimed-offload.log").read_bytes())
+    sample = parsing.parse((Path(__file__).parent / "logs/0.3.16/plain-claimed-offload.log").read_bytes())
     assert (sample.offloaded_layers, sample.total_layers, sample.gpu_bytes) == (9, 9, 0)
     run = values.run()
     run = replace(run, sample=sample, spec=replace(run.spec, offload=Offload(target_layers=9)), program_s=60)

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  # help texts are as llama.cpp prints them
 from __future__ import annotations
 
-from ggufspec.llama.options import parse_help
+from ggufspec.llama.install.options import parse_help
 from tests.fakes import HELP
 
 OLD_HELP = """\

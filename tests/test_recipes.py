@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ggufspec.errors import SourceError
-from ggufspec.llama import recipes
-from ggufspec.llama.cuda_toolkit import Toolkit
-from ggufspec.llama.cuda_wheels import Wheels
-from ggufspec.llama.recipes import Wish
-from ggufspec.llama.store import Backend
+from ggufspec.llama.build import recipes
+from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.toolkit import Toolkit
+from ggufspec.llama.cuda.wheels import Wheels
+from ggufspec.llama.install.store import Backend
 
 MAKEFILE = """
 BUILD_TARGETS = main quantize server speculative tokenize

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggufspec.llama.releases import build_number
+from ggufspec.llama.install.releases import build_number
 
 
 @pytest.mark.parametrize(

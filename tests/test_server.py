@@ -18,7 +18,7 @@ from ggufspec import engines
 from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
 from ggufspec.engines import launch
 from ggufspec.engines.server import ServerEngine
-from ggufspec.llama import install
+from ggufspec.llama.install import installs
 from tests import fake_server, shell, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _engine(folder: Path, behaviour: Behaviour | None = None, *, capacity: int | None = 9) -> ServerEngine:
     fake_server.program(folder / "llama-server", behaviour)
-    engine = engines.make("server", install.find(folder), timeout_s=20, capacity=capacity)
+    engine = engines.make("server", installs.find(folder), timeout_s=20, capacity=capacity)
     assert isinstance(engine, ServerEngine)
     return engine
 

@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec.domain import Offload, Program, Role
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama import serving
+from ggufspec.llama.command import serving
 from tests import values
 from tests.test_command import recorded_install
 

@@ -18,8 +18,8 @@ from ggufspec.engines.library import belonging, commandline
 from ggufspec.engines.library.defaults import CONTEXT, MODEL, Default
 from ggufspec.engines.library.shapes import find_difference
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import releases
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import releases
+from ggufspec.llama.install.installs import Install
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 sees_size = pytest.mark.skipif(

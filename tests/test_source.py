@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ggufspec.errors import SourceError
-from ggufspec.llama import source
 from ggufspec.llama.progress import Progress
-from ggufspec.llama.source import LEGACY, UPSTREAM, Git, Local, Sdist, Tree, choose, prepare, unpack
+from ggufspec.llama.source import sources
+from ggufspec.llama.source.sources import LEGACY, UPSTREAM, Git, Local, Sdist, Tree, choose, prepare, unpack
 
 COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
 SDIST = {
@@ -152,7 +152,7 @@ def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_source_and_version_say_what_is_meant(
-    text: str | None, version: str, expected: source.Source
+    text: str | None, version: str, expected: sources.Source
 ) -> None:
     assert choose(text, version) == expected
 

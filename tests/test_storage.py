@@ -19,7 +19,7 @@ from ggufspec.checkup import storage
 from ggufspec.checkup.storage import Kind
 from ggufspec.cli import cache, cli
 from ggufspec.errors import ConsentNeededError, GgufspecError
-from ggufspec.llama import store
+from ggufspec.llama.install import store
 from ggufspec.results.writer import Lock
 from tests import cuda_parts
 

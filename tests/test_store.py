@@ -15,8 +15,8 @@ import pytest
 
 from ggufspec import digests, paths
 from ggufspec.errors import BuildError
-from ggufspec.llama import processor, store
-from ggufspec.llama.store import Built, Skipped
+from ggufspec.llama.install import processor, store
+from ggufspec.llama.install.store import Built, Skipped
 
 
 def make(

@@ -26,7 +26,7 @@ from ggufspec.domain import (
 from ggufspec.engines.request import body
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import serving
+from ggufspec.llama.command import serving
 from ggufspec.request import Request
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Sweep, shares

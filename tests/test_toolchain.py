@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec.errors import BuildError
-from ggufspec.llama import toolchain
-from ggufspec.llama.processor import cpu_features
-from ggufspec.llama.store import Backend
-from ggufspec.llama.toolchain import Gpus, choose_backend
+from ggufspec.llama.build import toolchain
+from ggufspec.llama.build.toolchain import Gpus, choose_backend
+from ggufspec.llama.install.processor import cpu_features
+from ggufspec.llama.install.store import Backend
 
 Tool = Callable[[str, str], Path]
 SMI = 'echo "NVIDIA H200, 9.0"; echo "NVIDIA A100-SXM4-80GB, 8.0"'

@@ -13,9 +13,12 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.checkup.finding import Finding, install_words, missing, ok, remark
 from ggufspec.errors import BuildError
-from ggufspec.llama import cuda_driver, cuda_toolkit, cuda_wheels, toolchain
-from ggufspec.llama.cuda_driver import Release
-from ggufspec.llama.cuda_driver import said as _said
+from ggufspec.llama.build import toolchain
+from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.cuda import driver as cuda_driver
+from ggufspec.llama.cuda import wheels as cuda_wheels
+from ggufspec.llama.cuda.driver import Release
+from ggufspec.llama.cuda.driver import said as _said
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 _COMPILERS = ("c++", "g++", "clang++")

@@ -9,9 +9,9 @@ from ggufspec import engines, paths
 from ggufspec.checkup.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import install
-from ggufspec.llama.install import Install
-from ggufspec.llama.store import Skipped
+from ggufspec.llama.install import installs as install
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install.store import Skipped
 from ggufspec.machine import Gpu
 from ggufspec.settings import Setting, Source
 

@@ -18,8 +18,8 @@ import filelock
 
 from ggufspec import hub, paths
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import store
-from ggufspec.llama.store import Built
+from ggufspec.llama.install import store
+from ggufspec.llama.install.store import Built
 from ggufspec.results.writer import Lock
 
 _UNFINISHED = "unfinished-builds"

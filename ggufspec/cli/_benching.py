@@ -22,7 +22,7 @@ from ggufspec.domain import RunResult, Status
 from ggufspec.doubts import Doubt
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
-from ggufspec.llama import environment
+from ggufspec.llama.install import environment
 from ggufspec.report.overview import overview
 from ggufspec.request import Session
 from ggufspec.results import ResultSet

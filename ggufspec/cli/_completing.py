@@ -43,7 +43,7 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered
 
 def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the folders of our builds; for anything that looks like a path, folders."""
-    from ggufspec.llama import store
+    from ggufspec.llama.install import store
 
     found = [(str(built.path), f"{built.version} {built.backend}") for built in store.installed()]
     offered = _items((path, about) for path, about in found if incomplete in path)

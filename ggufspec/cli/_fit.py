@@ -7,7 +7,7 @@ from ggufspec.cli._echo import echo
 from ggufspec.cli._following import following
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
-from ggufspec.llama import install
+from ggufspec.llama.install import installs
 from ggufspec.units import format_bytes
 
 CONTEXT = 4096
@@ -58,7 +58,7 @@ def _surveys(access: hub.Access) -> list[tuple[int, hub.Survey]]:
 
 def _room() -> tuple[int, str, Offload]:
     """Return the memory to fill, its name, and what goes to the GPU: all of it, or nothing."""
-    vram = sum(gpu.free_bytes for gpu in install.detect_gpus())
+    vram = sum(gpu.free_bytes for gpu in installs.detect_gpus())
     if vram:
         return vram, "free on the GPU", Offload(target_layers="all", draft_layers="all")
     return machine.snapshot().memory_bytes, "of memory", Offload(target_layers=0, draft_layers=0)

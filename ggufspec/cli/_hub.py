@@ -114,7 +114,7 @@ def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
 def rule_in_use() -> compat.Rule:
     """Return the rule by which the installed llama.cpp accepts drafters; today's where none is installed."""
     from ggufspec import compat, engines
-    from ggufspec.llama import install as installs
+    from ggufspec.llama.install import installs
 
     try:
         return compat.rule_of(installs.find(), engines.ENGINES["binary"])

@@ -10,8 +10,8 @@ import click
 from ggufspec.cli._echo import echo
 
 if TYPE_CHECKING:
+    from ggufspec.llama.install.store import Built
     from ggufspec.llama.progress import Progress
-    from ggufspec.llama.store import Built
 
 _BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
 
@@ -55,9 +55,11 @@ def command(
     ggufspec build --version legacy  the one with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200, also on a machine without them
     """
-    from ggufspec.llama import build, install, store, toolchain
-    from ggufspec.llama.source import LEGACY, choose
-    from ggufspec.llama.store import Backend
+    from ggufspec.llama.build import building, toolchain
+    from ggufspec.llama.install import installs as install
+    from ggufspec.llama.install import store
+    from ggufspec.llama.install.store import Backend
+    from ggufspec.llama.source.sources import LEGACY, choose
     from ggufspec.report.installs import table
 
     if listing:
@@ -81,7 +83,7 @@ def command(
         chosen = Backend(backend)
     if cuda_arch is not None and chosen is not Backend.CUDA:
         raise click.UsageError("--cuda-arch needs --backend cuda")
-    request = build.Request(
+    request = building.Request(
         source=choose(source, version),
         backend=chosen,
         jobs=jobs or toolchain.default_jobs(),
@@ -90,7 +92,7 @@ def command(
     ready = store.find(request.key())
     done = "already built" if ready else "built"
     if ready is None or ready.files is None:
-        built = _follow(build.build(request), done)
+        built = _follow(building.build(request), done)
     else:
         built = ready
         _tell(done, built)

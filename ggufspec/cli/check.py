@@ -81,7 +81,7 @@ def command(
 def _rule(program: Any, llama: Path | None, build: int | None) -> Any:
     from ggufspec import compat
     from ggufspec.errors import NoInstallError
-    from ggufspec.llama import install as installs
+    from ggufspec.llama.install import installs
 
     try:
         if build is not None:

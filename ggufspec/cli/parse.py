@@ -31,7 +31,7 @@ def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
     """
     from ggufspec import frames, report
     from ggufspec.errors import LogError
-    from ggufspec.llama.logs import parse
+    from ggufspec.llama.logs.parsing import parse
 
     samples, foreign = [], []
     for log in logs:

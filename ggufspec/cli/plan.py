@@ -104,9 +104,9 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
 
 def _detected() -> int | None:
     """Return the free memory of the GPUs that are here, and say which they are."""
-    from ggufspec.llama import install
+    from ggufspec.llama.install import installs
 
-    gpus = install.detect_gpus()
+    gpus = installs.detect_gpus()
     for gpu in gpus:
         free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
         echo(f"detected: {gpu.name}, {free} of {total} free", err=True)

@@ -9,7 +9,7 @@ from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
 from ggufspec.engines.synthetic import check_synthetic
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 __all__ = ["ENGINES", "Engine", "Measurement", "check_library", "check_synthetic", "make"]
 

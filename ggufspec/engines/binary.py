@@ -12,8 +12,9 @@ from ggufspec.engines.ending import explain
 from ggufspec.engines.engine import Engine
 from ggufspec.engines.measurement import Measurement
 from ggufspec.errors import ChildCrashedError, LogError
-from ggufspec.llama import command, logs
-from ggufspec.llama.install import Install, environment
+from ggufspec.llama.command import commands
+from ggufspec.llama.install.installs import Install, environment
+from ggufspec.llama.logs import parsing
 
 _LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
 _END_OF_TEXT = " [end of text]"  # the plain programs write it behind a finished text
@@ -30,7 +31,7 @@ class BinaryEngine(Engine):
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the command of one run, as it can be pasted into a shell."""
-        return command.argv(spec, self.install, program=self._program(spec))
+        return commands.argv(spec, self.install, program=self._program(spec))
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Run once in an empty folder, with nothing of the user's llama.cpp settings in sight."""
@@ -39,10 +40,10 @@ class BinaryEngine(Engine):
         with tempfile.TemporaryDirectory(prefix="ggufspec-") as name:
             scratch = Path(name)
             prompt_file = None
-            if command.needs_file(spec.prompt.text):
+            if commands.needs_file(spec.prompt.text):
                 prompt_file = scratch / "prompt.txt"
                 prompt_file.write_bytes(f"{spec.prompt.text}\n".encode())
-            argv = command.argv(spec, self.install, program=program, prompt_file=prompt_file)
+            argv = commands.argv(spec, self.install, program=program, prompt_file=prompt_file)
             try:
                 completed = proc.run(
                     argv,
@@ -73,7 +74,7 @@ class BinaryEngine(Engine):
 def _read(out: Path, err: Path, program: Program) -> Sample:
     """Parse what llama.cpp logged; where nothing was, the sample has a status and no numbers."""
     try:
-        return logs.parse(err.read_bytes(), program=program)
+        return parsing.parse(err.read_bytes(), program=program)
     except LogError:
         return Sample(status=Status.SUMMARY_LOST, program=program)
 

@@ -6,7 +6,7 @@ import json
 
 from ggufspec import errors, proc
 from ggufspec.domain import Status
-from ggufspec.llama import logs
+from ggufspec.llama.logs import parsing
 
 _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.SUMMARY_LOST: errors.SummaryLostError,
@@ -52,7 +52,7 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
         returncode: another one than 0; negative for the signal that ended the program.
         log: what the program wrote to standard error.
     """
-    diagnosis = logs.diagnose(log)
+    diagnosis = parsing.diagnose(log)
     if diagnosis is not None:
         return diagnosis
     name = proc.signal_name(-returncode) if returncode < 0 else None

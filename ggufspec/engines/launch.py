@@ -20,8 +20,8 @@ from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.ending import Failure, error_message, explain, refused
 from ggufspec.engines.tail import Tail
 from ggufspec.errors import ChildCrashedError
-from ggufspec.llama import serving
-from ggufspec.llama.install import Install, environment
+from ggufspec.llama.command import serving
+from ggufspec.llama.install.installs import Install, environment
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # to get a port that stays ours

@@ -11,7 +11,7 @@ import msgspec
 
 from ggufspec.domain import RunSpec
 from ggufspec.engines.events import unreadable
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 _LIKELIEST = 200
 

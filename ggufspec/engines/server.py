@@ -21,8 +21,8 @@ from ggufspec.engines.placing import placed
 from ggufspec.engines.pool import Loaded, Pool
 from ggufspec.engines.request import body, note, send
 from ggufspec.errors import LogError
-from ggufspec.llama import logs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.logs import parsing
 
 _SUMMARY = b"total time ="  # the last line of every era that says what a request took
 _PER_POSITION = re.compile(
@@ -202,7 +202,7 @@ def _failed(spec: RunSpec, failure: Failure) -> Sample:
 
 def _inactive(server: Server) -> Failure:
     """Return why a server that was told to draft does not."""
-    diagnosis = logs.diagnose(server.log.read_bytes())
+    diagnosis = parsing.diagnose(server.log.read_bytes())
     if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
         return Failure(*diagnosis)
     return Failure(Status.DRAFTING_INACTIVE, "the server was told to draft and does not")
@@ -211,7 +211,7 @@ def _inactive(server: Server) -> Failure:
 def _head(log: bytes) -> Sample:
     """Return what a server says of its build and of where the target's weights are."""
     try:
-        return logs.parse(log, program=Program.SERVER)
+        return parsing.parse(log, program=Program.SERVER)
     except LogError:
         return Sample(status=Status.SUMMARY_LOST)
 

@@ -10,8 +10,8 @@ from ggufspec import arms, review, units
 from ggufspec.domain import ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
-from ggufspec.llama import ready
-from ggufspec.llama.install import Install
+from ggufspec.llama.command import ready
+from ggufspec.llama.install.installs import Install
 from ggufspec.report import markdown, overview
 from ggufspec.report.wording import engine
 from ggufspec.tuning import Choice, Tuned

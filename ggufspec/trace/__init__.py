@@ -7,7 +7,7 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 
 from __future__ import annotations
 
-from ggufspec.trace.lookups import LOOKUPS, Lookup, draft_sizes
+from ggufspec.llama.command.lookups import LOOKUPS, Lookup, draft_sizes
 from ggufspec.trace.ngrams import EMULATED, ngram_steps, why_not
 from ggufspec.trace.rules import Rules, needed
 from ggufspec.trace.values import Counts, Step, Trace, count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ggufspec.domain import Method
-from ggufspec.trace.lookups import LOOKUPS
+from ggufspec.llama.command.lookups import LOOKUPS
 from ggufspec.trace.ngram_methods import Text, last_place
 
 _FACTOR, _ENTRIES = 2654435761, 262144

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ggufspec.domain import Method
-from ggufspec.trace.lookups import LOOKUPS
+from ggufspec.llama.command.lookups import LOOKUPS
 from ggufspec.trace.token_counts import TokenCounts
 
 Text = tuple[int, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ggufspec.domain import Method, Program
-from ggufspec.trace.lookups import draft_sizes
+from ggufspec.llama.command.lookups import draft_sizes
 from ggufspec.trace.ngram_map import Map
 from ggufspec.trace.ngram_methods import Cache, Drafter, Mod, Simple
 from ggufspec.trace.rules import Rules

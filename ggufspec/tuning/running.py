@@ -12,9 +12,9 @@ from ggufspec import api, gguf, identity, machine, measuring, memory, profiles
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import install as installs
-from ggufspec.llama.command_drafting import check_method
-from ggufspec.llama.install import Install
+from ggufspec.llama.command.drafting import check_method
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from ggufspec.request import Request, Session, check_finite, pair_method
 from ggufspec.request import identify as identified
 from ggufspec.request import prepare as checked

@@ -11,7 +11,7 @@ from ggufspec import acceptance, arms, engines, profiles, tuning, whatif
 from ggufspec.arms import Arm
 from ggufspec.costs import CostCurve
 from ggufspec.domain import Layers, Program, Role
-from ggufspec.llama import install as installs
+from ggufspec.llama.install import installs
 from gpu_check.benches import Bench, Measured, doubts
 from gpu_check.steps import Bar, NotRunError, Row, Section
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ggufspec import paths
 from ggufspec.errors import BuildError, NoInstallError
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 
 SOURCE = "llama.cpp.tar.xz"
 

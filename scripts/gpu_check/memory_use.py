@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ggufspec import gguf, memory
 from ggufspec.domain import Offload, Role, RunResult
-from ggufspec.llama import install as installs
+from ggufspec.llama.install import installs
 from ggufspec.results import ResultSet
 from gpu_check.benches import Bench, Measured
 from gpu_check.presets import Pairing

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError
-from ggufspec.llama import index
+from ggufspec.llama.source import index
 from gpu_check.llama import SOURCE
 
 WHEELS = (

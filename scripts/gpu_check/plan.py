@@ -12,7 +12,7 @@ from pathlib import Path
 from ggufspec import paths, results
 from ggufspec.domain import Layers
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.llama import install as installs
+from ggufspec.llama.install import installs
 from gpu_check import benches, forecasts, memory_use, models, notebook
 from gpu_check.benches import Bench, Measured
 from gpu_check.presets import Pairing

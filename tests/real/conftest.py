@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths
-from ggufspec.llama import install as installs
-from ggufspec.llama import store
-from ggufspec.llama.install import Install
-from ggufspec.llama.source import LEGACY
+from ggufspec.llama.install import installs, store
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.source.sources import LEGACY
 
 # read at import, before the fixture `home` points everything at an empty folder
 _CACHE = paths.cache_dir()

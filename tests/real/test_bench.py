@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec import api, arms
 from ggufspec.domain import Role, RunResult, Status
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from ggufspec.results import ResultSet
 
 TOKENS = 48

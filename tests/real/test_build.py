@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths
-from ggufspec.llama import recipes, smoke, store
-from ggufspec.llama.store import Built
+from ggufspec.llama.build import recipes, smoke
+from ggufspec.llama.install import store
+from ggufspec.llama.install.store import Built
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
 BUILT = [built for built in store.installed() if built.backend == "cpu"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.domain import Program
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests import fakes, shell
 
 STEP_KB = 4 << 10

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from ggufspec import paths
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests import shell
 
 _CHAT = ("chat", "-t", "1")

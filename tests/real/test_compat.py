@@ -10,8 +10,8 @@ import pytest
 from ggufspec import compat, proc
 from ggufspec.domain import Program
 from ggufspec.gguf import validate_file
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from tests import models
 
 # drafters for a target of 400 tokens that sets every key: what the drafter has instead

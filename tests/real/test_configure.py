@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths, proc
-from ggufspec.llama import cuda_toolkit, cuda_wheels, processor, recipes, source, toolchain
-from ggufspec.llama.cuda_toolkit import Toolkit
-from ggufspec.llama.recipes import Wish
-from ggufspec.llama.store import Backend
+from ggufspec.llama.build import recipes, toolchain
+from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.toolkit import Toolkit
+from ggufspec.llama.cuda import wheels
+from ggufspec.llama.install import processor
+from ggufspec.llama.install.store import Backend
+from ggufspec.llama.source import sources
 
 CACHE = paths.cache_dir()  # the user's: each test gets a home of its own later
 ARCHIVES = sorted(CACHE.glob("sources/*/llama_cpp_python-*.tar.gz"))
@@ -37,7 +41,7 @@ def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         with tarfile.open(path) as archive:
             archive.extractall(into, filter="data")
         (path,) = into.iterdir()
-    root = source.find_root(path)
+    root = sources.find_root(path)
     assert root is not None
     return root
 
@@ -46,7 +50,7 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
     """The machine's own, else one of wheels that are here already: tests download nothing."""
     if cuda_toolkit.system() is None:
         kept = CACHE / "cuda" / "13.0"
-        if cuda_wheels.find() is None and cuda_wheels.find(kept) is None:
+        if wheels.find() is None and wheels.find(kept) is None:
             pytest.skip("no CUDA toolkit is here, nor its wheels: pip install 'ggufspec[cuda-build]'")
         monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
     making = cuda_toolkit.provide(("90",), work, work / "log")

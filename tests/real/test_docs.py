@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests.documentation import PAGES, ROOT, Block, blocks, unlike
 
 _PATIENCE_S = 900  # for one command on a slow or busy machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ggufspec.domain import Status
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests.hub_client import PAIR, Run
 from tests.hub_server import Hub
 

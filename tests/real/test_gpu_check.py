@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "gpu_check.sh"
 

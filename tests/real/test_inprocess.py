@@ -20,7 +20,7 @@ from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec,
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Part
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from tests import models, shell
 
 TOKENS = 60

@@ -16,8 +16,8 @@ from ggufspec import catalog, engines, hub, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import NoInstallError
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 """False like what would take their places, a boolean or padding: only the commit can tell."""

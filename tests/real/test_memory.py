@@ -12,8 +12,8 @@ import pytest
 from ggufspec import memory, paths, proc
 from ggufspec.domain import Offload, Program
 from ggufspec.gguf import validate_file
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from tests import models, shapes
 
 _BUFFER = re.compile(r"(?:model|CPU|KV|compute|output) +buffer size = +([\d.]+) MiB")

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 from ggufspec import prompts, results
 from ggufspec.domain import Role
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 NOTEBOOK = Path(__file__).parents[2] / "scripts" / "summary_tables.ipynb"
 SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 6\n"

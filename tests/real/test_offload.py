@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec import catalog, engines, hub, prompts
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 
 NOWHERE = Offload(
     target_layers=0,

@@ -16,8 +16,8 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from tests import models
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "make_random_gguf.py"

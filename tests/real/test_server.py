@@ -26,8 +26,8 @@ from ggufspec.domain import (
     Verdict,
 )
 from ggufspec.engines.server import ServerEngine
-from ggufspec.llama import install as installs
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import installs
+from ggufspec.llama.install.installs import Install
 from tests import models, shell, values
 
 TOKENS = 48

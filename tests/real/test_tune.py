@@ -17,7 +17,7 @@ from ggufspec.cli import cli
 from ggufspec.domain import Role, RunSpec
 from ggufspec.engines import Measurement
 from ggufspec.engines.server import ServerEngine
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.installs import Install
 from ggufspec.tuning.running import default
 
 TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7

@@ -19,7 +19,7 @@ from ggufspec.engines.ending import Failure, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
 from ggufspec.engines.tail import Tail
 from ggufspec.errors import ChildCrashedError
-from ggufspec.llama.install import environment
+from ggufspec.llama.install.installs import environment
 
 _PYTHON = re.compile("PYTHON[A-Z]*")  # the interpreter's own variables
 _DYING_S = 2.0  # from a closed channel to the end of the process

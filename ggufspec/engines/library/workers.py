@@ -11,7 +11,7 @@ from ggufspec.engines.ending import Failure
 from ggufspec.engines.library.link import Link, start
 from ggufspec.engines.library.messages import ModelLoad, Prepare, Prepared
 from ggufspec.errors import LogError
-from ggufspec.llama import logs
+from ggufspec.llama.logs import parsing
 
 Key = tuple[ModelLoad, bool]
 """A model of a worker; the second is whether it is loaded once more, to draft for itself."""
@@ -50,7 +50,7 @@ class Hosted:
 
     def _explained(self, failure: Failure) -> Failure:
         """Add what the library has logged about a load that failed: memory, as a rule, or the file."""
-        said = logs.diagnose(self.link.peek_log()) if failure.status is Status.LOAD_FAILED else None
+        said = parsing.diagnose(self.link.peek_log()) if failure.status is Status.LOAD_FAILED else None
         return failure if said is None else Failure(said.status, f"{failure.reason}: {said.line}")
 
 
@@ -94,6 +94,6 @@ class Workers:
 def _head(log: bytes) -> Sample:
     """Return what the library says of where a model is."""
     try:
-        return logs.parse(log, program=Program.PLAIN)
+        return parsing.parse(log, program=Program.PLAIN)
     except LogError:
         return Sample(status=Status.SUMMARY_LOST)

@@ -25,7 +25,8 @@ from ggufspec.domain import (
     Sampling,
 )
 from ggufspec.errors import BuildError
-from ggufspec.llama import command, install
+from ggufspec.llama.command import commands
+from ggufspec.llama.install import installs
 
 _PROMPT = Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
 _TIMEOUT_S = 300.0
@@ -51,14 +52,14 @@ def check(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path) -> s
     signal = _run([str(folder / plain), "--version"], scratch, log)
     if signal:
         return signal
-    found = install.probe(folder, "own build")
+    found = installs.probe(folder, "own build")
     if found is None or Program.PLAIN not in found.programs:
         raise BuildError(
             f"{plain} does not answer as llama.cpp does; the log is {log}", "read the end of the log"
         )
     for program in (Program.PLAIN, Program.TREE, Program.SIMPLE):
         if program in found.programs:
-            words = command.argv(_spec(program, gpu=gpu), found, program=program)
+            words = commands.argv(_spec(program, gpu=gpu), found, program=program)
             if signal := _run(words, scratch, log):
                 return signal
     library = next(iter(sorted(folder.glob("libllama.*"))), None)
@@ -87,7 +88,7 @@ def _run(words: Sequence[str], scratch: Path, log: Path) -> str | None:
     """Run one program; return the signal that ended it, if any did."""
     output = scratch / "output.txt"
     completed = proc.run(
-        words, stdout=output, env=install.environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
+        words, stdout=output, env=installs.environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
     )
     with log.open("ab") as file:
         file.write(f"\n$ {shlex.join(words)}\n".encode() + output.read_bytes())

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
-from ggufspec.llama.logs_closing import find_closing
-from ggufspec.llama.logs_failures import Diagnosis, diagnose
-from ggufspec.llama.logs_lines import hits
-from ggufspec.llama.logs_offload import placed
-from ggufspec.llama.logs_rounds import Statistics, find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs.closing import find_closing
+from ggufspec.llama.logs.failures import Diagnosis, diagnose
+from ggufspec.llama.logs.lines import hits
+from ggufspec.llama.logs.offload import placed
+from ggufspec.llama.logs.rounds import Statistics, find_statistics, with_requests, with_rounds
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
 

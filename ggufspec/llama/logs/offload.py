@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ggufspec.domain import Placement, Sample
-from ggufspec.llama.logs_lines import Line, hits
+from ggufspec.llama.logs.lines import Line, hits
 
 _FREE = re.compile(r"\S+: using device (\S+) \(.*\) - +(\d{1,9}) MiB free")
 _OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from ggufspec.domain import Status
-from ggufspec.llama.logs_lines import Line, hits
+from ggufspec.llama.logs.lines import Line, hits
 
 
 class Diagnosis(NamedTuple):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.llama.environment import environment
-from ggufspec.llama.install import Install
+from ggufspec.llama.install.environment import environment
+from ggufspec.llama.install.installs import Install
 
 _LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
 _OF_LLAMA = re.compile(r"lib(?:llama|ggml|mtmd)\b.*")

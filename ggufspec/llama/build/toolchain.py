@@ -15,9 +15,10 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.environ import without_secrets
 from ggufspec.errors import BuildError
-from ggufspec.llama import cuda_driver, cuda_wheels
-from ggufspec.llama.cuda_driver import said
-from ggufspec.llama.store import Backend
+from ggufspec.llama.cuda import driver as cuda_driver
+from ggufspec.llama.cuda import wheels
+from ggufspec.llama.cuda.driver import said
+from ggufspec.llama.install.store import Backend
 
 CMAKE_MINIMUM = (3, 24)  # knows CUDA's "native" architecture
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -63,7 +64,7 @@ def choose_backend() -> tuple[Backend, str]:
         return Backend.CPU, f"CPU, because {compiler} is here but no NVIDIA driver"
     if gpus:
         driver = cuda_driver.find()
-        if cuda_wheels.serve(driver):
+        if wheels.serve(driver):
             return Backend.CUDA, f"CUDA, because {gpus} is here; its compiler comes from the package index"
         assert driver is not None, "without one, wheels serve"
         mend = f"update the driver, or install the CUDA {said(driver.supports)} toolkit"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ggufspec.domain import Layers, Program
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.install import Executable, Install
-from ggufspec.llama.options import Options
+from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.options import Options
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "model": ("--model",),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ggufspec.domain import Program
-from ggufspec.llama.logs_lines import Line, hits, lines_from
-from ggufspec.llama.logs_statements import Closing, read_block, read_summary
+from ggufspec.llama.logs.lines import Line, hits, lines_from
+from ggufspec.llama.logs.statements import Closing, read_block, read_summary
 
 _TAIL_BYTES = 1 << 16  # where a statement is looked for first
 _HEAD_BYTES, _HEAD_LINES = 1 << 16, 12  # the style of a log shows in its first lines

@@ -16,10 +16,12 @@ from pathlib import Path
 from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama import devices, releases, store
-from ggufspec.llama.environment import environment as environment  # others know it as a part of an install
-from ggufspec.llama.options import Options, parse_help
-from ggufspec.llama.store import Built, Skipped
+from ggufspec.llama.install import devices, releases, store
+from ggufspec.llama.install.environment import (
+    environment as environment,  # others know it as a part of an install
+)
+from ggufspec.llama.install.options import Options, parse_help
+from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.machine import Gpu
 
 NAMES: Mapping[Program, tuple[str, ...]] = {

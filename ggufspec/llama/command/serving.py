@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ggufspec.domain import Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import put_context, put_fixed, put_placement
-from ggufspec.llama.command_drafting import put_drafting
-from ggufspec.llama.install import Install
-from ggufspec.llama.options import Options
-from ggufspec.llama.words import SPELLINGS, Words
+from ggufspec.llama.command.commands import put_context, put_fixed, put_placement
+from ggufspec.llama.command.drafting import put_drafting
+from ggufspec.llama.command.words import SPELLINGS, Words
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install.options import Options
 
 
 def server_argv(

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError
-from ggufspec.llama import cuda_root, hints, recipes, toolchain
+from ggufspec.llama.build import hints, recipes, toolchain
+from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.cuda import root as cuda_root
 from ggufspec.llama.progress import Progress, Step
-from ggufspec.llama.recipes import Wish
-from ggufspec.llama.source import Tree
+from ggufspec.llama.source.sources import Tree
 
 _COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
 _COMPILE = re.compile(r"^\S*(?:cc|\+\+|clang|nvcc)\S* .*-o ")  # a command that make echoes

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from ggufspec import proc
-from ggufspec.llama.command import needs_file
-from ggufspec.llama.install import Executable, Install, environment
+from ggufspec.llama.command.commands import needs_file
+from ggufspec.llama.install.installs import Executable, Install, environment
 
 
 def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None:

@@ -29,8 +29,8 @@ import filelock
 from ggufspec import paths, proc
 from ggufspec.environ import PROXIES, without_secrets
 from ggufspec.errors import BuildError
-from ggufspec.llama import contents
-from ggufspec.llama.cuda_driver import Driver, Release, said
+from ggufspec.llama.cuda.driver import Driver, Release, said
+from ggufspec.llama.install import contents
 from ggufspec.llama.progress import Progress, Step
 
 PINNED: Release = (13, 0)

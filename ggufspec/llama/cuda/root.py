@@ -13,7 +13,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ggufspec.llama.cuda_wheels import LIBRARIES, Wheels
+from ggufspec.llama.cuda.wheels import LIBRARIES, Wheels
 
 LICENCES = "licenses"
 """The folder beside the programs with the licences of the libraries that came along."""

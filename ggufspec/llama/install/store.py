@@ -27,8 +27,8 @@ import filelock
 from ggufspec import paths
 from ggufspec.environ import without_credentials
 from ggufspec.errors import BuildError
-from ggufspec.llama import contents, processor
-from ggufspec.llama.contents import Entry
+from ggufspec.llama.install import contents, processor
+from ggufspec.llama.install.contents import Entry
 
 MANIFEST = "build.json"
 _SCHEMA = 2  # 1 recorded neither files nor environment

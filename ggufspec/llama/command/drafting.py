@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.install import Executable, Install
-from ggufspec.llama.options import Options
-from ggufspec.llama.words import Words, layers_word
-from ggufspec.trace.lookups import LOOKUPS
+from ggufspec.llama.command.lookups import LOOKUPS
+from ggufspec.llama.command.words import Words, layers_word
+from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.options import Options
 
 _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone

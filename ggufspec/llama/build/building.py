@@ -13,13 +13,16 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama import cuda_toolkit, devices, hints, processor, recipes, smoke, source, store, toolchain
-from ggufspec.llama.compilation import Compiled, compile_tree
-from ggufspec.llama.cuda_toolkit import Toolkit
+from ggufspec.llama.build import hints, recipes, smoke, toolchain
+from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.build.compilation import Compiled, compile_tree
+from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.toolkit import Toolkit
+from ggufspec.llama.install import devices, processor, store
+from ggufspec.llama.install.store import Backend, Built, Skipped
 from ggufspec.llama.progress import Progress, Step
-from ggufspec.llama.recipes import Wish
-from ggufspec.llama.source import Source, Tree
-from ggufspec.llama.store import Backend, Built, Skipped
+from ggufspec.llama.source import sources as source
+from ggufspec.llama.source.sources import Source, Tree
 
 _POLL_S = 0.5
 _NO_GPU = "tested on the CPU only: no NVIDIA driver is here"

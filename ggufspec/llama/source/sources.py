@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec.errors import SourceError
-from ggufspec.llama import git, index
 from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.source import git, index
 
 if sys.version_info >= (3, 11, 4):
     import tarfile

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command_drafting import put_drafting, put_experts
-from ggufspec.llama.install import Install
-from ggufspec.llama.options import Options
-from ggufspec.llama.words import SPELLINGS, Words, layers_word
+from ggufspec.llama.command.drafting import put_drafting, put_experts
+from ggufspec.llama.command.words import SPELLINGS, Words, layers_word
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install.options import Options
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.llama.logs_lines import Line, lines_before, lines_from
-from ggufspec.llama.logs_rounds import Clock
+from ggufspec.llama.logs.lines import Line, lines_before, lines_from
+from ggufspec.llama.logs.rounds import Clock
 
 _NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
 _COUNT = r"(\d{1,12})"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec.errors import SourceError
-from ggufspec.llama import processor
-from ggufspec.llama.cuda_toolkit import Toolkit
-from ggufspec.llama.store import Backend
+from ggufspec.llama.build.toolkit import Toolkit
+from ggufspec.llama.install import processor
+from ggufspec.llama.install.store import Backend
 
 REVISION = 1
 """Goes up when the same source must be built anew because these recipes changed."""

@@ -6,10 +6,10 @@ import shlex
 
 from ggufspec.domain import Program, RunSpec
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.command import put_context, put_placement
-from ggufspec.llama.command_drafting import put_drafting
-from ggufspec.llama.install import Install
-from ggufspec.llama.words import Words
+from ggufspec.llama.command.commands import put_context, put_placement
+from ggufspec.llama.command.drafting import put_drafting
+from ggufspec.llama.command.words import Words
+from ggufspec.llama.install.installs import Install
 
 
 def lines(spec: RunSpec, install: Install) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""NVIDIA's driver, and CUDA toolkits made of wheels from the package index."""

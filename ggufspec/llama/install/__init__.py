@@ -1,0 +1,1 @@
+"""Installed builds of llama.cpp: which are here, what each holds and what it understands."""

@@ -1,0 +1,1 @@
+"""Logs of llama.cpp's programs, of any era, to samples."""
