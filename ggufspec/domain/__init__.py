@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.domain.asked import (
-    Drafting,
-    Experts,
-    Layers,
-    Method,
-    ModelFile,
-    Offload,
-    Pair,
-    Program,
-    Prompt,
-    Role,
-    RunSpec,
-    Sampling,
-    SplitMode,
-)
-from ggufspec.domain.measured import (
+from ggufspec.domain.measurements import (
     Build,
     Conditions,
     Difference,
@@ -31,6 +16,21 @@ from ggufspec.domain.measured import (
     Sample,
     Status,
     Verdict,
+)
+from ggufspec.domain.specs import (
+    Drafting,
+    Experts,
+    Layers,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+    Sampling,
+    SplitMode,
 )
 
 __all__ = [

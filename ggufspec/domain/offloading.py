@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ggufspec.domain.asked import Experts, Layers, Offload, Role, SplitMode
-from ggufspec.domain.measured import Placement, RunResult, Sample
+from ggufspec.domain.measurements import Placement, RunResult, Sample
+from ggufspec.domain.specs import Experts, Layers, Offload, Role, SplitMode
 
 
 class Loaded(NamedTuple):

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ggufspec.domain.asked import Program, RunSpec
+from ggufspec.domain.specs import Program, RunSpec
 
 _DIGITS = 12  # of a SHA-256 in a message
 
