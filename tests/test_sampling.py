@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggufspec import sampling
 from ggufspec.domain import Sampling
+from ggufspec.stats import sampling
 
 FREE = Sampling(temperature=1.0, top_k=0)  # filters nothing
 # eighths add and subtract without rounding; -inf is a token that a grammar or a mask forbids

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ggufspec import sampling
 from ggufspec.domain import Sampling
-from ggufspec.sampling import Verified
+from ggufspec.stats import sampling
+from ggufspec.stats.sampling import Verified
 
 Table = NDArray[np.float64]
 Verify = Callable[[Table, Table, Sequence[int], np.random.Generator], Verified]

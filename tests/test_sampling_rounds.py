@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ggufspec import sampling
 from ggufspec.domain import Sampling
-from ggufspec.sampling import Verified
+from ggufspec.stats import sampling
+from ggufspec.stats.sampling import Verified
 
 
 def _rows(*weights: Sequence[float]) -> NDArray[np.float64]:

@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec import sampling as exact
 from ggufspec.domain import Drafting, Sampling, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.library.model import LIKELIEST, Logits, Model
+from ggufspec.stats import sampling as exact
 
 Distribution = NDArray[np.float64]
 

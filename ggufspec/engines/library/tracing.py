@@ -7,7 +7,6 @@ from time import perf_counter
 
 import numpy as np
 
-from ggufspec import sampling as exact
 from ggufspec.domain import Drafting, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
@@ -20,6 +19,7 @@ from ggufspec.engines.library.messages import (
     Written,
 )
 from ggufspec.engines.library.model import OUTPUTS, Model
+from ggufspec.stats import sampling as exact
 
 
 def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:

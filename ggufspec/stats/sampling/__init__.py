@@ -8,9 +8,9 @@ the special case of a one-hot q: a draft is then accepted with the target's prob
 
 from __future__ import annotations
 
-from ggufspec.sampling.chain import distribution, distributions
-from ggufspec.sampling.expectation import closed_form, closed_form_speedup, expected_accepted
-from ggufspec.sampling.verification import Verified, draw, overlap, verify
+from ggufspec.stats.sampling.chain import distribution, distributions
+from ggufspec.stats.sampling.expectation import closed_form, closed_form_speedup, expected_accepted
+from ggufspec.stats.sampling.verification import Verified, draw, overlap, verify
 
 __all__ = [
     "Verified",

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from ggufspec.sampling.chain import Probabilities, Tokens
+from ggufspec.stats.sampling.chain import Probabilities, Tokens
 
 _NO_MASS = float(np.finfo(np.float64).tiny)  # below it doubles are too coarse to draw in proportion
 

@@ -7,7 +7,7 @@ from math import fsum
 
 import numpy as np
 
-from ggufspec.sampling.chain import Probabilities
+from ggufspec.stats.sampling.chain import Probabilities
 
 
 def expected_accepted(alphas: Probabilities | Sequence[float]) -> float:
