@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ggufspec import gguf, machine, memory
+from ggufspec import machine
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.sweep import Sweep
 
 _UBATCH = 512  # llama.cpp's default

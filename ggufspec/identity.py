@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggufspec import digests, gguf
+from ggufspec import digests
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
 from ggufspec.llama.install import files as llama_files
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import gguf
 from ggufspec.sweep import Block
 
 

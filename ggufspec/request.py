@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ggufspec import catalog, compat, engines, fitting, gguf, hub, identity, machine, texts
+from ggufspec import engines, fitting, identity, machine, texts
 from ggufspec.chat import Render
 from ggufspec.domain import (
     FileIdentity,
@@ -30,6 +30,8 @@ from ggufspec.llama.command import serving
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
+from ggufspec.modelfiles import catalog, gguf, hub
+from ggufspec.modelfiles.compat import judging
 from ggufspec.sweep import Suite, Sweep, distinct_layers
 from ggufspec.trace import draft_sizes
 
@@ -396,9 +398,9 @@ def _check_programs(
 def _check_drafter(
     target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str
 ) -> None:
-    verdict = compat.check(target, draft, compat.rule_of(install, engines.ENGINES[engine]))
-    if verdict.outcome is compat.Outcome.REFUSED:
-        raise compat.refusal(verdict)
+    verdict = judging.check(target, draft, judging.rule_of(install, engines.ENGINES[engine]))
+    if verdict.outcome is judging.Outcome.REFUSED:
+        raise judging.refusal(verdict)
 
 
 def _check_devices(offload: Offload, install: installs.Install) -> None:

@@ -26,8 +26,9 @@ import gguf as gguf_library
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ggufspec import compat, hub  # noqa: E402
 from ggufspec.domain import ModelFile, Program  # noqa: E402
+from ggufspec.modelfiles import hub  # noqa: E402
+from ggufspec.modelfiles.compat import judging  # noqa: E402
 from tests.hub_client import environment, gguf  # noqa: E402
 from tests.hub_server import Hub  # noqa: E402
 
@@ -121,7 +122,7 @@ def check_headers(folder: Path) -> None:
         models = [ModelFile(repo=repo, filename="m-Q4_0.gguf") for repo in server.repos]
         started = time.perf_counter()
         target, draft = (hub.read_card(model, access) for model in models)
-        verdict = compat.check(target, draft, compat.rule_for(Program.SIMPLE))
+        verdict = judging.check(target, draft, judging.rule_for(Program.SIMPLE))
         seconds = time.perf_counter() - started
         print(
             f"check of 2 x {N_TOKENS} tokens: {verdict.outcome} after {seconds:.2f} s, "

@@ -14,14 +14,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggufspec import compat, proc
+from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.gguf import ModelCard, read_card, validate_file
 from ggufspec.llama.install import installs
+from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.gguf import ModelCard, read_card, validate_file
 from tests import models
 
 RUN = ("-n", "2", "-c", "256", "--temp", "0", "-p", "a", "-t", "1")
-MARKS = {compat.Outcome.ACCEPTED: "+", compat.Outcome.REFUSED: ".", compat.Outcome.TRANSLATED: "~"}
+MARKS = {judging.Outcome.ACCEPTED: "+", judging.Outcome.REFUSED: ".", judging.Outcome.TRANSLATED: "~"}
 
 
 def main(vocabularies: Path, places: list[Path]) -> int:
@@ -49,7 +50,7 @@ def _models(vocabularies: Path, folder: Path) -> Iterator[tuple[Path, ModelCard]
 
 
 def _check(install: installs.Install, program: Program, cards: dict[Path, ModelCard]) -> int:
-    rule = compat.rule_of(install, program)
+    rule = judging.rule_of(install, program)
     print(f"\n{install.executable(program).path} ({install.version}), rule from build {rule.first}")
     loadable = [path for path in cards if _accepts(install, program, path, path)]
     print("cannot be loaded:", ", ".join(path.stem for path in cards if path not in loadable) or "none")
@@ -57,10 +58,10 @@ def _check(install: installs.Install, program: Program, cards: dict[Path, ModelC
     for target in loadable:
         row = ""
         for draft in loadable:
-            verdict = compat.check(cards[target], cards[draft], rule)
+            verdict = judging.check(cards[target], cards[draft], rule)
             real = _accepts(install, program, target, draft)
             row += MARKS[verdict.outcome]
-            if real != (verdict.outcome is not compat.Outcome.REFUSED):
+            if real != (verdict.outcome is not judging.Outcome.REFUSED):
                 disagreements.append(
                     f"{target.stem} with {draft.stem}: we say {verdict.outcome}, {verdict.reasons}"
                 )

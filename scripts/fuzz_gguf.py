@@ -15,10 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from ggufspec import compat, memory, paths
+from ggufspec import paths
 from ggufspec.domain import Offload, Program
 from ggufspec.errors import ModelFileError
-from ggufspec.gguf import ModelCard, parse_header
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.gguf import ModelCard, parse_header
 from tests.models import Memory
 from tests.mutations import mutate
 
@@ -55,7 +57,7 @@ def main(cases: int, files: list[Path]) -> None:
 
 def _use(card: ModelCard) -> None:
     """A card that was accepted must not fail later either."""
-    compat.check(card, card, compat.rule_for(Program.SIMPLE))
+    judging.check(card, card, judging.rule_for(Program.SIMPLE))
     memory.plan(card, card, Offload(target_layers=1, draft_layers="all"), memory.Settings(context=4096))
 
 

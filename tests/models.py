@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ggufspec.gguf import TYPES_BY_NAME, NumberArray, StringArray
-from ggufspec.gguf.types import GGML_TYPES
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, NumberArray, StringArray
+from ggufspec.modelfiles.gguf.types import GGML_TYPES
 
 ALIGNMENT = 32
 _NUMBER_OF_TYPE = {kind.name: number for number, kind in GGML_TYPES.items()}
@@ -217,7 +217,7 @@ def _array(kind: int, count: int, payload: bytes) -> bytes:
 
 
 class Memory:
-    """A GGUF in memory, for `ggufspec.gguf.parse_header`; counts the bytes that were asked for."""
+    """A GGUF in memory, for `ggufspec.modelfiles.gguf.parse_header`; counts the bytes that were asked for."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import catalog
 from ggufspec.errors import CatalogError
-from ggufspec.hub.choice import quant_of
+from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.hub.choice import quant_of
 
 
 @pytest.fixture(autouse=True)

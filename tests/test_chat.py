@@ -9,7 +9,7 @@ import pytest
 from ggufspec import chat, proc
 from ggufspec.chat import Message
 from ggufspec.errors import GgufspecError
-from ggufspec.gguf import ModelCard, parse_header
+from ggufspec.modelfiles.gguf import ModelCard, parse_header
 from tests import models
 from tests.models import Value
 

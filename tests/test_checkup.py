@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from ggufspec import hub, paths, settings
+from ggufspec import paths, settings
 from ggufspec.checkup import building, machines, models, programs
 from ggufspec.checkup.building import Cuda
 from ggufspec.checkup.finding import Finding, Status, install_words, missing
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
+from ggufspec.modelfiles import hub
 from tests import fakes, shell
 
 NVCC = Path("/usr/local/cuda/bin/nvcc")

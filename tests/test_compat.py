@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ggufspec.compat import RULES, Outcome, check, refusal, rule_for, rule_of
-from ggufspec.compat.vocabularies import effective
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.gguf import ModelCard, parse_header
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import Options
+from ggufspec.modelfiles.compat.judging import RULES, Outcome, check, refusal, rule_for, rule_of
+from ggufspec.modelfiles.compat.vocabularies import effective
+from ggufspec.modelfiles.gguf import ModelCard, parse_header
 from tests import models
 
 ACCEPTED, TRANSLATED, REFUSED = Outcome.ACCEPTED, Outcome.TRANSLATED, Outcome.REFUSED

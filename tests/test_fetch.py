@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import hf_hub_download
 
-from ggufspec import hub as hub_module
+from ggufspec.modelfiles import hub as hub_module
 from tests import hub_client
 from tests.hub_client import PAIR, TARGET, Run
 from tests.hub_server import Hub

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import digests
-from ggufspec import hub as hub_package
 from ggufspec.domain import ModelFile
 from ggufspec.errors import CorruptDownloadError, ModelFileError
-from ggufspec.hub import client, hashing, transfer
+from ggufspec.modelfiles import hub as hub_package
+from ggufspec.modelfiles.hub import client, hashing, transfer
 from tests import hub_client
 from tests.hub_client import PAIR, TARGET, Run
 from tests.hub_server import Hub

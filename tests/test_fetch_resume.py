@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.hub import transfer
+from ggufspec.modelfiles.hub import transfer
 from tests import hub_client
 from tests.hub_client import PAIR, TARGET, Run
 from tests.hub_server import Hub

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from ggufspec import catalog, errors, gguf, hub
+from ggufspec import errors
 from ggufspec.domain import ModelFile, Pair
-from ggufspec.hub import choice, search
-from ggufspec.hub.choice import RepoFile
-from ggufspec.hub.references import is_inside
+from ggufspec.modelfiles import catalog, gguf, hub
+from ggufspec.modelfiles.hub import choice, search
+from ggufspec.modelfiles.hub.choice import RepoFile
+from ggufspec.modelfiles.hub.references import is_inside
 from tests import hub_client
 from tests.hub_server import Hub
 from tests.hub_state import Fault

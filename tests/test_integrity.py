@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import catalog, digests, paths
-from ggufspec import hub as hub_package
+from ggufspec import digests, paths
 from ggufspec.domain import ModelFile
 from ggufspec.errors import ModelFileError, NotCachedError
+from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles import hub as hub_package
 from tests import fakes, hub_client, models, shell
 from tests.hub_client import PAIR, Run
 from tests.hub_server import Hub

@@ -311,8 +311,8 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     from ggufspec.cli import _hub, fetch
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
-    from ggufspec.hub import Item, Survey
-    from ggufspec.hub.choice import RepoFile
+    from ggufspec.modelfiles.hub import Item, Survey
+    from ggufspec.modelfiles.hub.choice import RepoFile
 
     nowhere = Path("/nonexistent")
     file = RepoFile(path="big.gguf", size_bytes=_hub.ASK_ABOVE_BYTES + 1, digest="0" * 64)

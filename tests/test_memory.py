@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ggufspec import memory
 from ggufspec.domain import Offload
-from ggufspec.gguf import ModelCard, parse_header, read_card
 from ggufspec.machine import Gpu, Room
-from ggufspec.memory import Fit
-from ggufspec.memory.cache import cache_bytes
-from ggufspec.memory.windows import windows
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
+from ggufspec.modelfiles.memory import Fit
+from ggufspec.modelfiles.memory.cache import cache_bytes
+from ggufspec.modelfiles.memory.windows import windows
 from tests import models, shapes
 
 MIB = 1 << 20

@@ -13,9 +13,9 @@ import gguf
 import numpy as np
 import pytest
 
-from ggufspec import compat
 from ggufspec.domain import Program
-from ggufspec.gguf import validate_file
+from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.gguf import validate_file
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "make_random_gguf.py"
 SMALL = (
@@ -147,9 +147,9 @@ def test_files_of_one_vocabulary_may_draft_for_each_other(tmp_path: Path) -> Non
     target = validate_file(write(tmp_path / "t.gguf", "--quant", "Q4_K_M"))
     draft = validate_file(write(tmp_path / "d.gguf", "--quant", "Q8_0", "--layers", "1", "--seed", "9"))
     other = validate_file(write(tmp_path / "o.gguf", "--quant", "Q8_0", "--vocab", "1200"))
-    for rule in (compat.rule_for(Program.TREE, 2697), compat.rule_for(Program.SIMPLE)):
-        assert compat.check(target, draft, rule).outcome is compat.Outcome.ACCEPTED
-        assert compat.check(target, other, rule).outcome is not compat.Outcome.ACCEPTED
+    for rule in (judging.rule_for(Program.TREE, 2697), judging.rule_for(Program.SIMPLE)):
+        assert judging.check(target, draft, rule).outcome is judging.Outcome.ACCEPTED
+        assert judging.check(target, other, rule).outcome is not judging.Outcome.ACCEPTED
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from ggufspec import hub as hub_package
 from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
+from ggufspec.modelfiles import hub as hub_package
 from ggufspec.redaction import Redacting, redact
 from tests import hub_client
 from tests.hub_client import PAIR, TARGET
@@ -89,7 +89,7 @@ def test_no_command_shows_a_login_or_a_signature(guarded: Hub, home: Path, flag:
 def test_a_traceback_in_a_notebook_shows_none_either(
     hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggufspec.hub.client.FIRST_PAUSE_S", 0)
+    monkeypatch.setattr("ggufspec.modelfiles.hub.client.FIRST_PAUSE_S", 0)
     hub.faults = [Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=99)]
     reference = hub_package.parse(TARGET, {})
     survey = hub_package.survey("x", reference, None, hub_package.Access())

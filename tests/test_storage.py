@@ -14,12 +14,13 @@ import filelock
 import pytest
 from click.testing import CliRunner, Result
 
-from ggufspec import hub, paths
+from ggufspec import paths
 from ggufspec.checkup import storage
 from ggufspec.checkup.storage import Kind
 from ggufspec.cli import cache, cli
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
+from ggufspec.modelfiles import hub
 from ggufspec.results.writer import Lock
 from tests import cuda_parts
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import memory, tuning
+from ggufspec import tuning
 from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
-from ggufspec.gguf import read_card
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.sweep import Block
@@ -284,7 +285,7 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
     entry = tuned_report.pair_entry(replace(tuned, overall=replace(tuned.overall, arm=arm)))
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
     (tmp_path / "pairs.toml").write_text(entry, encoding="utf-8")
-    from ggufspec import catalog
+    from ggufspec.modelfiles import catalog
 
     catalog._read.cache_clear()
     read = catalog.entries()["tiny-tuned"]

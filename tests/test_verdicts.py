@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ggufspec import memory
 from ggufspec.machine import Gpu, Room
-from ggufspec.memory import Fit
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.memory import Fit
 
 GIB = 1 << 30
 CARD = "RTX 4090 has 24 GiB, of which 23 GiB are free now"

@@ -11,10 +11,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufspec import costs, forecast, gguf, whatif
+from ggufspec import costs, forecast, whatif
 from ggufspec.cli.whatif import command
 from ggufspec.domain import Program
 from ggufspec.frames.forecasts import OUTLOOK_COLUMNS
+from ggufspec.modelfiles import gguf
 from ggufspec.whatif import Positions, Steady
 from tests import models
 

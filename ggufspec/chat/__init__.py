@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import proc
-from ggufspec.compat.vocabularies import effective
 from ggufspec.errors import GgufspecError
-from ggufspec.gguf import ModelCard
+from ggufspec.modelfiles.compat.vocabularies import effective
+from ggufspec.modelfiles.gguf import ModelCard
 
 __all__ = ["Message", "Render", "has_template", "render"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggufspec import hub, machine, paths, settings
+from ggufspec import machine, paths, settings
 from ggufspec.checkup import building, machines, models, programs
 from ggufspec.checkup.finding import Checkup, Finding, Status, missing, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
+from ggufspec.modelfiles import hub
 from ggufspec.settings import Setting
 
 __all__ = ["Checkup", "Finding", "Status", "examine"]

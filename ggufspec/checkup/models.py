@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ggufspec import catalog, hub, paths, results, units
+from ggufspec import paths, results, units
 from ggufspec.checkup.finding import Finding, ok, remark
 from ggufspec.errors import GgufspecError
-from ggufspec.hub import client
+from ggufspec.modelfiles import catalog, hub
+from ggufspec.modelfiles.hub import client
 
 PATIENCE_S = 2.5
 _SOME_MODEL = "ggml-org/models"

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import filelock
 
-from ggufspec import hub, paths
+from ggufspec import paths
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built
+from ggufspec.modelfiles import hub
 from ggufspec.results.writer import Lock
 
 _UNFINISHED = "unfinished-builds"

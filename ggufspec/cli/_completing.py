@@ -23,7 +23,7 @@ _PATH_LIKE = ("/", ".", "~")
 
 def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the catalogue's names."""
-    from ggufspec import catalog
+    from ggufspec.modelfiles import catalog
 
     with suppress(GgufspecError):
         return _items(
@@ -76,7 +76,7 @@ def _here(incomplete: str) -> Offered:
 def _cached(incomplete: str, *, paths: bool) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []
-    from ggufspec import hub
+    from ggufspec.modelfiles import hub
 
     with suppress(GgufspecError, OSError):
         found = [(f"{repo}/{name}", path) for repo, name, path in hub.cached_files(hub.Access())]

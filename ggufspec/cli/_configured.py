@@ -98,7 +98,7 @@ def _unless(others: tuple[str, ...], param: click.Parameter, setting: Setting) -
 
 def _check_pair(setting: Setting) -> None:
     """Raise where no pair has this name; the catalogue is read only where the setting holds."""
-    from ggufspec import catalog
+    from ggufspec.modelfiles import catalog
 
     try:
         catalog.find(str(setting.value))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ggufspec import catalog, hub, machine, memory
+from ggufspec import machine
 from ggufspec.cli._echo import echo
 from ggufspec.cli._following import following
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
 from ggufspec.llama.install import installs
+from ggufspec.modelfiles import catalog, hub, memory
 from ggufspec.units import format_bytes
 
 CONTEXT = 4096

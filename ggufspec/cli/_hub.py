@@ -19,15 +19,15 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ggufspec import hub
 from ggufspec.cli._echo import echo
 from ggufspec.domain import Pair, Program
 from ggufspec.errors import ConsentNeededError, NoInstallError
 from ggufspec.harmless import one_line
+from ggufspec.modelfiles import hub
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec import compat
+    from ggufspec.modelfiles.compat import judging
 
 ASK_ABOVE_BYTES = 10_000_000_000
 
@@ -111,12 +111,13 @@ def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
                 echo(f"{name}: {event.note}", err=True)
 
 
-def rule_in_use() -> compat.Rule:
+def rule_in_use() -> judging.Rule:
     """Return the rule by which the installed llama.cpp accepts drafters; today's where none is installed."""
-    from ggufspec import compat, engines
+    from ggufspec import engines
     from ggufspec.llama.install import installs
+    from ggufspec.modelfiles.compat import judging
 
     try:
-        return compat.rule_of(installs.find(), engines.ENGINES["binary"])
+        return judging.rule_of(installs.find(), engines.ENGINES["binary"])
     except NoInstallError:
-        return compat.rule_for(Program.SIMPLE)
+        return judging.rule_for(Program.SIMPLE)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec import catalog, hub
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import NotCachedError
+from ggufspec.modelfiles import catalog, hub
 
 if TYPE_CHECKING:
-    from ggufspec.gguf import ModelCard
+    from ggufspec.modelfiles.gguf import ModelCard
 
 EMBEDDED = "demo"
 

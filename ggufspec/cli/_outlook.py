@@ -149,8 +149,9 @@ def _said(implied: float, size: int, speedup: float) -> str:
 
 
 def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
-    from ggufspec import catalog, costs, hub, whatif
+    from ggufspec import costs, whatif
     from ggufspec.cli import _models
+    from ggufspec.modelfiles import catalog, hub
 
     device = _device(asked)
     access = hub.Access(offline=asked["offline"])

@@ -12,8 +12,8 @@ from ggufspec.cli._echo import echo, echo_json
 from ggufspec.cli._options import Count
 
 if TYPE_CHECKING:
-    from ggufspec.compat import Verdict
-    from ggufspec.gguf import ModelCard
+    from ggufspec.modelfiles.compat.judging import Verdict
+    from ggufspec.modelfiles.gguf import ModelCard
 
 _PROGRAMS = ("speculative", "speculative-simple", "server")
 
@@ -54,9 +54,10 @@ def command(
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
-    from ggufspec import catalog, compat, hub
     from ggufspec.cli import _models
     from ggufspec.domain import Program
+    from ggufspec.modelfiles import catalog, hub
+    from ggufspec.modelfiles.compat import judging
 
     access = hub.Access(offline=offline)
     named = drafter is None
@@ -68,29 +69,29 @@ def command(
     target_card, draft_card = _models.cards(pair, access)
     assert draft_card is not None
     who = Program(program)
-    verdict = compat.check(target_card, draft_card, _rule(who, llama, build))
+    verdict = judging.check(target_card, draft_card, _rule(who, llama, build))
     report = _facts(verdict, who, target_card, draft_card)
     if output == "json":
         echo_json(report)
     else:
         echo(_text(report))
-    if verdict.outcome is compat.Outcome.REFUSED:
-        raise compat.refusal(verdict)
+    if verdict.outcome is judging.Outcome.REFUSED:
+        raise judging.refusal(verdict)
 
 
 def _rule(program: Any, llama: Path | None, build: int | None) -> Any:
-    from ggufspec import compat
     from ggufspec.errors import NoInstallError
     from ggufspec.llama.install import installs
+    from ggufspec.modelfiles.compat import judging
 
     try:
         if build is not None:
-            return compat.rule_for(program, build)
-        return compat.rule_of(installs.find(llama), program)
+            return judging.rule_for(program, build)
+        return judging.rule_of(installs.find(llama), program)
     except NoInstallError:
         if llama is not None:
             raise
-        return compat.rule_for(program)
+        return judging.rule_for(program)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

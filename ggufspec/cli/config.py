@@ -86,8 +86,9 @@ def assign(*, key: str, value: str) -> None:
     ggufspec config set pair llama-3-70b
     ggufspec config set threads 8
     """
-    from ggufspec import catalog, paths, settings
+    from ggufspec import paths, settings
     from ggufspec.cli import _configured
+    from ggufspec.modelfiles import catalog
     from ggufspec.settings import Setting, Source
 
     settings.refuse_unknown(key, settings.SET)

@@ -13,8 +13,8 @@ from ggufspec.cli._echo import echo
 from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
-    from ggufspec import hub
     from ggufspec.domain import Pair
+    from ggufspec.modelfiles import hub
 
 
 @click.command()
@@ -55,8 +55,8 @@ def command(
     ggufspec fetch unsloth/Qwen3-8B-GGUF
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
-    from ggufspec import hub
     from ggufspec.cli import _hub
+    from ggufspec.modelfiles import hub
 
     quiet = _manners.of(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
@@ -89,8 +89,8 @@ def command(
 
 def _next_step(pair: Pair) -> tuple[bool, str]:
     """Return whether a bench would measure drafting, and what to do with a pair, or why it would not."""
-    from ggufspec import catalog
     from ggufspec.errors import UnsupportedMethodError
+    from ggufspec.modelfiles import catalog
 
     try:
         method = catalog.drafting_method(pair)
@@ -122,7 +122,7 @@ def _survey(
 ) -> hub.Survey:
     from dataclasses import replace
 
-    from ggufspec import catalog, hub
+    from ggufspec.modelfiles import catalog, hub
 
     if pair is not None and target is not None:
         raise click.UsageError("give a PAIR or a --target, not both")
@@ -183,12 +183,13 @@ def _command(
 
 def _check(found: hub.Survey, access: hub.Access) -> None:
     """Read both headers, which a few megabytes hold, before gigabytes travel for a pair that cannot work."""
-    from ggufspec import compat, hub
     from ggufspec.cli import _hub
+    from ggufspec.modelfiles import hub
+    from ggufspec.modelfiles.compat import judging
 
     target, draft = found.pair.target, found.pair.draft
     if draft is None:
         return
-    verdict = compat.check(hub.read_card(target, access), hub.read_card(draft, access), _hub.rule_in_use())
-    if verdict.outcome is compat.Outcome.REFUSED:
-        raise compat.refusal(verdict)
+    verdict = judging.check(hub.read_card(target, access), hub.read_card(draft, access), _hub.rule_in_use())
+    if verdict.outcome is judging.Outcome.REFUSED:
+        raise judging.refusal(verdict)

@@ -11,9 +11,9 @@ from ggufspec.cli import _completing
 from ggufspec.cli._echo import echo, echo_json
 
 if TYPE_CHECKING:
-    from ggufspec import hub
-    from ggufspec.catalog import Entry
     from ggufspec.domain import ModelFile
+    from ggufspec.modelfiles import hub
+    from ggufspec.modelfiles.catalog import Entry
 
 
 @click.command()
@@ -33,7 +33,7 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
     ggufspec pairs llama-3-70b --verify
     ggufspec pairs -o json
     """
-    from ggufspec import catalog
+    from ggufspec.modelfiles import catalog
 
     entries = catalog.entries()
     if name is not None:
@@ -130,9 +130,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
     """Ask for each pair; a pair that is gone is a line, and in the end an error."""
-    from ggufspec import hub
     from ggufspec.cli._following import following
     from ggufspec.errors import CatalogError
+    from ggufspec.modelfiles import hub
 
     access = hub.Access(token=token)
     rows = [_asked(entry, access) for entry in following([*entries.values()], _name)]
@@ -147,8 +147,8 @@ def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> Non
 
 def _asked(entry: Entry, access: hub.Access) -> dict[str, Any]:
     """Return what the Hub says of a pair: its bytes and what changed, or why it is not to be had."""
-    from ggufspec import hub
     from ggufspec.errors import GgufspecError
+    from ggufspec.modelfiles import hub
 
     row: dict[str, Any] = {"pair": entry.pair.name, "size_bytes": None, "changed": [], "error": None}
     try:

@@ -14,7 +14,7 @@ from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.domain import Layers as LayersValue
-    from ggufspec.memory import MemoryPlan, Settings
+    from ggufspec.modelfiles.memory import MemoryPlan, Settings
 
 
 @click.command()
@@ -64,9 +64,10 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     """
-    from ggufspec import catalog, frames, hub, memory, report
+    from ggufspec import frames, report
     from ggufspec.cli import _models
     from ggufspec.domain import Offload
+    from ggufspec.modelfiles import catalog, hub, memory
 
     access = hub.Access(offline=asked["offline"])
     pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
@@ -114,7 +115,7 @@ def _detected() -> int | None:
 
 
 def _settings(asked: dict[str, Any]) -> Settings:
-    from ggufspec import memory
+    from ggufspec.modelfiles import memory
 
     kv_type = asked["kv_type"].upper()
     return memory.Settings(

@@ -13,9 +13,10 @@ from ggufspec.cli._options import Count
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
-    from ggufspec import compat, gguf, hub
     from ggufspec.domain import ModelFile
-    from ggufspec.hub.search import Candidate
+    from ggufspec.modelfiles import gguf, hub
+    from ggufspec.modelfiles.compat import judging
+    from ggufspec.modelfiles.hub.search import Candidate
 
 
 @click.command()
@@ -42,10 +43,10 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec suggest llama-3-70b:target --offline -o json
     """
-    from ggufspec import catalog, hub
     from ggufspec.cli import _hub
     from ggufspec.cli._following import following
-    from ggufspec.hub import search
+    from ggufspec.modelfiles import catalog, hub
+    from ggufspec.modelfiles.hub import search
 
     access = hub.Access(token=token, offline=offline)
     reference = hub.parse(target, catalog.load(), endpoint=access.endpoint)
@@ -89,7 +90,7 @@ class _Drafter:
     file: ModelFile
     downloads: int | None
     ratio: float  # of its bytes to the target's
-    verdict: compat.Verdict
+    verdict: judging.Verdict
     refused: bool
     promise: float
 
@@ -122,22 +123,23 @@ class _Drafter:
 
 
 def _judged(
-    candidate: Candidate, target: gguf.ModelCard, rule: compat.Rule, access: hub.Access
+    candidate: Candidate, target: gguf.ModelCard, rule: judging.Rule, access: hub.Access
 ) -> _Drafter | None:
     """Return a candidate's best file and what llama.cpp says to it; None where it has no file that suits."""
-    from ggufspec import compat, hub
-    from ggufspec.hub import search
+    from ggufspec.modelfiles import hub
+    from ggufspec.modelfiles.compat import judging
+    from ggufspec.modelfiles.hub import search
 
     file = search.draft_file(candidate, target.size_bytes, access)
     if file is None:
         return None
-    verdict = compat.check(target, hub.read_card(file, access), rule)
+    verdict = judging.check(target, hub.read_card(file, access), rule)
     ratio = (file.size_bytes or 0) / target.size_bytes
     return _Drafter(
         file=file,
         downloads=candidate.downloads,
         ratio=ratio,
         verdict=verdict,
-        refused=verdict.outcome is compat.Outcome.REFUSED,
+        refused=verdict.outcome is judging.Outcome.REFUSED,
         promise=search.score(ratio, candidate.downloads),
     )

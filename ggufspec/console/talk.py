@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec import chat, gguf, texts
+from ggufspec import chat, texts
 from ggufspec.chat import Message
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
@@ -14,6 +14,7 @@ from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import ServerEngine
 from ggufspec.engines.streaming import Ending, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
+from ggufspec.modelfiles import gguf
 from ggufspec.request import Request, Session, prepare
 
 _CONTEXT = 4096  # tokens, where the models allow as many and nobody says otherwise

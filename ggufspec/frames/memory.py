@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ggufspec.frames.tables import frame
-from ggufspec.memory import Footprint, MemoryPlan
+from ggufspec.modelfiles.memory import Footprint, MemoryPlan
 from ggufspec.units import format_bytes
 
 _DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ggufspec import memory
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
-from ggufspec.gguf import ModelCard
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.sweep import Block
 
 

@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ggufspec import api, gguf, identity, machine, measuring, memory, profiles
+from ggufspec import api, identity, machine, measuring, profiles
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.request import Request, Session, check_finite, pair_method
 from ggufspec.request import identify as identified
 from ggufspec.request import prepare as checked

@@ -6,9 +6,9 @@ import math
 import re
 
 from ggufspec.costs import Shape
-from ggufspec.gguf import ModelCard
-from ggufspec.memory import Settings
-from ggufspec.memory.cache import cache_bytes
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory import Settings
+from ggufspec.modelfiles.memory.cache import cache_bytes
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_exps\b")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ggufspec import gguf, memory
 from ggufspec.domain import Offload, Role, RunResult
 from ggufspec.llama.install import installs
+from ggufspec.modelfiles import gguf, memory
 from ggufspec.results import ResultSet
 from gpu_check.benches import Bench, Measured
 from gpu_check.presets import Pairing

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from ggufspec import compat, proc
+from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.gguf import validate_file
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.gguf import validate_file
 from tests import models
 
 # drafters for a target of 400 tokens that sets every key: what the drafter has instead
@@ -68,5 +69,5 @@ def test_verdicts_of_april_2024(legacy: Install, tmp_path: Path, draft: str) -> 
 
 def _compare(install: Install, program: Program, folder: Path, drafter: dict[str, Any]) -> None:
     target, draft = _write(folder / "target.gguf"), _write(folder / "drafter.gguf", **drafter)
-    verdict = compat.check(validate_file(target), validate_file(draft), compat.rule_of(install, program))
-    assert (verdict.outcome is compat.Outcome.ACCEPTED) == _accepts(install, program, target, draft)
+    verdict = judging.check(validate_file(target), validate_file(draft), judging.rule_of(install, program))
+    assert (verdict.outcome is judging.Outcome.ACCEPTED) == _accepts(install, program, target, draft)

@@ -15,12 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggufspec import catalog, engines, hub, proc, prompts
+from ggufspec import engines, proc, prompts
 from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Part
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import catalog, hub
 from tests import models, shell
 
 TOKENS = 60

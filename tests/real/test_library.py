@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import catalog, engines, hub, prompts, tuning
+from ggufspec import engines, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import catalog, hub
 
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 """False like what would take their places, a boolean or padding: only the commit can tell."""

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import memory, paths, proc
+from ggufspec import paths, proc
 from ggufspec.domain import Offload, Program
-from ggufspec.gguf import validate_file
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import memory
+from ggufspec.modelfiles.gguf import validate_file
 from tests import models, shapes
 
 _BUFFER = re.compile(r"(?:model|CPU|KV|compute|output) +buffer size = +([\d.]+) MiB")

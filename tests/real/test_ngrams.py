@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import catalog, engines, hub, prompts, trace
+from ggufspec import engines, prompts, trace
 from ggufspec.domain import Drafting, Method, Offload, Pair, Program, Role, Round, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import catalog, hub
 from ggufspec.trace import Trace
 
 TOKENS = 400  # by then, the embedded target has come back to its phrases

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import catalog, engines, hub, prompts
+from ggufspec import engines, prompts
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import catalog, hub
 
 NOWHERE = Offload(
     target_layers=0,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import catalog, hub, results, tuning
+from ggufspec import results, tuning
 from ggufspec.cli import cli
 from ggufspec.domain import Role, RunSpec
 from ggufspec.engines import Measurement
 from ggufspec.engines.server import ServerEngine
 from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles import catalog, hub
 from ggufspec.tuning.running import default
 
 TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7

@@ -32,7 +32,7 @@ from ggufspec.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from ggufspec.hub.choice import RepoFile
+from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.redaction import Redacting, redact
 from ggufspec.units import format_duration
 

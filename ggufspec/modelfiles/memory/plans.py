@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggufspec.domain import Layers, Offload
-from ggufspec.gguf import ModelCard
-from ggufspec.memory.placement import ModelMemory, place
-from ggufspec.memory.settings import Settings
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory.placement import ModelMemory, place
+from ggufspec.modelfiles.memory.settings import Settings
 
 RESERVE_BYTES = 1 << 30
 """What --fit leaves free on a device by default."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggufspec.gguf import ModelCard, NumberArray
+from ggufspec.modelfiles.gguf import ModelCard, NumberArray
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from huggingface_hub import constants
 from huggingface_hub.utils import get_session, hf_raise_for_status
 
 from ggufspec.errors import CorruptDownloadError
-from ggufspec.hub.client import Access, BrokenAnswerError, Subject, call
-from ggufspec.hub.ranges import stated_part
+from ggufspec.modelfiles.hub.client import Access, BrokenAnswerError, Subject, call
+from ggufspec.modelfiles.hub.ranges import stated_part
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"

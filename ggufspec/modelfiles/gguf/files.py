@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ggufspec.errors import ModelFileError
-from ggufspec.gguf.card import ModelCard, build_card
-from ggufspec.gguf.reader import MAGIC, Header, read_header
-from ggufspec.gguf.source import FileSource, Source
+from ggufspec.modelfiles.gguf.card import ModelCard, build_card
+from ggufspec.modelfiles.gguf.reader import MAGIC, Header, read_header
+from ggufspec.modelfiles.gguf.source import FileSource, Source
 from ggufspec.units import counted, format_bytes
 
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")

@@ -17,10 +17,10 @@ from huggingface_hub.utils import WeakFileLock, get_session, hf_raise_for_status
 
 from ggufspec import digests
 from ggufspec.errors import CorruptDownloadError, ModelFileError
-from ggufspec.gguf import FileSource
-from ggufspec.gguf.reader import MAGIC, read_header
-from ggufspec.hub import cache
-from ggufspec.hub.client import (
+from ggufspec.modelfiles.gguf import FileSource
+from ggufspec.modelfiles.gguf.reader import MAGIC, read_header
+from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.client import (
     FAILURES,
     Access,
     BrokenAnswerError,
@@ -30,9 +30,9 @@ from ggufspec.hub.client import (
     reason,
     translated,
 )
-from ggufspec.hub.hashing import FollowingHash, is_sha256, new_hasher
-from ggufspec.hub.ranges import Part, stated_part
-from ggufspec.hub.survey import Item
+from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
+from ggufspec.modelfiles.hub.ranges import Part, stated_part
+from ggufspec.modelfiles.hub.survey import Item
 from ggufspec.units import format_bytes, format_duration
 
 LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import ModelFileError, NotCachedError
-from ggufspec.gguf import ModelCard, Source, open_parts, parse_complete
-from ggufspec.hub import cache
-from ggufspec.hub.choice import split_names
-from ggufspec.hub.client import Access
-from ggufspec.hub.integrity import refuse_damage
-from ggufspec.hub.remote import RemoteFile
+from ggufspec.modelfiles.gguf import ModelCard, Source, open_parts, parse_complete
+from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.choice import split_names
+from ggufspec.modelfiles.hub.client import Access
+from ggufspec.modelfiles.hub.integrity import refuse_damage
+from ggufspec.modelfiles.hub.remote import RemoteFile
 
 
 def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:

@@ -9,11 +9,11 @@ from queue import Empty, SimpleQueue
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import DiskFullError
-from ggufspec.gguf import validate_file
-from ggufspec.hub import cache
-from ggufspec.hub.client import Access
-from ggufspec.hub.survey import Item, Survey
-from ggufspec.hub.transfer import Progress, State, StoppedError, Transfer
+from ggufspec.modelfiles.gguf import validate_file
+from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.client import Access
+from ggufspec.modelfiles.hub.survey import Item, Survey
+from ggufspec.modelfiles.hub.transfer import Progress, State, StoppedError, Transfer
 from ggufspec.units import format_bytes
 
 PARALLEL = 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.gguf import TYPES_BY_NAME, ModelCard
-from ggufspec.memory.settings import Settings
-from ggufspec.memory.windows import windows
+from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard
+from ggufspec.modelfiles.memory.settings import Settings
+from ggufspec.modelfiles.memory.windows import windows
 
 _STATE_PARTS = (".ssm_", ".shortconv", ".time_mix_")
 _FLOAT = 4  # recurrent states are kept in F32

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ggufspec.machine import Gpu, Room
-from ggufspec.memory.placement import Footprint
-from ggufspec.memory.plans import MemoryPlan, best_fit
+from ggufspec.modelfiles.memory.placement import Footprint
+from ggufspec.modelfiles.memory.plans import MemoryPlan, best_fit
 from ggufspec.units import counted, format_bytes
 
 

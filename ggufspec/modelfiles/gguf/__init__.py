@@ -1,7 +1,7 @@
 """GGUF files: the header of a model, here or far away, as a ModelCard."""
 
-from ggufspec.gguf.card import ModelCard, Split, Vocabulary
-from ggufspec.gguf.files import (
+from ggufspec.modelfiles.gguf.card import ModelCard, Split, Vocabulary
+from ggufspec.modelfiles.gguf.files import (
     open_parts,
     parse_complete,
     parse_header,
@@ -9,10 +9,10 @@ from ggufspec.gguf.files import (
     read_card,
     validate_file,
 )
-from ggufspec.gguf.reader import Tensor
-from ggufspec.gguf.source import FileSource, Source, check_path
-from ggufspec.gguf.types import TYPES_BY_NAME, GgmlType
-from ggufspec.gguf.values import NumberArray, StringArray
+from ggufspec.modelfiles.gguf.reader import Tensor
+from ggufspec.modelfiles.gguf.source import FileSource, Source, check_path
+from ggufspec.modelfiles.gguf.types import TYPES_BY_NAME, GgmlType
+from ggufspec.modelfiles.gguf.values import NumberArray, StringArray
 
 __all__ = [
     "TYPES_BY_NAME",

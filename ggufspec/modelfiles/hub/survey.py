@@ -16,12 +16,12 @@ from ggufspec.errors import (
     ModelFileError,
     NotCachedError,
 )
-from ggufspec.gguf import check_path
-from ggufspec.hub import cache
-from ggufspec.hub.choice import RemoteModel, RepoFile, choose
-from ggufspec.hub.client import Access, Listing, Subject, call, listing
-from ggufspec.hub.hashing import is_sha256
-from ggufspec.hub.references import Reference, is_inside, of_model
+from ggufspec.modelfiles.gguf import check_path
+from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose
+from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
+from ggufspec.modelfiles.hub.hashing import is_sha256
+from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,14 @@ import shlex
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from ggufspec import catalog, digests
+from ggufspec import digests
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import ModelFileError, NotCachedError
-from ggufspec.gguf import FileSource, ModelCard, part_paths, validate_file
-from ggufspec.gguf.reader import read_header
-from ggufspec.hub.cache import origin, remembered_pair
-from ggufspec.hub.hashing import is_sha256
+from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.gguf import FileSource, ModelCard, part_paths, validate_file
+from ggufspec.modelfiles.gguf.reader import read_header
+from ggufspec.modelfiles.hub.cache import origin, remembered_pair
+from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.units import format_bytes
 
 _log = logging.getLogger("ggufspec")

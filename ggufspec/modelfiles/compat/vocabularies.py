@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggufspec.gguf import StringArray, Vocabulary
+from ggufspec.modelfiles.gguf import StringArray, Vocabulary
 
 FIRST_COMPARED = 5
 """llama.cpp's SPEC_VOCAB_CHECK_START_TOKEN_ID: special tokens come first and may differ."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
-from ggufspec.hub.cache import repo_dir
-from ggufspec.hub.client import Access
+from ggufspec.modelfiles.hub.cache import repo_dir
+from ggufspec.modelfiles.hub.client import Access
 
 _PREFIX = "models--"
 

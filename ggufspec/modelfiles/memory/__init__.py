@@ -6,11 +6,11 @@ hundred MiB) and other programs are left to the reserve, for which llama.cpp's o
 
 from __future__ import annotations
 
-from ggufspec.gguf import ModelCard
-from ggufspec.memory.placement import Footprint, ModelMemory
-from ggufspec.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
-from ggufspec.memory.settings import TODAY, Layout, Settings, layout_for
-from ggufspec.memory.verdicts import Fit, Verdict, verdict
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
+from ggufspec.modelfiles.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
+from ggufspec.modelfiles.memory.settings import TODAY, Layout, Settings, layout_for
+from ggufspec.modelfiles.memory.verdicts import Fit, Verdict, verdict
 
 __all__ = [
     "RESERVE_BYTES",

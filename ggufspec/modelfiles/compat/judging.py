@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ggufspec.compat.rules import RULES, IdCheck, Outcome, Rule, TypeCheck, rule_for, rule_of
-from ggufspec.compat.vocabularies import TokenDifference, differences, effective
 from ggufspec.errors import DrafterRefusedError
-from ggufspec.gguf import ModelCard
+from ggufspec.modelfiles.compat.rules import RULES, IdCheck, Outcome, Rule, TypeCheck, rule_for, rule_of
+from ggufspec.modelfiles.compat.vocabularies import TokenDifference, differences, effective
+from ggufspec.modelfiles.gguf import ModelCard
 
 __all__ = [
     "RULES",

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from ggufspec.domain import Layers
-from ggufspec.gguf import ModelCard
-from ggufspec.memory.cache import cache_bytes
-from ggufspec.memory.compute import attention_bytes, compute_bytes, input_bytes
-from ggufspec.memory.settings import Settings
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory.cache import cache_bytes
+from ggufspec.modelfiles.memory.compute import attention_bytes, compute_bytes, input_bytes
+from ggufspec.modelfiles.memory.settings import Settings
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")

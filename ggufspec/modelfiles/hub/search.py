@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.domain import ModelFile
-from ggufspec.hub import cache
-from ggufspec.hub.choice import RemoteModel, models, quant_of
-from ggufspec.hub.client import PATIENCE_S, Access, Subject, call, listing
+from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.choice import RemoteModel, models, quant_of
+from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggufspec.errors import ModelFileError
-from ggufspec.gguf.reader import Header, Tensor
-from ggufspec.gguf.types import file_type_name
-from ggufspec.gguf.values import NumberArray, StringArray, Value
+from ggufspec.modelfiles.gguf.reader import Header, Tensor
+from ggufspec.modelfiles.gguf.types import file_type_name
+from ggufspec.modelfiles.gguf.values import NumberArray, StringArray, Value
 
 _T = TypeVar("_T", int, float, str, bool)
 _MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS

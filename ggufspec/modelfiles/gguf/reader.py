@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ggufspec.errors import ModelFileError
-from ggufspec.gguf.source import Source
-from ggufspec.gguf.types import GGML_TYPES, GgmlType
-from ggufspec.gguf.values import NumberArray, StringArray, Value
+from ggufspec.modelfiles.gguf.source import Source
+from ggufspec.modelfiles.gguf.types import GGML_TYPES, GgmlType
+from ggufspec.modelfiles.gguf.values import NumberArray, StringArray, Value
 from ggufspec.units import format_bytes
 
 MAGIC = b"GGUF"

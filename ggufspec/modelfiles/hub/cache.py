@@ -16,8 +16,8 @@ from huggingface_hub.file_download import repo_folder_name
 
 from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
-from ggufspec.hub.choice import RepoFile, split_names
-from ggufspec.hub.client import Access, Listing
+from ggufspec.modelfiles.hub.choice import RepoFile, split_names
+from ggufspec.modelfiles.hub.client import Access, Listing
 
 
 def repo_dir(repo: str, access: Access) -> Path:

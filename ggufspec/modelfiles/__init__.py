@@ -1,0 +1,1 @@
+"""Model files before they run: headers, the Hub, compatibility, memory, and the catalogue of pairs."""
