@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from ggufspec import arms, audit, precision, results
-from ggufspec.chat import Message, Render
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
 from ggufspec.identity import FileWatch
 from ggufspec.llama.install.installs import Install
+from ggufspec.prompts.chat import Message, Render
 from ggufspec.recorder import Recorder
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Block, Cell, Suite

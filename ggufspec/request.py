@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import engines, fitting, identity, machine, texts
-from ggufspec.chat import Render
 from ggufspec.domain import (
     FileIdentity,
     Layers,
@@ -32,6 +31,7 @@ from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
+from ggufspec.prompts.chat import Render
 from ggufspec.sweep import Suite, Sweep, distinct_layers
 from ggufspec.trace import draft_sizes
 

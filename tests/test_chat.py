@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import chat, proc
-from ggufspec.chat import Message
+from ggufspec import proc
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
+from ggufspec.prompts import chat
+from ggufspec.prompts.chat import Message
 from tests import models
 from tests.models import Value
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ggufspec import arms, machine, measuring, results, review
-from ggufspec.chat import Message
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Suite, Sweep
 from tests import scripted, values

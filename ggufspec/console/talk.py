@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec import chat, texts
-from ggufspec.chat import Message
+from ggufspec import texts
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
 from ggufspec.domain import Prompt, Role, RunSpec
@@ -15,6 +14,8 @@ from ggufspec.engines.server import ServerEngine
 from ggufspec.engines.streaming import Ending, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import gguf
+from ggufspec.prompts import chat
+from ggufspec.prompts.chat import Message
 from ggufspec.request import Request, Session, prepare
 
 _CONTEXT = 4096  # tokens, where the models allow as many and nobody says otherwise

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines, forecast, profiles, trace, units
-from ggufspec.chat import Message, Render
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.profiles import Texts
+from ggufspec.prompts.chat import Message, Render
 from ggufspec.tuning import budget, pricing, prospects
 from ggufspec.tuning.budget import Budget
 from ggufspec.tuning.values import Outlook, Plan, Spent, Stage

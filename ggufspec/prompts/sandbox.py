@@ -1,4 +1,4 @@
-"""Renders chat templates in a process of its own: ``python -P sandbox.py REQUEST``, started by ggufspec.chat.
+"""Renders chat templates in a process of its own: ``python -P sandbox.py REQUEST``, started by ``chat.py``.
 
 A template comes from strangers. Jinja's sandbox keeps it from Python's insides, a limit on memory from
 filling the machine, the caller's time limit from running for ever; files it cannot write at all. This file is
