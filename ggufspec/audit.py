@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, Verdict
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.load import load_of
-from ggufspec.engines.ranking import Candidate, Rank, ranker
+from ggufspec.engines.server.load import load_of
+from ggufspec.engines.server.ranking import Candidate, Rank, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install.installs import Install

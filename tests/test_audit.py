@@ -12,7 +12,7 @@ import pytest
 from ggufspec import audit, doubts
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
 from ggufspec.doubts import Doubt
-from ggufspec.engines.ranking import candidates
+from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from tests import fake_server, fakes, shell, values

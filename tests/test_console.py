@@ -43,7 +43,7 @@ from ggufspec.console.conversation import (
 )
 from ggufspec.domain import Program, Role, Sample, Sampling, Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.streaming import Ending, Marker, Span, Stream, StreamingEngine
+from ggufspec.engines.server.streaming import Ending, Marker, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
 from ggufspec.llama.install import installs

@@ -25,7 +25,7 @@ from ggufspec.domain import (
 from ggufspec.doubts import Doubt
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
-from ggufspec.engines.load import load_of
+from ggufspec.engines.server.load import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands, serving
 from ggufspec.llama.logs import offload as logs_offload

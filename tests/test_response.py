@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec.domain import Program, Round, Status
-from ggufspec.engines import response
+from ggufspec.engines.server import response
 
 RESPONSES = Path(__file__).parent / "responses"
 

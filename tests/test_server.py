@@ -16,8 +16,8 @@ import pytest
 
 from ggufspec import engines
 from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
-from ggufspec.engines import launch
-from ggufspec.engines.server import ServerEngine
+from ggufspec.engines.server import launch
+from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from tests import fake_server, shell, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour

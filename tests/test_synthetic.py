@@ -23,7 +23,7 @@ from ggufspec.domain import (
     RunResult,
     RunSpec,
 )
-from ggufspec.engines.request import body
+from ggufspec.engines.server.request import body
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import serving

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ggufspec import audit
 from ggufspec.console.commands import Command, Draft, Gamma, Length, Sampler, System
 from ggufspec.domain import Role, Sample, Sampling
-from ggufspec.engines.streaming import Ending, Span, Stream
+from ggufspec.engines.server.streaming import Ending, Span, Stream
 from ggufspec.prompts.chat import Message
 
 _TOP_K = 40  # llama.cpp's, once the sampler is not greedy

@@ -10,8 +10,8 @@ from ggufspec import texts
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
 from ggufspec.domain import Prompt, Role, RunSpec
-from ggufspec.engines.server import ServerEngine
-from ggufspec.engines.streaming import Ending, Stream, StreamingEngine
+from ggufspec.engines.server.engine import ServerEngine
+from ggufspec.engines.server.streaming import Ending, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import gguf
 from ggufspec.prompts import chat

@@ -54,6 +54,6 @@ def make(
     program = ENGINES[name]
     if program is not Program.SERVER:
         return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
-    from ggufspec.engines.server import ServerEngine  # its HTTP client would slow every start
+    from ggufspec.engines.server.engine import ServerEngine  # its HTTP client would slow every start
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)

@@ -25,7 +25,7 @@ from ggufspec.domain import (
     Status,
     Verdict,
 )
-from ggufspec.engines.server import ServerEngine
+from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub

@@ -16,7 +16,7 @@ from ggufspec import results, tuning
 from ggufspec.cli import cli
 from ggufspec.domain import Role, RunSpec
 from ggufspec.engines import Measurement
-from ggufspec.engines.server import ServerEngine
+from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.tuning.running import default

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import httpx2
 
 from ggufspec.domain import Program, RunSpec, Sample, Status
-from ggufspec.engines.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.events import Event, Timings, event_text, read_event
-from ggufspec.engines.launch import Server
-from ggufspec.engines.pool import Loaded
-from ggufspec.engines.request import body, lines
-from ggufspec.engines.server import ServerEngine
+from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
+from ggufspec.engines.server.engine import ServerEngine
+from ggufspec.engines.server.events import Event, Timings, event_text, read_event
+from ggufspec.engines.server.launch import Server
+from ggufspec.engines.server.pool import Loaded
+from ggufspec.engines.server.request import body, lines
 
 
 class Ending(StrEnum):

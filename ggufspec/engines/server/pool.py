@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ggufspec.domain import Sample
-from ggufspec.engines.capabilities import Capabilities
-from ggufspec.engines.launch import Server
+from ggufspec.engines.server.capabilities import Capabilities
+from ggufspec.engines.server.launch import Server
 
 
 @dataclass(kw_only=True)

@@ -12,8 +12,8 @@ import httpx2
 
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.ending import Failure, error_message, refused
-from ggufspec.engines.events import event_text
-from ggufspec.engines.launch import Server
+from ggufspec.engines.server.events import event_text
+from ggufspec.engines.server.launch import Server
 
 _CONNECT_S = 10.0
 

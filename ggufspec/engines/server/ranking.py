@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from ggufspec.domain import RunSpec
-from ggufspec.engines.events import unreadable
+from ggufspec.engines.server.events import unreadable
 from ggufspec.llama.install.installs import Install
 
 _LIKELIEST = 200
@@ -35,7 +35,7 @@ def ranker(load: RunSpec, install: Install, *, timeout_s: float | None = None) -
     Raises:
         Failure: the model does not load, or the server dies or is too slow while it is asked.
     """
-    from ggufspec.engines.launch import start  # its HTTP client would slow every start
+    from ggufspec.engines.server.launch import start  # its HTTP client would slow every start
 
     server = start(load, install, timeout_s=timeout_s)
     try:

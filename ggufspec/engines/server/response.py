@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from ggufspec.domain import Method, Program, Round, Sample, Status
-from ggufspec.engines.events import Count, Event, event_text, unreadable
+from ggufspec.engines.server.events import Count, Event, event_text, unreadable
 
 
 @dataclass(frozen=True, kw_only=True)

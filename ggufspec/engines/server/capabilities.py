@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from ggufspec.domain import Drafting, Sample
-from ggufspec.engines import response
-from ggufspec.engines.launch import Server
-from ggufspec.engines.request import send
+from ggufspec.engines.server import response
+from ggufspec.engines.server.launch import Server
+from ggufspec.engines.server.request import send
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
 _DISTRACTION = (100, 100)  # tokens as such, in every vocabulary, with no BOS before them
