@@ -25,6 +25,7 @@ from ggufspec.domain import (
 )
 from ggufspec.doubts import Doubt
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import serving
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import devices as llama_devices
@@ -33,7 +34,6 @@ from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
 from ggufspec.prompts.chat import Render
 from ggufspec.sweep import Suite, Sweep, distinct_layers
-from ggufspec.trace import draft_sizes
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread

@@ -23,7 +23,7 @@ from ggufspec.domain import (
     Sampling,
 )
 from ggufspec.errors import GgufspecError
-from ggufspec.trace import draft_sizes
+from ggufspec.forecast.trace import draft_sizes
 from ggufspec.units import counted
 
 T = TypeVar("T")

@@ -17,9 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from ggufspec import engines, profiles, trace
+from ggufspec import engines
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.forecast import profiles, trace
 from ggufspec.request import Request, prepare
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")

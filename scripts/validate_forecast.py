@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from ggufspec import engines, forecast, paths, profiles, stats, trace, tuning
+from ggufspec import engines, forecast, paths, stats, tuning
 from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.forecast import Forecast
+from ggufspec.forecast import Forecast, profiles, trace
 from ggufspec.llama.install import installs
 from ggufspec.request import Request, Session, prepare
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufspec import costs
-from ggufspec.costs import CostCurve, Device, Kind, Point, Shape
+from ggufspec.forecast import costs
+from ggufspec.forecast.costs import CostCurve, Device, Kind, Point, Shape
 from ggufspec.stats import Estimate
 
 

@@ -15,9 +15,9 @@ from ggufspec import comparing, results, units
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli._options import Number
 from ggufspec.console.commands import parse
-from ggufspec.costs import CostCurve, Point
 from ggufspec.domain import Conditions, Difference, Offload, Sampling
 from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.request import Request
 from ggufspec.stats import Estimate
 from ggufspec.tuning import TuneRequest

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufspec import costs, forecast
-from ggufspec.costs import CostCurve, Point
+from ggufspec import forecast
 from ggufspec.domain import Program
-from ggufspec.forecast import Forecast, Reason
+from ggufspec.forecast import Forecast, Reason, costs
+from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast.trace import Trace
 from ggufspec.frames.forecasts import FORECAST_COLUMNS
 from ggufspec.frames.forecasts import forecasts as table
 from ggufspec.stats import Estimate
-from ggufspec.trace import Trace
 
 GAMMAS = tuple(range(1, 13))
 

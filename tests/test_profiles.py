@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from ggufspec import profiles
-from ggufspec.costs import CostCurve, Kind
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, Part, Timing
+from ggufspec.forecast import profiles
+from ggufspec.forecast.costs import CostCurve, Kind
 from tests import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)

@@ -12,10 +12,10 @@ from unittest import mock
 import msgspec
 import pytest
 
-from ggufspec import listing, measuring, profiles, results
+from ggufspec import listing, measuring, results
 from ggufspec.domain import ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
-from ggufspec.forecast import Forecast
+from ggufspec.forecast import Forecast, profiles
 from ggufspec.report.listing import ranges, table
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Suite, Sweep
@@ -198,10 +198,10 @@ def test_an_older_bench_from_the_future_is_not_the_last_either(home: Path) -> No
 
 
 def test_the_profile_that_was_measured_last_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ggufspec.costs import CostCurve, MeasuredOn, Point
+    from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
     from ggufspec.stats import Estimate
 
-    monkeypatch.setattr("ggufspec.profiles.store.datetime", _Clock)
+    monkeypatch.setattr("ggufspec.forecast.profiles.store.datetime", _Clock)
     for name, ahead in (("one", 0), ("ahead", 4000), ("now", 0)):
         _Clock.ahead = timedelta(days=ahead)
         point = Point(tokens=1, depth=0, seconds=Estimate(value=0.5, lo=None, hi=None))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufspec import trace
 from ggufspec.domain import Program, Round
-from ggufspec.trace import Trace
+from ggufspec.forecast import trace
+from ggufspec.forecast.trace import Trace
 
 RECORDED = sorted((Path(__file__).parent / "traces").glob("*.json"))
 N_PREDICT = 120

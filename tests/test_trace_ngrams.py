@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ggufspec import trace
 from ggufspec.domain import Method, Program, Round
-from ggufspec.trace import Trace
-from ggufspec.trace.token_counts import TokenCounts
+from ggufspec.forecast import trace
+from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace.token_counts import TokenCounts
 
 RECORDED = sorted((Path(__file__).parent / "traces" / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))

@@ -11,12 +11,13 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufspec import costs, forecast, whatif
+from ggufspec import forecast
 from ggufspec.cli.whatif import command
 from ggufspec.domain import Program
+from ggufspec.forecast import costs, whatif
+from ggufspec.forecast.whatif import Positions, Steady
 from ggufspec.frames.forecasts import OUTLOOK_COLUMNS
 from ggufspec.modelfiles import gguf
-from ggufspec.whatif import Positions, Steady
 from tests import models
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")

@@ -98,7 +98,7 @@ class Shares(click.ParamType[tuple[float, ...]]):
         """Return each token's chance alone, or the share of rounds that accept each position."""
         if isinstance(value, tuple):
             return value
-        from ggufspec.whatif import Positions, Steady
+        from ggufspec.forecast.whatif import Positions, Steady
 
         rate, at, size = str(value).partition("@")
         try:

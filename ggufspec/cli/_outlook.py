@@ -11,10 +11,10 @@ from ggufspec import units
 from ggufspec.cli._echo import echo
 
 if TYPE_CHECKING:
-    from ggufspec.costs import CostCurve, Device
     from ggufspec.domain import Program
-    from ggufspec.profiles import Profile
-    from ggufspec.whatif import Acceptance
+    from ggufspec.forecast.costs import CostCurve, Device
+    from ggufspec.forecast.profiles import Profile
+    from ggufspec.forecast.whatif import Acceptance
 
 _NUMBER = r"\d*\.?\d+"
 _RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
@@ -61,7 +61,7 @@ def curve(
     asked: dict[str, Any], sizes: list[int], acceptances: list[Acceptance], program: Program
 ) -> CostCurve:
     """Return the costs, and say on stderr what they rest on."""
-    from ggufspec import costs, whatif
+    from ggufspec.forecast import costs, whatif
 
     if asked["profile"] is not None:
         return _measured(asked)
@@ -97,7 +97,7 @@ def _measured(asked: dict[str, Any]) -> CostCurve:
     Raises:
         UsageError: there is none of this id.
     """
-    from ggufspec import profiles
+    from ggufspec.forecast import profiles
 
     if any(
         asked[name]
@@ -121,7 +121,7 @@ def _measured(asked: dict[str, Any]) -> CostCurve:
 
 def profiles_list() -> str:
     """Return the stored cost curves of pairs, one line each."""
-    from ggufspec import profiles
+    from ggufspec.forecast import profiles
 
     return "".join(f"{each.id}  {_of(each)}\n" for each in profiles.known() if each.curve.draft)
 
@@ -149,8 +149,8 @@ def _said(implied: float, size: int, speedup: float) -> str:
 
 
 def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
-    from ggufspec import costs, whatif
     from ggufspec.cli import _models
+    from ggufspec.forecast import costs, whatif
     from ggufspec.modelfiles import catalog, hub
 
     device = _device(asked)
@@ -178,7 +178,7 @@ def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
 
 
 def _device(asked: dict[str, Any]) -> Device:
-    from ggufspec import costs
+    from ggufspec.forecast import costs
 
     name, bandwidth, flops = asked["machine"], asked["bandwidth"], asked["flops"]
     if name is None and bandwidth and flops:
@@ -201,7 +201,7 @@ def acceptances(text: str, size: int) -> list[Acceptance]:
     Raises:
         ValueError: it says nothing that is an acceptance.
     """
-    from ggufspec.whatif import Positions, Steady
+    from ggufspec.forecast.whatif import Positions, Steady
 
     rate, _, at = text.partition("@")
     if not at and (match := _RANGE.fullmatch(text)):

@@ -37,7 +37,7 @@ def warn_of_damage(stored: ResultSet) -> None:
 
 def forecasts(folder: Path) -> tuple[Forecast, ...]:
     """Return the forecasts of a bench; damaged ones are left out with a warning."""
-    from ggufspec import profiles
+    from ggufspec.forecast import profiles
 
     try:
         return profiles.kept(folder)

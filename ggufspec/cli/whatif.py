@@ -71,8 +71,9 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
     ggufspec whatif --profile last --accept 0.5-0.9
     """
-    from ggufspec import costs, report, whatif
+    from ggufspec import report
     from ggufspec.domain import Program
+    from ggufspec.forecast import costs, whatif
     from ggufspec.frames.forecasts import outlooks
     from ggufspec.report.surface import surface
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.costs import CostCurve, Kind
 from ggufspec.domain import Method, Program
-from ggufspec.trace import Counts, Rules, Step, Trace, count, expected, ngram_steps, steps
+from ggufspec.forecast.costs import CostCurve, Kind
+from ggufspec.forecast.trace import Counts, Rules, Step, Trace, count, expected, ngram_steps, steps
 
 Values = NDArray[np.float64]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggufspec.costs import CostCurve, Kind
 from ggufspec.domain import Method, Program
+from ggufspec.forecast.costs import CostCurve, Kind
 from ggufspec.forecast.estimates import estimate, rates_of, sensitivity
 from ggufspec.forecast.exposure import Exposure, alone, drafting
+from ggufspec.forecast.trace import Trace, needed
 from ggufspec.forecast.values import Forecast
-from ggufspec.trace import Trace, needed
 
 
 def forecasts(

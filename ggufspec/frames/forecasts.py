@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.forecast import Forecast
+from ggufspec.forecast.whatif import Outlook, Steady
 from ggufspec.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.frames.tables import attributes, frame
 from ggufspec.tuning import Prospect
-from ggufspec.whatif import Outlook, Steady
 
 _FORECAST = (
     *(

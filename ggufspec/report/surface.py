@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggufspec import units, whatif
+from ggufspec import units
+from ggufspec.forecast import whatif
+from ggufspec.forecast.whatif import Acceptance, Outlook, Steady
 from ggufspec.report import markdown
-from ggufspec.whatif import Acceptance, Outlook, Steady
 
 
 def surface(outlooks: Sequence[Outlook]) -> str:

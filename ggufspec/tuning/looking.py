@@ -7,10 +7,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import engines, forecast, profiles, trace, units
+from ggufspec import engines, forecast, units
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
-from ggufspec.profiles import Texts
+from ggufspec.forecast import profiles, trace
+from ggufspec.forecast.profiles import Texts
 from ggufspec.prompts.chat import Message, Render
 from ggufspec.tuning import budget, pricing, prospects
 from ggufspec.tuning.budget import Budget

@@ -6,10 +6,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ggufspec import doubts, machine, profiles
-from ggufspec.costs import CostCurve
+from ggufspec import doubts, machine
 from ggufspec.domain import ModelFile, Offload, RunSpec
-from ggufspec.profiles import Texts
+from ggufspec.forecast import profiles
+from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.profiles import Texts
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ggufspec import engines, forecast, trace
-from ggufspec.costs import CostCurve
+from ggufspec import engines, forecast
 from ggufspec.domain import Drafting, ModelFile, Offload, Program, RunSpec
-from ggufspec.profiles import Texts
+from ggufspec.forecast import trace
+from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.profiles import Texts
 from ggufspec.sweep import Block
 from ggufspec.tuning.values import Prospect
 

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ggufspec import api, identity, machine, measuring, profiles
+from ggufspec import api, identity, machine, measuring
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast import profiles
+from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
@@ -20,7 +22,6 @@ from ggufspec.request import Request, Session, check_finite, pair_method
 from ggufspec.request import identify as identified
 from ggufspec.request import prepare as checked
 from ggufspec.sweep import Block, Suite, refuse_endless
-from ggufspec.trace import draft_sizes
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import acceptance, arms, engines, profiles, tuning, whatif
+from ggufspec import acceptance, arms, engines, tuning
 from ggufspec.arms import Arm
-from ggufspec.costs import CostCurve
 from ggufspec.domain import Layers, Program, Role
+from ggufspec.forecast import profiles, whatif
+from ggufspec.forecast.costs import CostCurve
 from ggufspec.llama.install import installs
 from gpu_check.benches import Bench, Measured, doubts
 from gpu_check.steps import Bar, NotRunError, Row, Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggufspec.domain import Layers
-from ggufspec.whatif import Steady
+from ggufspec.forecast.whatif import Steady
 
 NOTEBOOK_RATE, NOTEBOOK_SIZE = 0.708, 3
 NOTEBOOK = {"target alone": 2.01, "drafter alone": 87.02, "drafting": 2.58}

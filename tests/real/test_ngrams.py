@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, prompts, trace
+from ggufspec import engines, prompts
 from ggufspec.domain import Drafting, Method, Offload, Pair, Program, Role, Round, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.forecast import trace
+from ggufspec.forecast.trace import Trace
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.trace import Trace
 
 TOKENS = 400  # by then, the embedded target has come back to its phrases
 LOST = 5  # tries, because today's simple program loses its summary now and then

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec.costs.curve import CostCurve, MeasuredOn, Point
-from ggufspec.costs.devices import Device
+from ggufspec.forecast.costs.curve import CostCurve, MeasuredOn, Point
+from ggufspec.forecast.costs.devices import Device
 from ggufspec.stats import Estimate
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ggufspec.domain import Method
+from ggufspec.forecast.trace.token_counts import TokenCounts
 from ggufspec.llama.command.lookups import LOOKUPS
-from ggufspec.trace.token_counts import TokenCounts
 
 Text = tuple[int, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ggufspec.domain import Method
+from ggufspec.forecast.trace.ngram_methods import Text, last_place
 from ggufspec.llama.command.lookups import LOOKUPS
-from ggufspec.trace.ngram_methods import Text, last_place
 
 _FACTOR, _ENTRIES = 2654435761, 262144
 _VALUES = 4  # different continuations that are kept of a key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from ggufspec.costs import Shape
+from ggufspec.forecast.costs import Shape
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory import Settings
 from ggufspec.modelfiles.memory.cache import cache_bytes

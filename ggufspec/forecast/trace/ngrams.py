@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ggufspec.domain import Method, Program
+from ggufspec.forecast.trace.ngram_map import Map
+from ggufspec.forecast.trace.ngram_methods import Cache, Drafter, Mod, Simple
+from ggufspec.forecast.trace.rules import Rules
+from ggufspec.forecast.trace.values import Step, Trace
+from ggufspec.forecast.trace.walks import check_reach
 from ggufspec.llama.command.lookups import draft_sizes
-from ggufspec.trace.ngram_map import Map
-from ggufspec.trace.ngram_methods import Cache, Drafter, Mod, Simple
-from ggufspec.trace.rules import Rules
-from ggufspec.trace.values import Step, Trace
-from ggufspec.trace.walks import check_reach
 
 _DRAFTERS: Mapping[Method, Callable[..., Drafter]] = MappingProxyType(
     {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.costs.curve import CostCurve, Kind, MeasuredOn, Point, flat
-from ggufspec.costs.devices import DEVICES, Device
-from ggufspec.costs.roofline import Shape, roofline, seconds
+from ggufspec.forecast.costs.curve import CostCurve, Kind, MeasuredOn, Point, flat
+from ggufspec.forecast.costs.devices import DEVICES, Device
+from ggufspec.forecast.costs.roofline import Shape, roofline, seconds
 
 __all__ = [
     "DEVICES",

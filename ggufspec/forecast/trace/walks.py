@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ggufspec.domain import Program, Round
-from ggufspec.trace.rules import Rules
-from ggufspec.trace.values import Step, Trace
+from ggufspec.forecast.trace.rules import Rules
+from ggufspec.forecast.trace.values import Step, Trace
 
 
 def rounds(

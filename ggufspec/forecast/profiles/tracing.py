@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
-from ggufspec.trace import Trace
+from ggufspec.forecast.trace import Trace
 
 if TYPE_CHECKING:
     from ggufspec.engines.inprocess import InprocessEngine

@@ -7,11 +7,11 @@ arXiv 2211.17192, section 3.3), which fixes the expectation over all places wher
 
 from __future__ import annotations
 
+from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, why_not
+from ggufspec.forecast.trace.rules import Rules, needed
+from ggufspec.forecast.trace.values import Counts, Step, Trace, count
+from ggufspec.forecast.trace.walks import expected, rounds, steps
 from ggufspec.llama.command.lookups import LOOKUPS, Lookup, draft_sizes
-from ggufspec.trace.ngrams import EMULATED, ngram_steps, why_not
-from ggufspec.trace.rules import Rules, needed
-from ggufspec.trace.values import Counts, Step, Trace, count
-from ggufspec.trace.walks import expected, rounds, steps
 
 __all__ = [
     "EMULATED",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.whatif.acceptances import Acceptance, Positions, Steady
-from ggufspec.whatif.outlooks import Outlook, best, implied_verify_ratio, outlook
-from ggufspec.whatif.shapes import shape
+from ggufspec.forecast.whatif.acceptances import Acceptance, Positions, Steady
+from ggufspec.forecast.whatif.outlooks import Outlook, best, implied_verify_ratio, outlook
+from ggufspec.forecast.whatif.shapes import shape
 
 __all__ = [
     "Acceptance",

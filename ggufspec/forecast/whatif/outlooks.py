@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec.costs import CostCurve, Kind
 from ggufspec.domain import Program
-from ggufspec.whatif.acceptances import Acceptance, Steady
+from ggufspec.forecast.costs import CostCurve, Kind
+from ggufspec.forecast.whatif.acceptances import Acceptance, Steady
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from ggufspec import paths
-from ggufspec.costs import CostCurve, MeasuredOn
 from ggufspec.errors import ResultsError
+from ggufspec.forecast.costs import CostCurve, MeasuredOn
 from ggufspec.results import disk, read_object, write_object
 from ggufspec.results.records import decode_hook
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.profiles.curves import curve, depths_for, of, pooled
-from ggufspec.profiles.forecasts import keep, kept
-from ggufspec.profiles.store import Profile, find, known, save
-from ggufspec.profiles.tracing import Texts, traces
+from ggufspec.forecast.profiles.curves import curve, depths_for, of, pooled
+from ggufspec.forecast.profiles.forecasts import keep, kept
+from ggufspec.forecast.profiles.store import Profile, find, known, save
+from ggufspec.forecast.profiles.tracing import Texts, traces
 
 __all__ = [
     "Profile",

@@ -12,10 +12,10 @@ from dataclasses import replace
 from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING
 
-from ggufspec.costs import CostCurve, MeasuredOn, Point
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
 from ggufspec.engines.library import messages
 from ggufspec.engines.library.messages import Part, Timing
+from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Estimate
 
 if TYPE_CHECKING:
