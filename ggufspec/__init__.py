@@ -20,8 +20,8 @@ from ggufspec import notebooks
 
 if TYPE_CHECKING:
     from ggufspec import plot
+    from ggufspec.analysis.comparing import compare
     from ggufspec.api import bench
-    from ggufspec.comparing import compare
     from ggufspec.domain import Sample
     from ggufspec.frames import runs, summary
     from ggufspec.llama.logs.parsing import parse
@@ -48,7 +48,7 @@ _HOMES = {
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
     "bench": "ggufspec.api",
-    "compare": "ggufspec.comparing",
+    "compare": "ggufspec.analysis.comparing",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs.parsing",
     "runs": "ggufspec.frames",

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ggufspec import doubts, machine, measuring, results
+from ggufspec import machine, measuring, results
+from ggufspec.analysis import warnings as doubts
 from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install.environment import switches

@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from ggufspec import arms, audit, precision, results
+from ggufspec import audit, results
+from ggufspec.analysis import arms, precision
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
 from ggufspec.identity import FileWatch

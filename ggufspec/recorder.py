@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ggufspec import audit, doubts, machine, results
+from ggufspec import audit, machine, results
+from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
 from ggufspec.identity import FileWatch
@@ -60,7 +61,7 @@ class Recorder:
             yield run
             if run.sample.status is not Status.OK:
                 return  # there are no figures that others could have spoilt
-            if doubts.Doubt.BUSY_MACHINE not in run.doubts:
+            if warnings.Doubt.BUSY_MACHINE not in run.doubts:
                 self._disturbed_in_a_row = 0
                 return
             self._disturbed_in_a_row += rerun > 0
@@ -99,7 +100,7 @@ class Recorder:
             conditions=conditions,
         )
         cores = self.results.meta.machine.cores
-        found = doubts.of_run(run, gpu=self.install.gpu, cores=cores)
+        found = warnings.of_run(run, gpu=self.install.gpu, cores=cores)
         run = replace(run, doubts=tuple(doubt.value for doubt in found))
         late = self._late(run)
         run = self._compared(run)

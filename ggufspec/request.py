@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import engines, fitting, identity, machine, texts
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import (
     FileIdentity,
     Layers,
@@ -23,7 +24,6 @@ from ggufspec.domain import (
     Sampling,
     offloading,
 )
-from ggufspec.doubts import Doubt
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import serving

@@ -30,7 +30,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ggufspec import arms, frames, results, stats
+from ggufspec import frames, results, stats
+from ggufspec.analysis import arms
 from ggufspec.domain import (
     Build,
     Conditions,

@@ -25,8 +25,9 @@ from statistics import fmean
 
 from validate_forecast import DEMO, quantized
 
-from ggufspec import api, arms, measuring, stats, tuning
-from ggufspec.arms import Arm
+from ggufspec import api, measuring, stats, tuning
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role, RunSpec
 from ggufspec.request import Request, identify, prepare
 from ggufspec.results import ResultSet

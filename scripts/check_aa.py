@@ -14,7 +14,8 @@ import argparse
 import sys
 from dataclasses import replace
 
-from ggufspec import api, arms, measuring, request, stats
+from ggufspec import api, measuring, request, stats
+from ggufspec.analysis import arms
 from ggufspec.domain import RunSpec
 from ggufspec.results import ResultSet
 from ggufspec.sweep import Block, Suite

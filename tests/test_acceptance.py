@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import acceptance
-from ggufspec.acceptance import Acceptance
+from ggufspec.analysis import acceptance
+from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.domain import Program, Round, Sample, Status
 
 # four rounds of three drafts: 3, 2, 0 and 3 of them accepted, and four tokens of the target's own

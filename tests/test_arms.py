@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import acceptance, arms, comparing, frames, results, stats
-from ggufspec.arms import Layers
+from ggufspec import frames, results, stats
+from ggufspec.analysis import acceptance, arms, comparing
+from ggufspec.analysis.arms import Layers
 from ggufspec.domain import Drafting, Method, Role, RunResult, Status
 from ggufspec.report.overview import overview
 from ggufspec.results import ResultSet

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ggufspec import audit, doubts
+from ggufspec import audit
+from ggufspec.analysis import warnings
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
-from ggufspec.doubts import Doubt
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
@@ -185,7 +186,7 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
-    assert Doubt.NOT_JUDGED in doubts.of_judgement(unjudged)
+    assert Doubt.NOT_JUDGED in warnings.of_judgement(unjudged)
     assert list(audit.judge((own, unjudged), without)) == []  # the same reason is not told twice
 
 

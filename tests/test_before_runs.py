@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import machine, paths, request, results
-from ggufspec.doubts import ADVICE, Doubt
+from ggufspec.analysis.warnings import ADVICE, Doubt
 from ggufspec.request import Request
 from tests import fakes, shell
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import comparing, frames, report
+from ggufspec import frames, report
+from ggufspec.analysis import comparing
 from ggufspec.domain import Prompt, Role, RunResult
 from ggufspec.errors import ResultsError, SlowerError
 from ggufspec.report.comparison import comparison

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import doubts
+from ggufspec.analysis import warnings
+from ggufspec.analysis.warnings import ADVICE, Doubt
 from ggufspec.domain import Conditions, Difference, Offload, Outcome, Role, RunResult, Sample, Status, Verdict
-from ggufspec.doubts import ADVICE, Doubt
 from tests import values
 
 
@@ -26,7 +26,7 @@ def test_every_doubt_has_advice() -> None:
     ],
 )
 def test_before(threads: int, busy: float, found: tuple[Doubt, ...]) -> None:
-    assert doubts.before(values.MACHINE, threads=threads, busy_cores=busy) == found
+    assert warnings.before(values.MACHINE, threads=threads, busy_cores=busy) == found
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_before(threads: int, busy: float, found: tuple[Doubt, ...]) -> None:
 def test_offload(offload: Offload, gpu: bool, found: tuple[Doubt, ...]) -> None:
     run = values.run(Role.DRAFTING, draft=3)
     run = replace(run, sample=replace(run.sample, offloaded_layers=None))  # no log says what became of it
-    assert doubts.of_run(replace(run, spec=replace(run.spec, offload=offload)), gpu=gpu) == found
+    assert warnings.of_run(replace(run, spec=replace(run.spec, offload=offload)), gpu=gpu) == found
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_a_build_of_unknown_kind_is_judged_by_its_log(
         spec=replace(run.spec, offload=Offload(target_layers="all")),
         sample=replace(run.sample, devices=devices, offloaded_layers=7),
     )
-    assert doubts.of_run(run, gpu=None) == found
+    assert warnings.of_run(run, gpu=None) == found
 
 
 def test_disturbed_retried_inactive_and_different_runs() -> None:
     run = values.run(Role.DRAFTING, draft=3)
     busy, swapping = Conditions(others_cores=0.5), Conditions(swapped_bytes=1 << 30)
-    assert doubts.of_run(replace(run, conditions=busy), gpu=False) == (Doubt.BUSY_MACHINE,)
-    assert doubts.of_run(replace(run, conditions=swapping), gpu=False) == (Doubt.SWAPPING,)
-    assert doubts.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
+    assert warnings.of_run(replace(run, conditions=busy), gpu=False) == (Doubt.BUSY_MACHINE,)
+    assert warnings.of_run(replace(run, conditions=swapping), gpu=False) == (Doubt.SWAPPING,)
+    assert warnings.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
     silent = values.run(Role.DRAFTING, draft=3, status=Status.DRAFTING_INACTIVE)
-    assert doubts.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
+    assert warnings.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_disturbed_retried_inactive_and_different_runs() -> None:
 def test_a_run_with_more_threads_than_free_cores(threads: int, others: float | None, crowded: bool) -> None:
     run = replace(values.run(), conditions=Conditions(others_cores=others))
     run = replace(run, spec=replace(run.spec, threads=threads))
-    found = doubts.of_run(run, gpu=False, cores=2)
+    found = warnings.of_run(run, gpu=False, cores=2)
     assert (Doubt.THREADS_ABOVE_FREE_CORES in found) is crowded
-    assert Doubt.THREADS_ABOVE_FREE_CORES not in doubts.of_run(run, gpu=False)
+    assert Doubt.THREADS_ABOVE_FREE_CORES not in warnings.of_run(run, gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_run_with_more_threads_than_free_cores(threads: int, others: float | N
 )
 def test_a_gpu_that_slowed_down(reasons: tuple[str, ...] | None, found: tuple[Doubt, ...]) -> None:
     run = replace(values.run(), conditions=Conditions(gpu_throttled=reasons))
-    assert doubts.of_run(run, gpu=False) == found
+    assert warnings.of_run(run, gpu=False) == found
 
 
 def _drafting(**sample: object) -> RunResult:
@@ -117,7 +117,7 @@ def _drafting(**sample: object) -> RunResult:
     ],
 )
 def test_figures_must_agree_with_each_other_and_the_clock(sample: dict[str, object], plausible: bool) -> None:
-    found = doubts.of_run(_drafting(**sample), gpu=False)
+    found = warnings.of_run(_drafting(**sample), gpu=False)
     assert (Doubt.IMPLAUSIBLE in found) is not plausible
 
 
@@ -125,22 +125,22 @@ def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
     run = values.run(Role.DRAFTING, draft=3)
     busy = (Doubt.BUSY_MACHINE.value,)
     near = Difference(at_char=3, at_token=1, verdict=Verdict.NEAR_TIE)
-    assert doubts.outcome(run) is Outcome.OK
-    assert doubts.outcome(replace(run, doubts=busy)) is Outcome.DISTURBED
-    assert doubts.outcome(replace(run, doubts=busy, text_identical=False)) is Outcome.TEXT_DIFFERS
-    assert doubts.outcome(replace(run, text_identical=False, difference=near)) is Outcome.OK
-    assert doubts.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is Outcome.GPU_LESS_BUILD
+    assert warnings.outcome(run) is Outcome.OK
+    assert warnings.outcome(replace(run, doubts=busy)) is Outcome.DISTURBED
+    assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is Outcome.TEXT_DIFFERS
+    assert warnings.outcome(replace(run, text_identical=False, difference=near)) is Outcome.OK
+    assert warnings.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is Outcome.GPU_LESS_BUILD
     for status in Status:
-        assert doubts.outcome(replace(run, sample=Sample(status=status))).value == status.value
+        assert warnings.outcome(replace(run, sample=Sample(status=status))).value == status.value
 
 
 def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     run = replace(values.run(Role.DRAFTING, draft=3), text_identical=False)
     place = Difference(at_char=3, at_token=1)
-    assert doubts.of_text(run) is Doubt.TEXT_DIFFERS
-    assert doubts.of_text(replace(run, difference=place)) is Doubt.TEXT_DIFFERS
+    assert warnings.of_text(run) is Doubt.TEXT_DIFFERS
+    assert warnings.of_text(replace(run, difference=place)) is Doubt.TEXT_DIFFERS
     judged = replace(place, verdict=Verdict.DIVERGENCE)
-    assert doubts.of_text(replace(run, difference=judged)) is Doubt.TEXT_DIFFERS
+    assert warnings.of_text(replace(run, difference=judged)) is Doubt.TEXT_DIFFERS
     near = replace(place, verdict=Verdict.NEAR_TIE)
-    assert doubts.of_text(replace(run, difference=near)) is Doubt.NEAR_TIES
-    assert doubts.of_text(replace(run, text_identical=True)) is None
+    assert warnings.of_text(replace(run, difference=near)) is Doubt.NEAR_TIES
+    assert warnings.of_text(replace(run, text_identical=True)) is None

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ggufspec import arms, frames, plot, results
+from ggufspec import frames, plot, results
+from ggufspec.analysis import arms
 from ggufspec.domain import Conditions, Placement, Role, RunResult
 from ggufspec.frames.energy import ARM_COLUMNS
 from ggufspec.plot.memories import pareto_rows

@@ -11,7 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from ggufspec import comparing, engines, paths, request, results
+from ggufspec import engines, paths, request, results
+from ggufspec.analysis import comparing
 from ggufspec.cli import cli
 from ggufspec.cli._asking import given
 from ggufspec.cli._repeating import bench_command

@@ -11,7 +11,8 @@ import click
 import numpy as np
 import pytest
 
-from ggufspec import comparing, results, units
+from ggufspec import results, units
+from ggufspec.analysis import comparing
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli._options import Number
 from ggufspec.console.commands import parse

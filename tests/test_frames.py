@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ggufspec import frames, report
+from ggufspec.analysis.warnings import ADVICE
 from ggufspec.domain import Conditions, Difference, Role, Status, Verdict
-from ggufspec.doubts import ADVICE
 from tests import values
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import arms, comparing, identity, request, results
+from ggufspec import identity, request, results
+from ggufspec.analysis import arms, comparing
 from ggufspec.cli import _benching
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
 from ggufspec.errors import ResultsError

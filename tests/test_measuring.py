@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ggufspec import arms, machine, measuring, results, review
+from ggufspec import machine, measuring, results
+from ggufspec.analysis import arms, review
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import doubts, frames, report, results
+from ggufspec import frames, report, results
+from ggufspec.analysis import warnings
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import (
     Experts,
     Offload,
@@ -22,7 +24,6 @@ from ggufspec.domain import (
     SplitMode,
     offloading,
 )
-from ggufspec.doubts import Doubt
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
 from ggufspec.engines.server.load import load_of
@@ -498,7 +499,7 @@ BOTH = ("CUDA0", "CUDA1")
 def test_what_was_asked_for_and_what_became_of_it(
     log: str, offload: Offload, found: tuple[Doubt, ...]
 ) -> None:
-    assert doubts.of_run(told(log, offload), gpu=True) == found
+    assert warnings.of_run(told(log, offload), gpu=True) == found
 
 
 ON_CPU = SPRING_2024.replace("CUDA0", "  CPU")
@@ -511,16 +512,16 @@ DRAFTER_ON_CPU = (
 @pytest.mark.parametrize("gpu", [True, None])
 def test_a_drafter_on_the_processor_shows_in_its_buffers(gpu: bool | None) -> None:
     """Whatever was asked for it, and whatever it claims."""
-    assert doubts.of_run(told(DRAFTER_ON_CPU), gpu=gpu) == (Doubt.DRAFTER_ON_CPU,)
-    assert doubts.of_run(told(SPRING_2024, replace(ASKED, draft_layers=0)), gpu=gpu) == ()
+    assert warnings.of_run(told(DRAFTER_ON_CPU), gpu=gpu) == (Doubt.DRAFTER_ON_CPU,)
+    assert warnings.of_run(told(SPRING_2024, replace(ASKED, draft_layers=0)), gpu=gpu) == ()
 
 
 @pytest.mark.parametrize("gpu", [True, None, False])
 def test_a_claim_without_a_single_buffer_on_a_gpu_is_none(gpu: bool | None) -> None:
     """Also of a build for a GPU that found none where it ran."""
-    assert doubts.of_run(told(ON_CPU), gpu=gpu) == (Doubt.GPU_LESS_BUILD,)
+    assert warnings.of_run(told(ON_CPU), gpu=gpu) == (Doubt.GPU_LESS_BUILD,)
     asked_nothing = Offload(target_layers=0, draft_layers=0)
-    assert doubts.of_run(told(ON_CPU, asked_nothing), gpu=gpu) == ()
+    assert warnings.of_run(told(ON_CPU, asked_nothing), gpu=gpu) == ()
 
 
 def test_a_real_claim_is_seen_through() -> None:
@@ -529,7 +530,7 @@ def test_a_real_claim_is_seen_through() -> None:
     assert (sample.offloaded_layers, sample.total_layers, sample.gpu_bytes) == (9, 9, 0)
     run = values.run()
     run = replace(run, sample=sample, spec=replace(run.spec, offload=Offload(target_layers=9)), program_s=60)
-    assert doubts.of_run(run, gpu=None) == (Doubt.GPU_LESS_BUILD,)
+    assert warnings.of_run(run, gpu=None) == (Doubt.GPU_LESS_BUILD,)
 
 
 def test_the_gravest_doubt_names_the_outcome() -> None:
@@ -540,7 +541,7 @@ def test_the_gravest_doubt_names_the_outcome() -> None:
         Doubt.DEVICE_UNUSED: Outcome.DEVICE_UNUSED,
     }
     for doubt, outcome in named.items():
-        assert doubts.outcome(replace(run, doubts=(doubt.value,))) is outcome
+        assert warnings.outcome(replace(run, doubts=(doubt.value,))) is outcome
 
 
 def test_every_shortfall_is_a_doubt() -> None:
@@ -599,7 +600,7 @@ def test_a_row_says_what_was_asked_and_what_came_of_it() -> None:
 
 
 def _line(*runs: RunResult) -> str | None:
-    from ggufspec import arms
+    from ggufspec.analysis import arms
 
     return placed.offload(arms.group(values.bench(*runs)))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ggufspec import arms, precision
+from ggufspec.analysis import arms, precision
 from ggufspec.domain import Role
 from ggufspec.results import ResultSet
 from tests import values

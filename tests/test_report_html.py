@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import arms
+from ggufspec.analysis import arms
 from ggufspec.cli.report import command
 from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
 from ggufspec.plot import browser

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import comparing, tuning
-from ggufspec.comparing import Comparison
+from ggufspec import tuning
+from ggufspec.analysis import comparing
+from ggufspec.analysis.comparing import Comparison
 from ggufspec.domain import Prompt, Role, Status
 from ggufspec.report import notebook
 from ggufspec.results import ResultSet

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ggufspec import review
+from ggufspec.analysis import review
 from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
 from ggufspec.results import ResultSet
 from tests import values

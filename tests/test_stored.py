@@ -12,7 +12,8 @@ from unittest import mock
 import msgspec
 import pytest
 
-from ggufspec import listing, measuring, results
+from ggufspec import measuring, results
+from ggufspec.analysis import listing
 from ggufspec.domain import ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles

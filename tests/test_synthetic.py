@@ -10,7 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from ggufspec import arms, comparing, frames, report, request, results, review, tuning
+from ggufspec import frames, report, request, results, tuning
+from ggufspec.analysis import arms, comparing, review
 from ggufspec.cli._axes import Shares
 from ggufspec.domain import (
     Drafting,

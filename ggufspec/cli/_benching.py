@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
-from ggufspec import api, doubts, errors, measuring, report, request, units
+from ggufspec import api, errors, measuring, report, request, units
+from ggufspec.analysis import warnings as doubts
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.cli import _resuming, _stored
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
 from ggufspec.domain import RunResult, Status
-from ggufspec.doubts import Doubt
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment

@@ -48,7 +48,8 @@ def forecasts(folder: Path) -> tuple[Forecast, ...]:
 
 def list_all(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
-    from ggufspec import frames, listing, report
+    from ggufspec import frames, report
+    from ggufspec.analysis import listing
     from ggufspec.report.listing import table
 
     benches = listing.stored_benches()

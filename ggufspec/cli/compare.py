@@ -31,7 +31,8 @@ def command(
     ggufspec compare b9102 today
     ggufspec compare baseline last --fail-slower 3%
     """
-    from ggufspec import comparing, frames, report
+    from ggufspec import frames, report
+    from ggufspec.analysis import comparing
     from ggufspec.cli import _stored
     from ggufspec.report.comparison import comparison
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from ggufspec import arms, doubts, review, units
+from ggufspec import units
+from ggufspec.analysis import arms, review, warnings
 from ggufspec.domain import Outcome, Placement, Role, RunSpec
 from ggufspec.frames import energy
 from ggufspec.frames.tables import attributes, frame
@@ -149,7 +150,7 @@ def _found(runs: Runs) -> dict[str, list[Any]]:
     return {
         "status": [status.value for status in runs.column("status")],
         "outcome": [
-            doubts.outcome(runs[place]).value if some else Outcome.OK.value
+            warnings.outcome(runs[place]).value if some else Outcome.OK.value
             for place, some in enumerate(named)
         ],
         "doubts": ["; ".join(some) or None for some in named],

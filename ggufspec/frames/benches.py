@@ -7,8 +7,8 @@ from dataclasses import asdict, fields
 
 import pandas as pd
 
+from ggufspec.analysis.listing import ListedBench
 from ggufspec.frames.tables import frame
-from ggufspec.listing import ListedBench
 
 BENCH_COLUMNS = (*(field.name for field in fields(ListedBench)), "complete")
 

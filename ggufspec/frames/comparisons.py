@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ggufspec.comparing import Comparison
+from ggufspec.analysis.comparing import Comparison
 from ggufspec.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.frames.tables import frame
 

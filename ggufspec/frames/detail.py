@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ggufspec import acceptance, arms, stats
+from ggufspec import stats
+from ggufspec.analysis import acceptance, arms
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.frames.tables import attributes, frame

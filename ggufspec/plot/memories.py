@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from ggufspec.arms import Arm
+from ggufspec.analysis.arms import Arm
 from ggufspec.plot import look
 from ggufspec.plot.rows import Row, named_arms
 from ggufspec.results import ResultSet

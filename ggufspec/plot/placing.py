@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 import altair as alt
 
-from ggufspec.acceptance import Acceptance
+from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.plot import look
 from ggufspec.plot.rows import Row, distinct, named_arms
 from ggufspec.results import ResultSet

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ggufspec import arms, frames, units
-from ggufspec.arms import Arm
+from ggufspec import frames, units
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role
 from ggufspec.harmless import one_line
 from ggufspec.results import ResultSet

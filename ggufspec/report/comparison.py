@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.arms import Arm
-from ggufspec.comparing import Comparison
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.comparing import Comparison
 from ggufspec.report import markdown
 from ggufspec.report.wording import engine
 from ggufspec.results import Meta

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ggufspec import arms, units
+from ggufspec import units
+from ggufspec.analysis import arms
 from ggufspec.report import markdown, wording
 from ggufspec.report.wording import spread
 from ggufspec.tuning import Outlook, Prospect

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ggufspec import arms, comparing, review, units
-from ggufspec.arms import Arm
+from ggufspec import units
+from ggufspec.analysis import arms, comparing, review
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast

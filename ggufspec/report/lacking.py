@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec import arms
+from ggufspec.analysis import arms
 from ggufspec.domain import Role, Status
 from ggufspec.results import ResultSet
 

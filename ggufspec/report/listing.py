@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tabulate import tabulate
 
-from ggufspec.listing import ListedBench
+from ggufspec.analysis.listing import ListedBench
 
 
 def table(benches: Iterable[ListedBench]) -> str:

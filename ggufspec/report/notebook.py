@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ggufspec import arms, review, units
-from ggufspec.arms import Arm
-from ggufspec.comparing import Comparison
+from ggufspec import units
+from ggufspec.analysis import arms, review
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.comparing import Comparison
 from ggufspec.domain import Role
 from ggufspec.harmless import harmless
 from ggufspec.report import comparison, overview

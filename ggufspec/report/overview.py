@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ggufspec import arms, precision, review, units
-from ggufspec.arms import Arm
+from ggufspec import units
+from ggufspec.analysis import arms, precision, review
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Status, Verdict
 from ggufspec.report import markdown, placed
 from ggufspec.report.wording import engine, extent, layers, spread, three_digits, unchanged

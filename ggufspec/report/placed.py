@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ggufspec import units
-from ggufspec.arms import Arm
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Placement, Role, Sample, Status
 
 _MOST = 3  # phrases of one line; a sweep over layers has more

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggufspec import arms, units
-from ggufspec.arms import Arm
+from ggufspec import units
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ggufspec import arms, review, units
+from ggufspec import units
+from ggufspec.analysis import arms, review
 from ggufspec.domain import ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggufspec import review, units
-from ggufspec.arms import Arm
+from ggufspec import units
+from ggufspec.analysis import review
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import Role
-from ggufspec.doubts import Doubt
 from ggufspec.report.wording import spread
 from ggufspec.stats import Verdict
 

@@ -6,7 +6,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ggufspec import doubts, machine
+from ggufspec import machine
+from ggufspec.analysis import warnings
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve
@@ -99,7 +100,7 @@ def curves(
             measured = replace(measured, verify=shared.verify)
         whole.setdefault(offload, measured)
         found[offload, drafter] = measured
-        if doubts.was_busy(conditions):
+        if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
             profiles.save(measured)

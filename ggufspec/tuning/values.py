@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ggufspec import notebooks
-from ggufspec.arms import Arm
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.request import Session

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggufspec import arms, forecast, stats
-from ggufspec.arms import Arm
+from ggufspec import forecast, stats
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import api, arms, measuring, request, review
-from ggufspec.arms import Arm
+from ggufspec import api, measuring, request
+from ggufspec.analysis import arms, review
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Layers, Role, RunSpec, Status
 from ggufspec.request import Request
 from ggufspec.results import ResultSet

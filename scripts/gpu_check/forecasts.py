@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ggufspec import acceptance, arms, engines, tuning
-from ggufspec.arms import Arm
+from ggufspec import engines, tuning
+from ggufspec.analysis import acceptance, arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Layers, Program, Role
 from ggufspec.forecast import profiles, whatif
 from ggufspec.forecast.costs import CostCurve

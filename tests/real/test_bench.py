@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import api, arms
+from ggufspec import api
+from ggufspec.analysis import arms
 from ggufspec.domain import Role, RunResult, Status
 from ggufspec.llama.install.installs import Install
 from ggufspec.results import ResultSet

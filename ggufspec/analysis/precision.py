@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ggufspec import stats
-from ggufspec.arms import Arm
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import RunSpec
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ggufspec import arms, results, stats
-from ggufspec.arms import Arm
+from ggufspec import results, stats
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from ggufspec import arms, doubts, stats
-from ggufspec.arms import Arm
+from ggufspec import stats
+from ggufspec.analysis import arms
+from ggufspec.analysis import warnings as doubts
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.warnings import ADVICE, Doubt
 from ggufspec.domain import Status
-from ggufspec.doubts import ADVICE, Doubt
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning

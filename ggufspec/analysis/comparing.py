@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from ggufspec import arms, notebooks, stats
-from ggufspec.arms import Arm
+from ggufspec import notebooks, stats
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError, SlowerError
 from ggufspec.results import ResultSet

@@ -11,10 +11,11 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec import acceptance, doubts, stats
-from ggufspec.acceptance import Acceptance
+from ggufspec import stats
+from ggufspec.analysis import acceptance, warnings
+from ggufspec.analysis.acceptance import Acceptance
+from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import Method, ModelFile, Prompt, Role, RunSpec, Sample, Status
-from ggufspec.doubts import Doubt
 from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
@@ -180,7 +181,7 @@ class Arm:
             return Status.OK.value
         if self.good:
             return PARTIAL
-        return Counter(doubts.outcome(run).value for run in self.runs).most_common(1)[0][0]
+        return Counter(warnings.outcome(run).value for run in self.runs).most_common(1)[0][0]
 
 
 def models(spec: RunSpec) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""From stored runs to statements: arms, acceptance, comparisons, and warnings about the measurement."""
