@@ -21,11 +21,11 @@ from ggufspec import notebooks
 if TYPE_CHECKING:
     from ggufspec import plot
     from ggufspec.analysis.comparing import compare
-    from ggufspec.api import bench
     from ggufspec.domain import Sample
     from ggufspec.frames import runs, summary
     from ggufspec.llama.logs.parsing import parse
-    from ggufspec.request import Request
+    from ggufspec.measure.api import bench
+    from ggufspec.measure.request import Request
     from ggufspec.results import ResultSet, load
     from ggufspec.tuning import tune
 
@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Request": "ggufspec.request",
+    "Request": "ggufspec.measure.request",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
-    "bench": "ggufspec.api",
+    "bench": "ggufspec.measure.api",
     "compare": "ggufspec.analysis.comparing",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs.parsing",

@@ -18,7 +18,7 @@ from pathlib import Path
 from validate_forecast import DEMO, outlook, quantized
 
 from ggufspec.domain import Role
-from ggufspec.request import Request, prepare
+from ggufspec.measure.request import Request, prepare
 from ggufspec.tuning.running import default
 
 

@@ -25,13 +25,14 @@ from statistics import fmean
 
 from validate_forecast import DEMO, quantized
 
-from ggufspec import api, measuring, stats, tuning
+from ggufspec import stats, tuning
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role, RunSpec
-from ggufspec.request import Request, identify, prepare
+from ggufspec.measure import api, measuring
+from ggufspec.measure.request import Request, identify, prepare
+from ggufspec.measure.sweep import Block, Suite
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Block, Suite
 from ggufspec.tuning.running import default
 
 P_MINS = (0.0, 0.5, 0.8)

@@ -14,11 +14,12 @@ import argparse
 import sys
 from dataclasses import replace
 
-from ggufspec import api, measuring, request, stats
+from ggufspec import stats
 from ggufspec.analysis import arms
 from ggufspec.domain import RunSpec
+from ggufspec.measure import api, measuring, request
+from ggufspec.measure.sweep import Block, Suite
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Block, Suite
 
 ALPHA = 0.05
 

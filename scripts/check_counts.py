@@ -21,7 +21,7 @@ from ggufspec import engines
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
-from ggufspec.request import Request, prepare
+from ggufspec.measure.request import Request, prepare
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")
 ATTEMPTS = 4  # programs lose the end of a log now and then

@@ -16,9 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ggufspec import engines, proc, request, stats
+from ggufspec import engines, proc, stats
 from ggufspec.domain import Prompt, RunSpec, Sample, Status
 from ggufspec.llama.install.installs import Install, environment
+from ggufspec.measure import request
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import Forecast, profiles, trace
 from ggufspec.llama.install import installs
-from ggufspec.request import Request, Session, prepare
+from ggufspec.measure.request import Request, Session, prepare
 
 SUITES = ("demo", "general", "seven")
 SIZES = tuple(range(1, 13))

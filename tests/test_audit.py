@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ggufspec import audit
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import audit
 from tests import fake_server, fakes, shell, values
 from tests.fake_server import Behaviour
 

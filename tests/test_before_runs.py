@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import machine, paths, request, results
+from ggufspec import machine, paths, results
 from ggufspec.analysis.warnings import ADVICE, Doubt
-from ggufspec.request import Request
+from ggufspec.measure import request
+from ggufspec.measure.request import Request
 from tests import fakes, shell
 
 DEMO = paths.models_dir() / "demo"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ggufspec import paths, recorder
+from ggufspec import paths
+from ggufspec.measure import recorder
 from tests import fakes, shell
 
 PIDS = '"${0%/*}/pids"'  # of what is started, beside the program

@@ -20,11 +20,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import frames, machine, measuring, request, results
+from ggufspec import frames, machine, results
 from ggufspec.cli import COMMANDS, _resuming, cli
 from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
-from ggufspec.request import Request
+from ggufspec.measure import measuring, request
+from ggufspec.measure.request import Request
 from tests import fake_server, fakes, shell
 from tests.shell import ggufspec
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import duration
 from ggufspec.domain import ModelFile, Pair, Prompt, Role
-from ggufspec.duration import Experience
+from ggufspec.measure import duration
+from ggufspec.measure.duration import Experience
+from ggufspec.measure.sweep import Suite, Sweep
 from ggufspec.report.cells import cells
-from ggufspec.sweep import Suite, Sweep
 from tests import values
 
 

@@ -11,17 +11,18 @@ from typing import Any
 import click
 import pytest
 
-from ggufspec import engines, paths, request, results
+from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
 from ggufspec.cli._asking import given
 from ggufspec.cli._repeating import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError
+from ggufspec.measure import request
+from ggufspec.measure.request import Request
 from ggufspec.report import wording
 from ggufspec.report.html import html
 from ggufspec.report.notebook import comparison_html, results_html
-from ggufspec.request import Request
 from tests import fake_server, fakes, shell
 from tests.swept import swept
 

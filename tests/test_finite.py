@@ -19,7 +19,7 @@ from ggufspec.console.commands import parse
 from ggufspec.domain import Conditions, Difference, Offload, Sampling
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast.costs import CostCurve, Point
-from ggufspec.request import Request
+from ggufspec.measure.request import Request
 from ggufspec.stats import Estimate
 from ggufspec.tuning import TuneRequest
 from tests import fakes, shell, values

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import identity, request, results
+from ggufspec import results
 from ggufspec.analysis import arms, comparing
 from ggufspec.cli import _benching
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
 from ggufspec.errors import ResultsError
+from ggufspec.measure import identity, request
+from ggufspec.measure.request import Request
 from ggufspec.report.comparison import BY_NAME, comparison
-from ggufspec.request import Request
 from ggufspec.results import ResultSet
 from tests import fake_server, fakes, models, shell, values
 from tests.fake_server import Behaviour

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ggufspec import machine, measuring, results
+from ggufspec import machine, results
 from ggufspec.analysis import arms, review
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.measure import measuring
+from ggufspec.measure.sweep import Suite, Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Suite, Sweep
 from tests import scripted, values
 from tests.scripted import INSTALL, Scripted
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import ggufspec
-from ggufspec import paths, request
+from ggufspec import paths
 from ggufspec.console import talk
 from ggufspec.domain import Drafting, Method, Role
 from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
+from ggufspec.measure import request
+from ggufspec.measure.request import Request
 from ggufspec.modelfiles import catalog
-from ggufspec.request import Request
 from ggufspec.tuning import TuneRequest, running
 from tests import fake_server, fakes, hub_client, shell
 from tests.hub_client import Run

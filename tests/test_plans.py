@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from ggufspec import api, duration, paths, request, results, tuning
+from ggufspec import paths, results, tuning
 from ggufspec.domain import Layers, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.request import Request
-from ggufspec.sweep import Blocks, Suite, Sweep, distinct_layers, refuse_endless, sizes
+from ggufspec.measure import api, duration, request
+from ggufspec.measure.request import Request
+from ggufspec.measure.sweep import Blocks, Suite, Sweep, distinct_layers, refuse_endless, sizes
 from tests import fakes, shell
 
 DEMO = paths.models_dir() / "demo"

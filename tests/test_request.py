@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from ggufspec import machine, paths, request
+from ggufspec import machine, paths
 from ggufspec.domain import Drafting, Method, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
-from ggufspec.request import Request
+from ggufspec.measure import request
+from ggufspec.measure.request import Request
 from tests import fakes
 
 DEMO = paths.models_dir() / "demo"

@@ -12,14 +12,15 @@ from unittest import mock
 import msgspec
 import pytest
 
-from ggufspec import measuring, results
+from ggufspec import results
 from ggufspec.analysis import listing
 from ggufspec.domain import ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles
+from ggufspec.measure import measuring
+from ggufspec.measure.sweep import Suite, Sweep
 from ggufspec.report.listing import ranges, table
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Suite, Sweep
 from tests import damage, shell, values
 from tests.filled import filled
 from tests.scripted import INSTALL, Scripted

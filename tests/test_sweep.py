@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
-from ggufspec.sweep import Cell, Suite, Sweep
+from ggufspec.measure.sweep import Cell, Suite, Sweep
 
 PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from ggufspec import measuring, paths, request, results
+from ggufspec import paths, results
 from ggufspec.domain import ModelFile, Prompt
-from ggufspec.request import Request
+from ggufspec.measure import measuring, request
+from ggufspec.measure.request import Request
+from ggufspec.measure.sweep import Cell, Suite, Sweep
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Cell, Suite, Sweep
 from tests import fakes, shell, values
 from tests.scripted import INSTALL, Scripted
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from ggufspec import frames, report, request, results, tuning
+from ggufspec import frames, report, results, tuning
 from ggufspec.analysis import arms, comparing, review
 from ggufspec.cli._axes import Shares
 from ggufspec.domain import (
@@ -28,9 +28,10 @@ from ggufspec.engines.server.request import body
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import serving
-from ggufspec.request import Request
+from ggufspec.measure import request
+from ggufspec.measure.request import Request
+from ggufspec.measure.sweep import Sweep, shares
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Sweep, shares
 from tests import fakes, values
 from tests.test_command import recorded_install
 

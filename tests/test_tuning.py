@@ -13,11 +13,11 @@ from ggufspec import tuning
 from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report import tuned as tuned_report
 from ggufspec.stats import Estimate
-from ggufspec.sweep import Block
 from ggufspec.tuning import budget, candidates, prospects
 from ggufspec.tuning.values import Outlook, Prospect, Spent
 from tests import models, shapes, values

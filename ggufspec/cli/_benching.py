@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ggufspec import api, errors, measuring, report, request, units
+from ggufspec import errors, report, units
 from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.warnings import Doubt
 from ggufspec.cli import _resuming, _stored
@@ -24,10 +24,11 @@ from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
+from ggufspec.measure import api, measuring, request
+from ggufspec.measure.request import Session
+from ggufspec.measure.sweep import refuse_endless
 from ggufspec.report.overview import overview
-from ggufspec.request import Session
 from ggufspec.results import ResultSet
-from ggufspec.sweep import refuse_endless
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 
 from ggufspec.domain import Method, Offload, RunSpec, Sampling
+from ggufspec.measure.request import Request
 from ggufspec.prompts import EMBEDDED
-from ggufspec.request import Request
 
 
 def bench_command(request: Request, spec: RunSpec) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from ggufspec import api, report, tuning
+from ggufspec import report, tuning
 from ggufspec.cli import _benching
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
 from ggufspec.cli._options import emit
 from ggufspec.cli._repeating import bench_command
 from ggufspec.harmless import one_line
+from ggufspec.measure import api
 from ggufspec.report import foretold
 from ggufspec.report import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage

@@ -61,8 +61,9 @@ def command(*, once: str | None, output: str, **asked: Any) -> None:
     ggufspec chat                         the last fetched pair, else the embedded one
     ggufspec chat --once "Why is the sky blue?" -o json
     """
-    from ggufspec import paths, request
+    from ggufspec import paths
     from ggufspec.engines import ending
+    from ggufspec.measure import request
 
     if once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this is no terminal: give a prompt with --once, or --once - to read it")

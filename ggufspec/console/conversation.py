@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ggufspec import audit
 from ggufspec.console.commands import Command, Draft, Gamma, Length, Sampler, System
 from ggufspec.domain import Role, Sample, Sampling
 from ggufspec.engines.server.streaming import Ending, Span, Stream
+from ggufspec.measure import audit
 from ggufspec.prompts.chat import Message
 
 _TOP_K = 40  # llama.cpp's, once the sampler is not greedy

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from ggufspec import texts
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
 from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.engines.server.streaming import Ending, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
+from ggufspec.measure import texts
+from ggufspec.measure.request import Request, Session, prepare
 from ggufspec.modelfiles import gguf
 from ggufspec.prompts import chat
 from ggufspec.prompts.chat import Message
-from ggufspec.request import Request, Session, prepare
 
 _CONTEXT = 4096  # tokens, where the models allow as many and nobody says otherwise
 _MOST_LOADS = 3  # target, drafter, both together

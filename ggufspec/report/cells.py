@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ggufspec import duration, report, units
+from ggufspec import report, units
 from ggufspec.errors import GgufspecError
+from ggufspec.measure import duration
+from ggufspec.measure.sweep import Blocks, Suite, refuse_endless, sizes
 from ggufspec.report import markdown, wording
-from ggufspec.sweep import Blocks, Suite, refuse_endless, sizes
 
 _MOST_READ = 1000  # rows
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes

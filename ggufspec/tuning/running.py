@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ggufspec import api, identity, machine, measuring
+from ggufspec import machine
 from ggufspec.domain import Method, Program, RunSpec
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
@@ -17,11 +17,12 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import api, identity, measuring
+from ggufspec.measure.request import Request, Session, check_finite, pair_method
+from ggufspec.measure.request import identify as identified
+from ggufspec.measure.request import prepare as checked
+from ggufspec.measure.sweep import Block, Suite, refuse_endless
 from ggufspec.modelfiles import gguf, memory
-from ggufspec.request import Request, Session, check_finite, pair_method
-from ggufspec.request import identify as identified
-from ggufspec.request import prepare as checked
-from ggufspec.sweep import Block, Suite, refuse_endless
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
 

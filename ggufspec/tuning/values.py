@@ -10,10 +10,10 @@ from ggufspec import notebooks
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.forecast import Advice, Forecast
-from ggufspec.request import Session
+from ggufspec.measure.request import Session
+from ggufspec.measure.sweep import Block
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate, Significance
-from ggufspec.sweep import Block
 
 
 @dataclass(frozen=True, kw_only=True)

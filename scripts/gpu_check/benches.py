@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggufspec import api, measuring, request
 from ggufspec.analysis import arms, review
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Layers, Role, RunSpec, Status
-from ggufspec.request import Request
+from ggufspec.measure import api, measuring, request
+from ggufspec.measure.request import Request
 from ggufspec.results import ResultSet
 from gpu_check.presets import ALPHA, PROMPTS, Pairing, Preset
 from gpu_check.steps import NOT_RUN, Row, Section

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import api
 from ggufspec.analysis import arms
 from ggufspec.domain import Role, RunResult, Status
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import api
 from ggufspec.results import ResultSet
 
 TOKENS = 48

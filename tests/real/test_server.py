@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggufspec import audit, engines, prompts
+from ggufspec import engines, prompts
 from ggufspec.domain import (
     Drafting,
     ModelFile,
@@ -28,6 +28,7 @@ from ggufspec.domain import (
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import audit
 from ggufspec.modelfiles import catalog, hub
 from tests import models, shell, values
 

@@ -12,8 +12,8 @@ import numpy as np
 from ggufspec import results
 from ggufspec.domain import ModelFile, Prompt, Role, RunSpec, Status
 from ggufspec.errors import GgufspecError
+from ggufspec.measure.sweep import Blocks, Suite
 from ggufspec.results import Runs
-from ggufspec.sweep import Blocks, Suite
 
 _LOOK_BACK = 10  # stored benches
 _PROBE_BYTES = 64 << 20  # more than most caches hold

@@ -7,16 +7,17 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from ggufspec import audit, results
+from ggufspec import results
 from ggufspec.analysis import arms, precision
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
-from ggufspec.identity import FileWatch
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import audit
+from ggufspec.measure.identity import FileWatch
+from ggufspec.measure.recorder import Recorder
+from ggufspec.measure.sweep import Block, Cell, Suite
 from ggufspec.prompts.chat import Message, Render
-from ggufspec.recorder import Recorder
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Block, Cell, Suite
 
 _LEAST_FOR_SPREAD = 2  # repeats; one says nothing of how far they spread
 _MOST_REPEATS = 1000

@@ -10,8 +10,8 @@ from ggufspec import machine
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
-from ggufspec.sweep import Sweep
 
 _UBATCH = 512  # llama.cpp's default
 

@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ggufspec import engines, fitting, identity, machine, texts
+from ggufspec import engines, machine
 from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import (
     FileIdentity,
@@ -30,10 +30,11 @@ from ggufspec.llama.command import serving
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
+from ggufspec.measure import fitting, identity, texts
+from ggufspec.measure.sweep import Suite, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
 from ggufspec.prompts.chat import Render
-from ggufspec.sweep import Suite, Sweep, distinct_layers
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread

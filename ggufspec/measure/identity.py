@@ -14,8 +14,8 @@ from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
 from ggufspec.llama.install import files as llama_files
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import gguf
-from ggufspec.sweep import Block
 
 
 def models(blocks: Iterable[Block]) -> tuple[ModelFile, ...]:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ggufspec import machine, measuring, results
+from ggufspec import machine, results
 from ggufspec.analysis import warnings as doubts
 from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install.environment import switches
-from ggufspec.request import Request, Session, identify, prepare
+from ggufspec.measure import measuring
+from ggufspec.measure.request import Request, Session, identify, prepare
+from ggufspec.measure.sweep import Suite, refuse_endless
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Suite, refuse_endless
 
 
 def bench(request: Request | None = None, **options: Any) -> ResultSet:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ggufspec import audit, machine, results
+from ggufspec import machine, results
 from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
-from ggufspec.identity import FileWatch
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure import audit
+from ggufspec.measure.identity import FileWatch
+from ggufspec.measure.sweep import Cell
 from ggufspec.results import ResultSet
-from ggufspec.sweep import Cell
 
 _ATTEMPTS = 6  # recent builds lose the end of about one log in ten of very short runs, more on a busy machine
 _RERUNS = 2  # of one disturbed run
