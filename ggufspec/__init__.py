@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from ggufspec import notebooks
 
 if TYPE_CHECKING:
-    from ggufspec import plot
     from ggufspec.analysis.comparing import compare
     from ggufspec.domain import Sample
-    from ggufspec.frames import runs, summary
     from ggufspec.llama.logs.parsing import parse
     from ggufspec.measure.api import bench
     from ggufspec.measure.request import Request
+    from ggufspec.report import plot
+    from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
     from ggufspec.tuning import tune
 
@@ -51,14 +51,14 @@ _HOMES = {
     "compare": "ggufspec.analysis.comparing",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs.parsing",
-    "runs": "ggufspec.frames",
-    "summary": "ggufspec.frames",
+    "runs": "ggufspec.report.frames",
+    "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
 }
 
 
 def _html(value: object) -> str:
-    page: str = import_module("ggufspec.report.notebook").html(value)
+    page: str = import_module("ggufspec.report.html.notebook").html(value)
     return page
 
 
@@ -68,7 +68,7 @@ notebooks.register(_html)
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
     if name == "plot":
-        return import_module("ggufspec.plot")
+        return import_module("ggufspec.report.plot")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

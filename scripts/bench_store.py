@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ggufspec import frames, results, stats
+from ggufspec import results, stats
 from ggufspec.analysis import arms
 from ggufspec.domain import (
     Build,
@@ -47,6 +47,7 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
+from ggufspec.report import frames
 from ggufspec.results import ResultSet, records, seals
 
 GOAL = 2.0

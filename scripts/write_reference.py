@@ -145,11 +145,11 @@ def schemas() -> Iterator[str]:
     """What is stored, from the JSON Schemas in the package."""
     yield "# Stored results\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
-    yield "llama.cpp wrote. JSON Schemas of both files travel with the package, in `ggufspec/schemas`."
+    yield "llama.cpp wrote. JSON Schemas of both files are in `ggufspec/results/schemas`."
     yield "`ggufspec show` makes tables of them: Markdown, CSV, JSON, SQL, Parquet.\n"
     for kind, name in (("meta", "meta.json"), ("run", "runs.jsonl")):
         file = f"{kind}-{results.SCHEMA_VERSION}.json"
-        schema = json.loads((ROOT / "ggufspec" / "schemas" / file).read_text(encoding="utf-8"))
+        schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))
         yield f"## {name}\n"
         yield f"{schema['title']}. The schema is `{file}`.\n"
         if "anyOf" in schema:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec import results
 
-FOLDER = Path(__file__).resolve().parent.parent / "ggufspec" / "schemas"
+FOLDER = Path(__file__).resolve().parent.parent / "ggufspec" / "results" / "schemas"
 
 
 def main() -> None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import frames, results, stats
+from ggufspec import results, stats
 from ggufspec.analysis import acceptance, arms, comparing
 from ggufspec.analysis.arms import Layers
 from ggufspec.domain import Drafting, Method, Role, RunResult, Status
-from ggufspec.report.overview import overview
+from ggufspec.report import frames
+from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
 from tests import values
 

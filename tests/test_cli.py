@@ -20,12 +20,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ggufspec import frames, machine, results
+from ggufspec import machine, results
 from ggufspec.cli import COMMANDS, _resuming, cli
 from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import measuring, request
 from ggufspec.measure.request import Request
+from ggufspec.report import frames
 from tests import fake_server, fakes, shell
 from tests.shell import ggufspec
 

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from ggufspec import frames, results
+from ggufspec import results
 from ggufspec.cli import _options
 from ggufspec.errors import GgufspecError
+from ggufspec.report import frames
 from tests import fake_server, fakes, shell
 
 SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import frames, report
 from ggufspec.analysis import comparing
 from ggufspec.domain import Prompt, Role, RunResult
 from ggufspec.errors import ResultsError, SlowerError
-from ggufspec.report.comparison import comparison
+from ggufspec.report import frames
+from ggufspec.report.text import formats
+from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
 from ggufspec.stats import Verdict
 from tests import values
@@ -97,7 +98,7 @@ def test_what_must_not_be_compared_is_refused(change: Callable[[RunResult], RunR
 def test_the_table_of_data_has_one_row_per_arm() -> None:
     table = frames.comparison(comparing.compare(_bench(), _bench(0.9)))
     assert tuple(table.columns) == frames.COMPARISON_COLUMNS
-    target, drafting = report.records(table)
+    target, drafting = formats.records(table)
     assert drafting["ratio"] == pytest.approx(0.9)
     assert drafting["ratio_lo"] <= 0.9 <= drafting["ratio_hi"]
     assert drafting["before_accept_rate"] == 0.75

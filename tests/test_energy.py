@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from ggufspec import frames, plot, results
+from ggufspec import results
 from ggufspec.analysis import arms
 from ggufspec.domain import Conditions, Placement, Role, RunResult
-from ggufspec.frames.energy import ARM_COLUMNS
-from ggufspec.plot.memories import pareto_rows
-from ggufspec.report.html import html
-from ggufspec.report.html_sections import section
+from ggufspec.report import frames, plot
+from ggufspec.report.frames.energy import ARM_COLUMNS
+from ggufspec.report.html.pages import html
+from ggufspec.report.html.sections import section
+from ggufspec.report.plot.memories import pareto_rows
 from ggufspec.results import ResultSet
 from tests.values import BUILD, MACHINE, bench, run
 

@@ -20,9 +20,9 @@ from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
-from ggufspec.report import wording
-from ggufspec.report.html import html
-from ggufspec.report.notebook import comparison_html, results_html
+from ggufspec.report.html.notebook import comparison_html, results_html
+from ggufspec.report.html.pages import html
+from ggufspec.report.text import figures
 from tests import fake_server, fakes, shell
 from tests.swept import swept
 
@@ -39,17 +39,17 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_engine_has_a_line_of_its_own() -> None:
-    lines = {name: wording.engine(name) for name in engines.ENGINES}
+    lines = {name: figures.engine(name) for name in engines.ENGINES}
     assert len(set(lines.values())) == len(engines.ENGINES)
     assert all(line.startswith(f"Engine: {name} (") for name, line in lines.items())
-    assert wording.engine("another") == "Engine: another."
+    assert figures.engine("another") == "Engine: another."
 
 
 @pytest.mark.parametrize("engine", ["binary", "server", "inprocess"])
 def test_every_table_names_its_engine_in_the_first_line(engine: str) -> None:
     bench = swept(engine=engine, name="b")
     results.close(bench)
-    first = wording.engine(engine)
+    first = figures.engine(engine)
     for words in ((), ("--runs",), ("--per", "category"), ("--per", "prompt"), ("--columns", "role,gen_tps")):
         lines = shell.here("show", "b", *words).stdout.splitlines()
         assert (lines[0], lines[1], lines[2][0]) == (first, "", "|")
@@ -62,7 +62,7 @@ def test_a_plan_names_the_engine_that_would_measure(llama: Path) -> None:
     for engine in ("binary", "binary-simple", "server"):
         for more in ((), ("-ub", "1-200", "--draft", "1-8")):
             words = ("sweep", "--pair", "demo", "-p", "Hi", "--engine", engine, "--plan", *more)
-            assert shell.here(*words).stdout.splitlines()[0] == wording.engine(engine)
+            assert shell.here(*words).stdout.splitlines()[0] == figures.engine(engine)
 
 
 def test_two_engines_give_ratios_without_a_verdict_and_say_why() -> None:

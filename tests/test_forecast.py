@@ -17,8 +17,8 @@ from ggufspec.domain import Program
 from ggufspec.forecast import Forecast, Reason, costs
 from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.forecast.trace import Trace
-from ggufspec.frames.forecasts import FORECAST_COLUMNS
-from ggufspec.frames.forecasts import forecasts as table
+from ggufspec.report.frames.forecasts import FORECAST_COLUMNS
+from ggufspec.report.frames.forecasts import forecasts as table
 from ggufspec.stats import Estimate
 
 GAMMAS = tuple(range(1, 13))

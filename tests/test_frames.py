@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from ggufspec import frames, report
 from ggufspec.analysis.warnings import ADVICE
 from ggufspec.domain import Conditions, Difference, Role, Status, Verdict
+from ggufspec.report import frames
+from ggufspec.report.text import formats
 from tests import values
 
 
 def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     table = frames.summary(values.whole_bench())
     assert tuple(table.columns) == frames.SUMMARY_COLUMNS
-    target, drafter, drafting = report.records(table)
+    target, drafter, drafting = formats.records(table)
     assert [row["role"] for row in (target, drafter, drafting)] == ["target", "drafter", "drafting"]
     assert target["gen_tps"] == pytest.approx(math.sqrt(40 * 60) * math.sqrt(1.01))
     assert drafting["gen_tps"] == pytest.approx(1.5 * target["gen_tps"])
@@ -32,7 +33,7 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
 
 
 def test_layers_belong_to_the_model_that_has_them() -> None:
-    target, drafter, drafting = report.records(frames.summary(values.whole_bench()))
+    target, drafter, drafting = formats.records(frames.summary(values.whole_bench()))
     assert (target["n_gpu_layers"], target["n_gpu_layers_draft"]) == (0, None)
     assert (drafter["n_gpu_layers"], drafter["n_gpu_layers_draft"]) == (None, 0)
     assert (drafting["n_gpu_layers"], drafting["n_gpu_layers_draft"]) == (0, 0)
@@ -44,7 +45,7 @@ def test_failed_runs_are_counted_and_never_averaged() -> None:
         values.run(repeat=1, status=Status.CRASHED),
         values.run(Role.DRAFTER, status=Status.TIMED_OUT),
     )
-    target, drafter = report.records(frames.summary(bench))
+    target, drafter = formats.records(frames.summary(bench))
     assert target["gen_tps"] == pytest.approx(50.0)
     assert (target["status"], drafter["status"]) == ("partial", "timed out")
     assert drafter["gen_tps"] is None
@@ -56,7 +57,7 @@ def test_failed_runs_are_counted_and_never_averaged() -> None:
 
 def test_runs_has_one_row_per_run_warmups_included() -> None:
     bench = values.whole_bench()
-    rows = report.records(frames.runs(bench))
+    rows = formats.records(frames.runs(bench))
     assert len(rows) == len(bench.runs) == 13
     assert [row["warmup"] for row in rows] == [True] + [False] * 12
     assert rows[3]["decode_tps"] == pytest.approx(bench.runs[3].sample.decode_tps)
@@ -80,7 +81,7 @@ def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
         replace(drafting, text_identical=False, difference=near),
         replace(drafting, repeat=1, text_identical=False, difference=Difference(at_char=5, at_token=None)),
     )
-    busy, crashed, tie, differs = report.records(frames.runs(bench))
+    busy, crashed, tie, differs = formats.records(frames.runs(bench))
     assert (busy["outcome"], busy["doubts"], busy["others_cores"]) == ("disturbed", "busy-machine", 0.5)
     assert (crashed["outcome"], crashed["doubts"], crashed["decode_tps"]) == ("crashed", "runs-failed", None)
     assert (tie["outcome"], tie["doubts"], tie["text_verdict"]) == ("ok", "near-ties", "near-tie")
@@ -99,7 +100,7 @@ def test_categories_have_the_figures_of_their_prompts_alone() -> None:
     ]
     table = frames.categories(values.bench(*runs))
     assert tuple(table.columns) == frames.CATEGORY_COLUMNS
-    rows = {(row["role"], row["category"]): row for row in report.records(table)}
+    rows = {(row["role"], row["category"]): row for row in formats.records(table)}
     assert len(rows) == 6
     assert rows["target", "code"]["gen_tps"] == pytest.approx(40 * math.sqrt(1.01))
     assert rows["target", "prose"]["gen_tps"] == pytest.approx(60 * math.sqrt(1.01))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ggufspec.domain import Status
-from ggufspec.frames import LOG_COLUMNS
 from ggufspec.llama.logs.parsing import diagnose, parse
+from ggufspec.report.frames import LOG_COLUMNS
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
 DRAFTING = [

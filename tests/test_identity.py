@@ -18,7 +18,7 @@ from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
 from ggufspec.errors import ResultsError
 from ggufspec.measure import identity, request
 from ggufspec.measure.request import Request
-from ggufspec.report.comparison import BY_NAME, comparison
+from ggufspec.report.text.comparison import BY_NAME, comparison
 from ggufspec.results import ResultSet
 from tests import fake_server, fakes, models, shell, values
 from tests.fake_server import Behaviour

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import frames, report, results
+from ggufspec import results
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import (
@@ -32,7 +32,9 @@ from ggufspec.llama.command import commands, serving
 from ggufspec.llama.logs import offload as logs_offload
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import loads
-from ggufspec.report import placed
+from ggufspec.report import frames
+from ggufspec.report.text import formats
+from ggufspec.report.text import offload as placed
 from tests import fakes, shell, values
 from tests.test_command import recorded_install
 
@@ -590,12 +592,12 @@ def test_runs_that_place_models_alike_share_what_is_stored_of_it() -> None:
 
 
 def test_a_row_says_what_was_asked_and_what_came_of_it() -> None:
-    (row,) = report.records(frames.runs(values.bench(told(SPRING_2024))))
+    (row,) = formats.records(frames.runs(values.bench(told(SPRING_2024))))
     assert (row["n_gpu_layers"], row["offloaded_layers"], row["total_layers"]) == ("45", 45, 81)
     assert row["gpu_bytes"] == 17336 * MIB
     assert row["placement"] == "28.8 GiB on CPU, 16.9 GiB on CUDA0, 300 MiB on CUDA_Host"
     assert row["draft_placement"] == "215 MiB on CPU, 4.51 GiB on CUDA0, 9.5 MiB on CUDA_Host"
-    (row,) = report.records(frames.runs(values.bench(values.run())))
+    (row,) = formats.records(frames.runs(values.bench(values.run())))
     assert (row["gpu_bytes"], row["placement"], row["draft_placement"]) == (None, None, None)
 
 

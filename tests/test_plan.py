@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
-from ggufspec.frames import MEMORY_COLUMNS
+from ggufspec.report.frames import MEMORY_COLUMNS
 from tests import fakes, models
 
 MIB = 1 << 20

@@ -12,10 +12,11 @@ from xml.etree import ElementTree as ET
 import altair as alt
 import pytest
 
-from ggufspec import frames, plot, units
+from ggufspec import units
 from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
-from ggufspec.plot import browser, drifting, look, memories
+from ggufspec.report import frames, plot
+from ggufspec.report.plot import browser, drifting, look, memories
 from ggufspec.stats import Estimate
 from tests.swept import ROUNDS, swept
 from tests.values import bench, run, whole_bench

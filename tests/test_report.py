@@ -10,11 +10,12 @@ import click
 import pandas as pd
 import pytest
 
-from ggufspec import frames, report
 from ggufspec.cli import show
 from ggufspec.domain import Program, Role, Sample, Status
 from ggufspec.errors import GgufspecError
-from ggufspec.report.overview import overview
+from ggufspec.report import frames
+from ggufspec.report.text import formats
+from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
 from tests import values
 
@@ -71,18 +72,18 @@ INSERT INTO "t" ("name", "n", "rate", "ok", "warnings") VALUES ('it''s', NULL, N
 }
 
 
-@pytest.mark.parametrize("name", [name for name in report.FORMATS if name != "parquet"])
+@pytest.mark.parametrize("name", [name for name in formats.FORMATS if name != "parquet"])
 def test_every_text_format_has_its_exact_text(name: str) -> None:
-    assert report.render(FRAME, name, title="t") == EXACT[name]
+    assert formats.render(FRAME, name, title="t") == EXACT[name]
 
 
 def test_parquet_keeps_values_types_and_structure() -> None:
-    content = report.render(FRAME, "parquet")
+    content = formats.render(FRAME, "parquet")
     assert isinstance(content, bytes)
     read = pd.read_parquet(io.BytesIO(content))
     assert [str(kind) for kind in read.dtypes[["n", "rate"]]] == ["Int64", "float64"]
-    rows = report.records(read.drop(columns="warnings"))
-    assert rows == report.records(FRAME.drop(columns="warnings"))
+    rows = formats.records(read.drop(columns="warnings"))
+    assert rows == formats.records(FRAME.drop(columns="warnings"))
     assert [list(cell) for cell in read["warnings"]] == list(FRAME["warnings"])
 
 
@@ -90,7 +91,7 @@ def test_parquet_keeps_values_types_and_structure() -> None:
 def test_parquet_takes_every_table_of_a_bench(table: Callable[[ResultSet], pd.DataFrame]) -> None:
     for bench in (values.whole_bench(), values.bench()):
         frame = table(bench)
-        content = report.render(frame, "parquet")
+        content = formats.render(frame, "parquet")
         assert isinstance(content, bytes)
         read = pd.read_parquet(io.BytesIO(content))
         assert list(read.columns) == list(frame.columns)
@@ -100,14 +101,14 @@ def test_parquet_takes_every_table_of_a_bench(table: Callable[[ResultSet], pd.Da
 def test_parquet_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(GgufspecError, match="pyarrow, which is not installed") as caught:
-        report.render(FRAME, "parquet")
+        formats.render(FRAME, "parquet")
     assert caught.value.hint == "pip install pyarrow"
 
 
 def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None:
     frame = pd.DataFrame({"file": ["a", "b"], "accept_rate": [0.7078, None], "build": [None, None]})
     assert (
-        report.render(frame, "md")
+        formats.render(frame, "md")
         == """\
 | file   | accept_rate   |
 |--------|---------------|
@@ -119,19 +120,19 @@ def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None
 
 def test_no_table_for_people_has_scientific_notation() -> None:
     frame = pd.DataFrame({"gen_tps": [10680.4, 1068.4, 0.5], "p_value": [0.000023, 0.5, 1e-9]})
-    rows = [line.split("|")[1:3] for line in report.render(frame, "md").splitlines()[2:]]
+    rows = [line.split("|")[1:3] for line in formats.render(frame, "md").splitlines()[2:]]
     assert [[cell.strip() for cell in row] for row in rows] == [
         ["10,680", "0.000023"],
         ["1068", "0.5"],
         ["0.5", "0.000000001"],
     ]
-    assert "e-09" in report.render(frame, "csv")  # programs read either
+    assert "e-09" in formats.render(frame, "csv")  # programs read either
 
 
 def test_the_command_line_offers_exactly_these_formats() -> None:
     option = next(param for param in show.command.params if param.name == "output")
     assert isinstance(option.type, click.Choice)
-    assert tuple(report.FORMATS) == tuple(option.type.choices)
+    assert tuple(formats.FORMATS) == tuple(option.type.choices)
 
 
 def test_overview_of_a_whole_bench() -> None:
@@ -174,7 +175,7 @@ def test_overview_of_nothing() -> None:
 
 def test_logs_table_has_the_documented_keys() -> None:
     sample = Sample(status=Status.OK, program=Program.TREE, gen_tokens=254, n_drafted=243, n_accepted=172)
-    (row,) = report.records(frames.logs([("old.log", sample)]))
+    (row,) = formats.records(frames.logs([("old.log", sample)]))
     assert (row["file"], row["program"], row["status"], row["load_ms"]) == (
         "old.log",
         "speculative",

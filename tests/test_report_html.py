@@ -17,15 +17,15 @@ from click.testing import CliRunner
 from ggufspec.analysis import arms
 from ggufspec.cli.report import command
 from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
-from ggufspec.plot import browser
-from ggufspec.report.html import html
-from ggufspec.report.html_sections import section
-from ggufspec.report.verdict import verdicts
+from ggufspec.report.html.pages import html
+from ggufspec.report.html.sections import section
+from ggufspec.report.plot import browser
+from ggufspec.report.text.verdict import verdicts
 from tests.swept import HARMFUL, swept
 from tests.test_plot import contrast
 from tests.values import bench, run, whole_bench
 
-STYLE = Path(__file__).parent.parent / "ggufspec/report/page/style.css"
+STYLE = Path(__file__).parent.parent / "ggufspec/report/html/page/style.css"
 
 
 class Page(HTMLParser):

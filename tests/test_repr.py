@@ -13,7 +13,7 @@ from ggufspec import tuning
 from ggufspec.analysis import comparing
 from ggufspec.analysis.comparing import Comparison
 from ggufspec.domain import Prompt, Role, Status
-from ggufspec.report import notebook
+from ggufspec.report.html import notebook
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Outlook, Spent, Tuned
 from tests.swept import HARMFUL, swept

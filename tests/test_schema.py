@@ -13,7 +13,7 @@ from ggufspec.domain import Conditions, RunResult, Sample, Status
 from tests import values
 from tests.filled import filled
 
-SCHEMAS = Path(results.__file__).parent.parent / "schemas"
+SCHEMAS = Path(results.__file__).parent / "schemas"
 CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in ("run-3.json", "meta-3.json")}
 
 

@@ -19,7 +19,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import Suite, Sweep
-from ggufspec.report.listing import ranges, table
+from ggufspec.report.text.listing import ranges, table
 from ggufspec.results import ResultSet
 from tests import damage, shell, values
 from tests.filled import filled
@@ -297,6 +297,6 @@ def test_repeats_beyond_the_plan_are_part_of_a_complete_bench() -> None:
 
 def test_a_report_names_the_damage_too() -> None:
     _damage_end(_drafting_bench())
-    from ggufspec.report.html import html
+    from ggufspec.report.html.pages import html
 
     assert "at the end of runs.jsonl" in html(results.load("mine"))

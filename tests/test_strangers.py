@@ -15,10 +15,12 @@ from xml.dom import minidom
 import pandas as pd
 import pytest
 
-from ggufspec import frames, paths, report, results
+from ggufspec import paths, results
 from ggufspec.harmless import harmless, one_line, to_json
-from ggufspec.report.html import html
-from ggufspec.report.notebook import results_html
+from ggufspec.report import frames
+from ggufspec.report.html.notebook import results_html
+from ggufspec.report.html.pages import html
+from ggufspec.report.text import formats
 from tests import damage, fakes, shell
 from tests.swept import swept
 
@@ -92,10 +94,10 @@ def test_errors_and_names_of_files_are_shown_without_control_characters(
 
 def test_json_and_sql_keep_every_character() -> None:
     frame = pd.DataFrame({"name": [EVIL], "n": [1]})
-    assert json.loads(report.render(frame, "json"))[0]["name"] == EVIL
-    assert json.loads(report.render(frame, "jsonl"))["name"] == EVIL
+    assert json.loads(formats.render(frame, "json"))[0]["name"] == EVIL
+    assert json.loads(formats.render(frame, "jsonl"))["name"] == EVIL
     base = sqlite3.connect(":memory:")
-    base.executescript(report.render(frame, "sql", title="t"))
+    base.executescript(formats.render(frame, "sql", title="t"))
     assert base.execute("SELECT name FROM t").fetchall() == [(EVIL,)]
     assert json.loads(to_json({"a": ["\ud800", "\u2028"]})) == {"a": ["\ud800", "\u2028"]}
 
@@ -103,7 +105,7 @@ def test_json_and_sql_keep_every_character() -> None:
 @pytest.mark.parametrize("opening", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "＝", "＋", "－", "＠"])
 def test_no_text_in_csv_is_a_formula(opening: str) -> None:
     frame = pd.DataFrame({"name": [f"{opening}1+1"], "list": [[f"{opening}1"]], "n": [-1], "x": [-0.5]})
-    (row,) = csv.DictReader(io.StringIO(report.render(frame, "csv")))
+    (row,) = csv.DictReader(io.StringIO(formats.render(frame, "csv")))
     assert row["name"].startswith(f"'{opening[:1].replace(chr(13), chr(0xFFFD))}")
     assert row["list"].startswith("'")
     assert (row["n"], row["x"]) == ("-1", "-0.5")

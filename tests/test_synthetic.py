@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from ggufspec import frames, report, results, tuning
+from ggufspec import results, tuning
 from ggufspec.analysis import arms, comparing, review
 from ggufspec.cli._axes import Shares
 from ggufspec.domain import (
@@ -31,6 +31,8 @@ from ggufspec.llama.command import serving
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Sweep, shares
+from ggufspec.report import frames
+from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
 from tests import fakes, values
 from tests.test_command import recorded_install
@@ -183,19 +185,19 @@ def _bench(*, synthetic: bool) -> ResultSet:
 
 
 def test_every_table_says_it() -> None:
-    from ggufspec.report.html import html
-    from ggufspec.report.overview import overview
-    from ggufspec.report.terminal import curve
+    from ggufspec.report.html.pages import html
+    from ggufspec.report.text.chart import curve
+    from ggufspec.report.text.overview import overview
 
     bench, real = _bench(synthetic=True), _bench(synthetic=False)
     summary = frames.summary(bench)
     texts = {
         "table": overview(bench),
         "curve": curve(bench),
-        "json": report.render(summary, "json", title="summary"),
-        "csv": report.render(summary, "csv", title="summary"),
-        "runs": report.render(frames.runs(bench), "csv", title="runs"),
-        "prompts": report.render(frames.prompts(bench), "csv", title="prompts"),
+        "json": formats.render(summary, "json", title="summary"),
+        "csv": formats.render(summary, "csv", title="summary"),
+        "runs": formats.render(frames.runs(bench), "csv", title="runs"),
+        "prompts": formats.render(frames.prompts(bench), "csv", title="prompts"),
         "html": html(bench),
         "notebook": bench._repr_html_(),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggufspec.domain import Role
-from ggufspec.report.terminal import curve
+from ggufspec.report.text.chart import curve
 from tests.swept import swept
 from tests.values import bench, run, whole_bench
 

@@ -16,7 +16,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
-from ggufspec.report import tuned as tuned_report
+from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.tuning import budget, candidates, prospects
 from ggufspec.tuning.values import Outlook, Prospect, Spent

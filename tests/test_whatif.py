@@ -16,8 +16,8 @@ from ggufspec.cli.whatif import command
 from ggufspec.domain import Program
 from ggufspec.forecast import costs, whatif
 from ggufspec.forecast.whatif import Positions, Steady
-from ggufspec.frames.forecasts import OUTLOOK_COLUMNS
 from ggufspec.modelfiles import gguf
+from ggufspec.report.frames.forecasts import OUTLOOK_COLUMNS
 from tests import models
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ggufspec import errors, report, units
+from ggufspec import errors, units
 from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.warnings import Doubt
 from ggufspec.cli import _resuming, _stored
@@ -27,7 +27,8 @@ from ggufspec.llama.install import environment
 from ggufspec.measure import api, measuring, request
 from ggufspec.measure.request import Session
 from ggufspec.measure.sweep import refuse_endless
-from ggufspec.report.overview import overview
+from ggufspec.report.text import formats
+from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
@@ -191,9 +192,9 @@ def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
     if output == "md":
         return _resuming.incomplete(results) + overview(results)
-    from ggufspec import frames  # pandas is slow to import, and most tables need none of it
+    from ggufspec.report import frames  # pandas is slow to import, and most tables need none of it
 
-    return report.render(frames.summary(results), output, title="summary")
+    return formats.render(frames.summary(results), output, title="summary")
 
 
 def raise_for_failures(results: ResultSet) -> None:

@@ -11,7 +11,7 @@ import click
 from ggufspec import paths, settings
 from ggufspec.cli import _manners
 from ggufspec.errors import CatalogError, GgufspecError
-from ggufspec.report import FORMATS
+from ggufspec.report.text.formats import FORMATS
 from ggufspec.settings import Setting, Source
 
 _YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec import report
 from ggufspec.cli._echo import echo
 from ggufspec.cli._output import written
 from ggufspec.errors import GgufspecError
+from ggufspec.report.text import formats
 from ggufspec.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def output_options(command: Command) -> Command:
     in_form = click.option(
         "-o",
         "--output",
-        type=click.Choice(list(report.FORMATS)),
+        type=click.Choice(list(formats.FORMATS)),
         default="md",
         show_default=True,
         help="The table's format.",

@@ -48,15 +48,16 @@ def forecasts(folder: Path) -> tuple[Forecast, ...]:
 
 def list_all(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
-    from ggufspec import frames, report
     from ggufspec.analysis import listing
-    from ggufspec.report.listing import table
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats
+    from ggufspec.report.text.listing import table
 
     benches = listing.stored_benches()
     if output == "md":
         emit(table(benches), out)
     else:
-        emit(report.render(frames.benches(benches), output, title="benches"), out)
+        emit(formats.render(frames.benches(benches), output, title="benches"), out)
 
 
 def delete(run: str, *, yes: bool) -> None:

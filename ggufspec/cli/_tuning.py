@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from ggufspec import report, tuning
+from ggufspec import tuning
 from ggufspec.cli import _benching
 from ggufspec.cli._asking import given
 from ggufspec.cli._echo import echo
@@ -15,8 +15,8 @@ from ggufspec.cli._options import emit
 from ggufspec.cli._repeating import bench_command
 from ggufspec.harmless import one_line
 from ggufspec.measure import api
-from ggufspec.report import foretold
-from ggufspec.report import tuned as tuned_report
+from ggufspec.report.text import forecasts, formats
+from ggufspec.report.text import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage
 from ggufspec.tuning.running import default
 
@@ -99,7 +99,7 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
 
 def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
     if output == "md":
-        return foretold.table(outlook, engine)
-    from ggufspec.frames.forecasts import prospects
+        return forecasts.table(outlook, engine)
+    from ggufspec.report.frames.forecasts import prospects
 
-    return report.render(prospects(outlook.prospects), output, title="forecasts")
+    return formats.render(prospects(outlook.prospects), output, title="forecasts")

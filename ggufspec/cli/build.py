@@ -60,7 +60,7 @@ def command(
     from ggufspec.llama.install import store
     from ggufspec.llama.install.store import Backend
     from ggufspec.llama.source.sources import LEGACY, choose
-    from ggufspec.report.installs import table
+    from ggufspec.report.text.installs import table
 
     if listing:
         installs, skipped = install.survey()

@@ -31,16 +31,17 @@ def command(
     ggufspec compare b9102 today
     ggufspec compare baseline last --fail-slower 3%
     """
-    from ggufspec import frames, report
     from ggufspec.analysis import comparing
     from ggufspec.cli import _stored
-    from ggufspec.report.comparison import comparison
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats
+    from ggufspec.report.text.comparison import comparison
 
     first, second = _stored.load(before), _stored.load(after)
     compared = comparing.compare(first, second, threshold=fail_slower or threshold)
     if output == "md":
         emit(comparison(compared, first.meta, second.meta), out)
     else:
-        emit(report.render(frames.comparison(compared), output, title="comparison"), out)
+        emit(formats.render(frames.comparison(compared), output, title="comparison"), out)
     if fail_slower is not None:
         comparing.raise_if_slower(compared, fail_slower)

@@ -29,9 +29,10 @@ def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
     ggufspec parse run.log other.log -o csv
     llama-speculative -m big.gguf -md small.gguf -p Hi 2>&1 | ggufspec parse -
     """
-    from ggufspec import frames, report
     from ggufspec.errors import LogError
     from ggufspec.llama.logs.parsing import parse
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats
 
     samples, foreign = [], []
     for log in logs:
@@ -41,7 +42,7 @@ def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
         except LogError as error:
             foreign.append((log, error))
     if samples:
-        emit(report.render(frames.logs(samples), output, title="logs"), out)
+        emit(formats.render(frames.logs(samples), output, title="logs"), out)
     if foreign:
         names = ", ".join(str(log) for log, _ in foreign)
         _, first = foreign[0]

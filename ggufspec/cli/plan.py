@@ -64,10 +64,11 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     """
-    from ggufspec import frames, report
     from ggufspec.cli import _models
     from ggufspec.domain import Offload
     from ggufspec.modelfiles import catalog, hub, memory
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats
 
     access = hub.Access(offline=asked["offline"])
     pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
@@ -91,14 +92,14 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the {which} may need more or less: {doubt}", err=True)
     if output != "md":
-        emit(report.render(frames.memory_trade(plans, budget), output, title="plan"), out)
+        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
         return
     steps = max(1, len(plans) // 16)
     some = [each for number, each in enumerate(plans) if number % steps == 0 or each in (shown, plans[-1])]
     emit(
         f"{_answer(shown, best, plans[-1], vram, asked['reserve'])}\n\n"
-        f"{report.render(frames.memory_devices(shown), 'md')}\n"
-        f"{report.render(frames.memory_overview(some, budget), 'md')}",
+        f"{formats.render(frames.memory_devices(shown), 'md')}\n"
+        f"{formats.render(frames.memory_overview(some, budget), 'md')}",
         out,
     )
 

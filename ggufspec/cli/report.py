@@ -52,7 +52,7 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     if svg is not None:
         _draw(stored, svg, "svg")
     if page is not None:
-        from ggufspec.report.html import html
+        from ggufspec.report.html.pages import html
 
         content = html(stored, _stored.forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)
@@ -60,9 +60,9 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec import plot
     from ggufspec.cli import _stored
     from ggufspec.cli._following import following
+    from ggufspec.report import plot
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -67,12 +67,12 @@ def command(
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
     ggufspec show --delete 20260102       after asking
     """
-    from ggufspec import frames, report
     from ggufspec.cli import _resuming, _stored
-    from ggufspec.report import terminal
-    from ggufspec.report.lacking import why_empty
-    from ggufspec.report.overview import overview
-    from ggufspec.report.wording import engine
+    from ggufspec.report import frames
+    from ggufspec.report.text import chart, formats
+    from ggufspec.report.text.figures import engine
+    from ggufspec.report.text.lacking import why_empty
+    from ggufspec.report.text.overview import overview
 
     if list_runs and delete is not None:
         raise click.UsageError("give --list or --delete")
@@ -84,7 +84,7 @@ def command(
         return
     stored = _stored.load(run, salvage=salvage)
     if plot:
-        emit(terminal.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
+        emit(chart.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
     empty = why_empty(stored, per)
     if empty is not None:
@@ -96,7 +96,7 @@ def command(
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
-    text = report.render(table if columns is None else _chosen(table, columns), output, title=title)
+    text = formats.render(table if columns is None else _chosen(table, columns), output, title=title)
     emit(f"{engine(stored.meta.engine)}\n\n{text}" if isinstance(text, str) and output == "md" else text, out)
 
 

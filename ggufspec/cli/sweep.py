@@ -28,7 +28,7 @@ def command(
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --plan
     """
     from ggufspec.cli import _benching
-    from ggufspec.report.cells import cells
+    from ggufspec.report.text.cells import cells
 
     session = _benching.prepare(asked)
     if plan:

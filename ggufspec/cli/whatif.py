@@ -71,11 +71,11 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
     ggufspec whatif --profile last --accept 0.5-0.9
     """
-    from ggufspec import report
     from ggufspec.domain import Program
     from ggufspec.forecast import costs, whatif
-    from ggufspec.frames.forecasts import outlooks
-    from ggufspec.report.surface import surface
+    from ggufspec.report.frames.forecasts import outlooks
+    from ggufspec.report.text import formats
+    from ggufspec.report.text.projections import surface
 
     if asked["machine"] == "list":
         emit("".join(f"{key:12} {_outlook.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
@@ -107,4 +107,4 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         raise click.UsageError("nothing is known about drafts of these sizes")
     if len(known) < len(sizes):
         echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
-    emit(surface(found) if output == "md" else report.render(outlooks(found), output), out)
+    emit(surface(found) if output == "md" else formats.render(outlooks(found), output), out)

@@ -1,4 +1,4 @@
-"""JSON Schemas of what is stored, made of the classes that are stored; copies lie in ggufspec/schemas."""
+"""JSON Schemas of what is stored, made of the classes that are stored; copies lie in schemas/."""
 
 from __future__ import annotations
 

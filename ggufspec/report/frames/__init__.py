@@ -1,0 +1,51 @@
+"""Results -> pandas.DataFrame; the only place that imports pandas at run time.
+
+Fractions stay fractions, absent is null, and the units are in the columns' names.
+"""
+
+from __future__ import annotations
+
+from ggufspec.report.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
+from ggufspec.report.frames.benches import BENCH_COLUMNS, benches
+from ggufspec.report.frames.comparisons import COMPARISON_COLUMNS, comparison
+from ggufspec.report.frames.detail import (
+    CATEGORY_COLUMNS,
+    CELL_COLUMNS,
+    POSITION_COLUMNS,
+    PROMPT_COLUMNS,
+    ROUND_COLUMNS,
+    categories,
+    cells,
+    positions,
+    prompts,
+    rounds,
+)
+from ggufspec.report.frames.logs import LOG_COLUMNS, logs
+from ggufspec.report.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
+
+__all__ = [
+    "BENCH_COLUMNS",
+    "CATEGORY_COLUMNS",
+    "CELL_COLUMNS",
+    "COMPARISON_COLUMNS",
+    "LOG_COLUMNS",
+    "MEMORY_COLUMNS",
+    "POSITION_COLUMNS",
+    "PROMPT_COLUMNS",
+    "ROUND_COLUMNS",
+    "RUN_COLUMNS",
+    "SUMMARY_COLUMNS",
+    "benches",
+    "categories",
+    "cells",
+    "comparison",
+    "logs",
+    "memory_devices",
+    "memory_overview",
+    "memory_trade",
+    "positions",
+    "prompts",
+    "rounds",
+    "runs",
+    "summary",
+]

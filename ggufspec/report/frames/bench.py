@@ -1,0 +1,178 @@
+"""A bench as tables: one row per arm, one row per run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from ggufspec import units
+from ggufspec.analysis import arms, review, warnings
+from ggufspec.domain import Outcome, Placement, Role, RunSpec
+from ggufspec.report.frames import energy
+from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.results import ResultSet, Runs
+
+SETTING_COLUMNS = (
+    *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
+    *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+)
+"""What tells the arms of a bench apart, in every table that has a row for them."""
+
+SUMMARY_COLUMNS = (
+    *("engine", *SETTING_COLUMNS),
+    *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
+    *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
+    *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
+    *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
+    *energy.ARM_COLUMNS,
+    *("text_identical", "status", "warnings", "llama_version", "llama_commit", "backend"),
+)
+RUN_COLUMNS = (
+    *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
+    *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
+    *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
+    *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
+    *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
+    *("repeat", "warmup", "anchor", "rerun", "wall_s", "program_s", "peak_rss_bytes", "attempts", "error"),
+    *("log", "others_cores", "steal_cores", "cpu_mhz", "cpu_c", "cpu_w", "swapped_bytes"),
+    *("gpu_mhz", "gpu_c", "gpu_w", *energy.RUN_COLUMNS),
+    *("text_identical", "differs_at_token", "differs_at_char", "target_token", "drafting_token"),
+    *("margin_nats", "text_verdict", "doubts", "text", "spec_key", "started_at"),
+)
+_DIFFERENCE = {
+    "differs_at_token": "at_token",
+    "differs_at_char": "at_char",
+    "target_token": "target_token",
+    "drafting_token": "drafting_token",
+    "margin_nats": "margin",
+}
+
+
+def summary(results: ResultSet) -> pd.DataFrame:
+    """Return one row per arm: target alone, drafter alone, drafting at each size.
+
+    ``gen_tps`` is the geometric mean over prompts of medians of ``Sample.decode_tps``, in tokens/s;
+    ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.py.
+    """
+    groups = arms.group(results)
+    advice = review.warnings(results, groups)
+    return frame([_summary_row(results, arm, advice) for arm in groups], SUMMARY_COLUMNS)
+
+
+def runs(results: ResultSet) -> pd.DataFrame:
+    """Return one tidy row per run; warm-ups, anchors, failures and disturbed runs are marked, not hidden."""
+    made = {**_asked(results.runs), **_found(results.runs), "run": results.meta.id}
+    columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
+    return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+
+
+def settings(spec: RunSpec) -> dict[str, Any]:
+    """Return what was asked for; a layer column is empty for a model that the run does not load.
+
+    ``draft_p_min`` is empty for a method that knows none. ``synthetic_accept`` has the shares of rounds that
+    dice let accept each position, and is empty where the target itself decided.
+    """
+    drafting = spec.drafting
+    drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
+    return {
+        "pair": spec.pair.name,
+        "role": spec.role.value,
+        "target": None if spec.role is Role.DRAFTER else spec.pair.target.filename,
+        "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
+        "n_gpu_layers": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
+        "n_gpu_layers_draft": str(spec.offload.draft_layers) if drafts else None,
+        "method": drafting and drafting.method.value,
+        "draft_n_max": drafting and drafting.n_max,
+        "draft_p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
+        "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
+        if drafting and drafting.synthetic
+        else None,
+        "threads": spec.threads,
+        "kv_type": spec.kv_type,
+        "ubatch": spec.ubatch,
+    }
+
+
+def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> dict[str, Any]:
+    compared, gain, drafting = arm.compared, arm.gain, arm.acceptance
+    named = review.of_arm(arm)
+    return {
+        **settings(arm.spec),
+        **attributes(results.meta.build, ("backend",)),
+        "engine": results.meta.engine,
+        **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
+        **attributes(drafting, ("mean_accepted_length",)),
+        **arm.round_ms,
+        **energy.of_arm(arm),
+        "n_gpu_layers": arm.layers and arm.layers.offloaded,
+        "n_gpu_layers_draft": arm.draft_layers and arm.draft_layers.offloaded,
+        "prompts": arm.prompts,
+        "repeats": arm.repeats,
+        "gen_tps": arm.rate and arm.rate.value,
+        "gen_tps_lo": arm.rate and arm.rate.lo,
+        "gen_tps_hi": arm.rate and arm.rate.hi,
+        "speedup": gain and gain.ratio.value,
+        "speedup_lo": gain and gain.ratio.lo,
+        "speedup_hi": gain and gain.ratio.hi,
+        "p_value": gain and gain.p_value,
+        "verdict": gain and gain.verdict.value,
+        "ttft_s": arm.ttft_s,
+        "text_identical": all(compared.values()) if compared else None,
+        "status": arm.status,
+        "warnings": [
+            {"name": name, "advice": text}
+            for name, text in advice.items()
+            if name in named or name in results.meta.doubts
+        ],
+        "llama_version": results.meta.build.version,
+        "llama_commit": results.meta.build.commit,
+    }
+
+
+def _asked(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from what was asked."""
+    specs = runs.specs
+    known = {spec.key: settings(spec) for spec in specs}
+    return {
+        **{name: [known[spec.key][name] for spec in specs] for name in SETTING_COLUMNS},
+        "prompt": [spec.prompt.id for spec in specs],
+        "category": [spec.prompt.category for spec in specs],
+        "spec_key": [spec.key for spec in specs],
+    }
+
+
+def _found(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from what was found."""
+    named = list(review.of_each(runs))
+    differences = runs.column("difference")
+    return {
+        "status": [status.value for status in runs.column("status")],
+        "outcome": [
+            warnings.outcome(runs[place]).value if some else Outcome.OK.value
+            for place, some in enumerate(named)
+        ],
+        "doubts": ["; ".join(some) or None for some in named],
+        "gpu_throttled": energy.throttled(runs),
+        "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
+        **{
+            name: [each and getattr(each, field) for each in differences]
+            for name, field in _DIFFERENCE.items()
+        },
+        **_places(runs, ""),
+        **_places(runs, "draft_"),
+        "text_verdict": [each and each.verdict and each.verdict.value for each in differences],
+    }
+
+
+def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
+    """Return the columns of where a model is: bytes on GPUs, and in words what each device holds."""
+    return {
+        f"{whose}gpu_bytes": [getattr(said, f"{whose}gpu_bytes") for said in runs.outputs],
+        f"{whose}placement": [_placed(placement) for placement in runs.column(f"{whose}placement")],
+    }
+
+
+def _placed(placement: tuple[Placement, ...]) -> str | None:
+    return ", ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in placement) or None

@@ -1,0 +1,37 @@
+"""A comparison of two benches as a table."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ggufspec.analysis.comparing import Comparison
+from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
+from ggufspec.report.frames.tables import frame
+
+COMPARISON_COLUMNS = (
+    *SETTING_COLUMNS,
+    *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
+    *("before_accept_rate", "after_accept_rate", "texts_equal", "texts"),
+)
+
+
+def comparison(compared: Comparison) -> pd.DataFrame:
+    """Return one row per arm that both benches have; ``ratio`` is after over before, in tokens/s."""
+    rows = [
+        {
+            **settings(row.before.spec),
+            "before_tps": row.before.rate and row.before.rate.value,
+            "after_tps": row.after.rate and row.after.rate.value,
+            "ratio": row.change.ratio.value,
+            "ratio_lo": row.change.ratio.lo,
+            "ratio_hi": row.change.ratio.hi,
+            "p_value": None if compared.no_verdict else row.change.p_value,
+            "verdict": compared.verdict(row.change),
+            "before_accept_rate": row.before.acceptance and row.before.acceptance.accept_rate,
+            "after_accept_rate": row.after.acceptance and row.after.acceptance.accept_rate,
+            "texts_equal": row.texts_equal,
+            "texts": row.texts,
+        }
+        for row in compared.rows
+    ]
+    return frame(rows, COMPARISON_COLUMNS)

@@ -1,0 +1,78 @@
+"""Forecasts and outlooks as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ggufspec.forecast import Forecast
+from ggufspec.forecast.whatif import Outlook, Steady
+from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
+from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.tuning import Prospect
+
+_FORECAST = (
+    *(
+        "method",
+        "n_max",
+        "p_min",
+        "category",
+        "prompts",
+        "n_rounds",
+        "n_drafted",
+        "n_accepted",
+        "accept_rate",
+    ),
+    *("mean_accepted_length", "break_even_accept_rate", "closed_form_speedup"),
+    *("draft_share", "verify_share", "rest_share"),
+)
+_ESTIMATES = ("tokens_per_s", "target_tokens_per_s", "speedup")
+FORECAST_COLUMNS = (
+    *_FORECAST,
+    *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_lo", "_hi")),
+)
+PROSPECT_COLUMNS = (
+    *SETTING_COLUMNS,
+    *(name for name in FORECAST_COLUMNS if name not in {"method", "n_max", "p_min"}),
+)
+OUTLOOK_COLUMNS = (
+    *("n_max", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
+    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share"),
+)
+
+
+def forecasts(found: Sequence[Forecast]) -> pd.DataFrame:
+    """Return one row per forecast; ``category`` is null over all prompts."""
+    return frame([_row(each) for each in found], FORECAST_COLUMNS)
+
+
+def prospects(found: Sequence[Prospect]) -> pd.DataFrame:
+    """Return one row per configuration that was forecast, and for each category of prompts one more."""
+    rows = [
+        {**settings(each.arm), **_row(forecast)}
+        for each in found
+        for forecast in (each.overall, *each.by_category.values())
+    ]
+    return frame(rows, PROSPECT_COLUMNS)
+
+
+def _row(forecast: Forecast) -> dict[str, Any]:
+    row = attributes(forecast, _FORECAST)
+    for name in _ESTIMATES:
+        estimate = getattr(forecast, name)
+        row |= {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
+    return row
+
+
+def outlooks(found: Sequence[Outlook]) -> pd.DataFrame:
+    """Return one row per γ and acceptance; ``alpha`` is null where it was given by position."""
+    rows = [
+        {
+            **attributes(each, OUTLOOK_COLUMNS),
+            "alpha": each.acceptance.alpha if isinstance(each.acceptance, Steady) else None,
+        }
+        for each in found
+    ]
+    return frame(rows, OUTLOOK_COLUMNS)

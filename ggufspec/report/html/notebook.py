@@ -1,0 +1,178 @@
+"""Results as notebooks show them: the verdict in a sentence, a compact table, what it rests on, the doubts.
+
+Notebooks have a style sheet of their own, and strip styles and scripts of outputs that they do not trust. So
+these are plain elements without any colour, readable on light and dark alike. Names that strangers gave are
+escaped, and hidden from the notebook's typesetter of formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ggufspec import units
+from ggufspec.analysis import arms, review
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.comparing import Comparison
+from ggufspec.domain import Role
+from ggufspec.harmless import harmless
+from ggufspec.report.text import comparison, overview
+from ggufspec.report.text.figures import engine, extent
+from ggufspec.report.text.tuned import expected, verdict
+from ggufspec.report.text.verdict import verdicts
+from ggufspec.results import ResultSet
+from ggufspec.tuning import Tuned
+
+_PAGES = Environment(
+    loader=PackageLoader("ggufspec.report.html", "page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_MOST_ROWS = 40
+_HEADS = {"": "measured"}
+_TEXTS = {"", "model", "verdict", "status"}  # columns that stand to the left
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    cells: Mapping[str, str]
+    chosen: bool = False
+
+
+def html(value: object) -> str:
+    """Return what a notebook shows of a value.
+
+    Raises:
+        TypeError: nothing is known of such a value.
+    """
+    match value:
+        case ResultSet():
+            return results_html(value)
+        case Tuned():
+            return tuned_html(value)
+        case Comparison():
+            return comparison_html(value)
+    raise TypeError(f"a notebook shows no {type(value).__name__}")
+
+
+def results_html(results: ResultSet) -> str:
+    """Return what a notebook shows of a bench; one without runs says so."""
+    groups = arms.group(results)
+    return _page(
+        results,
+        groups,
+        sentences=verdicts(groups) if groups else ("Nothing was measured.",),
+        rows=[_Row(cells=overview.row(arm)) for arm in groups],
+        basis=(_basis(results, groups),),
+    )
+
+
+def tuned_html(tuned: Tuned) -> str:
+    """Return what a notebook shows of a tuning: the choice stands in bold among what was measured."""
+    groups = [arm for arm in arms.group(tuned.results) if arm.role is not Role.DRAFTER]
+    outlook, spent = tuned.outlook, tuned.spent
+    looked = (
+        f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
+        f"{units.counted(len(outlook.prompts), 'prompt')}, the best "
+        f"measured beside the target alone; {units.format_duration(spent.total_s)} in all."
+    )
+    return _page(
+        tuned.results,
+        groups,
+        sentences=tuple(verdict(tuned)),
+        rows=[
+            _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
+            for arm in groups
+        ],
+        basis=(looked, *outlook.notes, _basis(tuned.results, groups)),
+    )
+
+
+def comparison_html(compared: Comparison) -> str:
+    """Return what a notebook shows of two benches side by side."""
+    cells = comparison.rows(compared)
+    ratio = comparison.ratio(compared.overall)
+    verdict_of_all = compared.no_verdict or compared.overall.verdict.value
+    return _rendered(
+        sentences=(
+            f"All arms together ran at {ratio} of the speed before: {verdict_of_all}.",
+            f"Before: {compared.before}. After: {compared.after}.",
+        ),
+        columns=comparison.columns(cells),
+        rows=[_Row(cells=each) for each in cells],
+        every="ggufspec.report.frames.comparison(…)",
+        basis=(
+            *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
+            *(f"in one of them only: {arm}" for arm in compared.unmatched),
+            *((comparison.BY_NAME,) if compared.by_name else ()),
+            comparison.ASIDE,
+        ),
+    )
+
+
+def _page(
+    results: ResultSet,
+    groups: Sequence[Arm],
+    *,
+    sentences: Sequence[str],
+    rows: Sequence[_Row],
+    basis: Sequence[str],
+) -> str:
+    return _rendered(
+        sentences=(*sentences, engine(results.meta.engine)),
+        columns=overview.columns([row.cells for row in rows]),
+        rows=rows,
+        every="ggufspec.summary(…)",
+        basis=basis,
+        id=results.meta.id,
+        warnings=review.warnings(results, groups),
+    )
+
+
+def _rendered(
+    *,
+    sentences: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[_Row],
+    every: str,
+    basis: Sequence[str],
+    id: str = "",  # noqa: A002  # what users call it
+    warnings: Mapping[str, str] | None = None,
+) -> str:
+    """Lay it out; ``every`` is the call that gives all rows where these are too many to show."""
+    return _PAGES.get_template("notebook.html").render(
+        sentences=sentences,
+        columns=[
+            {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}
+            for name in columns
+        ],
+        rows=rows[:_MOST_ROWS],
+        left_out=max(0, len(rows) - _MOST_ROWS),
+        every=every,
+        basis=basis,
+        id=id,
+        warnings=warnings or {},
+    )
+
+
+def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:
+    """Yield an arm's cells with the forecast before what was measured."""
+    foretold = expected(tuned, arm.spec)
+    for name, text in overview.row(arm).items():
+        if name == "tokens/s":
+            yield "forecast", units.format_rate(foretold.tokens_per_s.value) if foretold else ""
+        yield name, text
+
+
+def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
+    """Say what was run, how often, and on what."""
+    build, said = results.meta.build, []
+    if groups:
+        said.append(extent(groups[0]))
+    version = " ".join(filter(None, ("llama.cpp", build.version, build.backend)))
+    return "; ".join((*said, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."

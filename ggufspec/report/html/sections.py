@@ -1,0 +1,239 @@
+"""What a page says about one bench, and about two side by side: values that a template only lays out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ggufspec import units
+from ggufspec.analysis import arms, comparing, review
+from ggufspec.analysis.arms import Arm
+from ggufspec.domain import FileUse, Role, Status
+from ggufspec.errors import ResultsError
+from ggufspec.forecast import Forecast
+from ggufspec.report.html.figures import Figure, figures
+from ggufspec.report.html.tables import Field, Table, number, rate, table
+from ggufspec.report.text.comparison import BY_NAME, engines
+from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
+from ggufspec.report.text.verdict import verdicts
+from ggufspec.results import ResultSet
+
+_SUMMARY = (
+    Field(name="role", head="measured"),
+    Field(name="models", head="model"),
+    Field(name="layers", head="GPU layers"),
+    *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
+    *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
+    rate("tps"),
+    number("gain", "speed-up", "{:.2f}×", interval=True),
+    Field(name="verdict", head="verdict"),
+    number("accepted", "accepted", "{:.1%}"),
+    number("length", "tokens/round", "{:.2f}"),
+    Field(name="text", head="text unchanged"),
+    Field(name="status", head="status"),
+)
+_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "p_min", "status")
+_ENERGY = (
+    *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
+    Field(name="device", head="device"),
+    number("per_token", "J/token", three_digits, interval=True),
+    number("ratio", "over the target alone", "{:.2f}×", interval=True),
+    number("runs", "runs"),
+)
+_COMPARED = (
+    *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
+    *(rate("before", "before, tokens/s"), rate("after", "after, tokens/s")),
+    number("ratio", "after / before", "{:.3f}", interval=True),
+    number("p", "p", "{:.3f}"),
+    Field(name="verdict", head="verdict"),
+    Field(name="texts", head="texts equal"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One bench: what to say of it, from the verdict down to where it was measured."""
+
+    id: str
+    engine: str
+    verdicts: tuple[str, ...]
+    basis: str
+    summary: Table
+    energy: Table
+    figures: tuple[Figure, ...]
+    warnings: Mapping[str, str]
+    command: str  # ggufspec's own
+    commands: tuple[tuple[str, str], ...]  # llama.cpp's: each arm's name and its command line
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Two benches: the table of their equal arms, or why there is none."""
+
+    before: str
+    after: str
+    rows: Table | None
+    said: str
+    differences: Mapping[str, tuple[str, str]]
+    engine: str = ""
+
+
+def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
+    """Return what a page says about one bench; one without runs has no more than its facts."""
+    groups = arms.group(results)
+    return Section(
+        id=results.meta.id,
+        engine=engine(results.meta.engine),
+        verdicts=verdicts(groups),
+        basis=_basis(groups),
+        summary=_summary(groups),
+        energy=_energy(groups),
+        figures=figures(results, forecasts),
+        warnings=review.warnings(results, groups),
+        command=shlex.join(results.meta.command),
+        commands=tuple(map(_command, groups)),
+        facts=dict(_facts(results)),
+    )
+
+
+def beside(before: ResultSet, after: ResultSet) -> Beside:
+    """Return the comparison of two benches, or the reason why they must not be compared."""
+    try:
+        compared = comparing.compare(before, after)
+    except ResultsError as error:
+        return Beside(
+            before=before.meta.id, after=after.meta.id, rows=None, said=f"{error.message}.", differences={}
+        )
+    overall = compared.overall
+    rows = [
+        {
+            **_named(row.before),
+            **_estimate("before", row.before.rate),
+            **_estimate("after", row.after.rate),
+            **_estimate("ratio", row.change.ratio),
+            "p": None if compared.no_verdict else row.change.p_value,
+            "verdict": compared.verdict(row.change),
+            "texts": None if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
+        }
+        for row in compared.rows
+    ]
+    return Beside(
+        before=before.meta.id,
+        after=after.meta.id,
+        rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
+        said=f"All arms together: {overall.ratio.value:.3f} of the speed before, "
+        f"{compared.no_verdict or overall.verdict.value}." + (f" {BY_NAME}" if compared.by_name else ""),
+        engine=engines(before.meta.engine, after.meta.engine),
+        differences=compared.differences,
+    )
+
+
+def _summary(groups: Sequence[Arm]) -> Table:
+    targets = {arm.models[0] for arm in groups if arm.role is not Role.DRAFTER}
+    rows = [
+        {
+            **_named(arm),
+            "models": " + ".join(arm.models) if len(targets) > 1 else arm.models[-1],
+            "layers": layers(arm),
+            **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
+            "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
+            **_estimate("tps", arm.rate),
+            "accepted": arm.acceptance and arm.acceptance.accept_rate,
+            "length": arm.acceptance and arm.acceptance.mean_accepted_length,
+            **_estimate("gain", arm.gain and arm.gain.ratio),
+            "verdict": arm.gain and arm.gain.verdict.value,
+            "text": unchanged(arm),
+            "status": arm.status,
+        }
+        for arm in groups
+    ]
+    drafting = [row for row in rows if row["gamma"] is not None] or rows
+    dull = {name for name in _IF_VARIED if len({row[name] for row in drafting} - {None}) < 2}
+    if any(row["status"] != Status.OK.value for row in rows):
+        dull.discard("status")
+    fields = [field for field in _SUMMARY if field.name not in dull]
+    return table("All arms that were measured", rows, fields)
+
+
+def _energy(groups: Sequence[Arm]) -> Table:
+    rows = [
+        {
+            **_named(arm),
+            "device": device,
+            **_estimate("per_token", found.per_token),
+            **_estimate("ratio", found.ratio),
+            "runs": found.runs,
+        }
+        for arm in groups
+        for device, found in arm.energy.items()
+    ]
+    return table("Energy per token", rows, _ENERGY)
+
+
+def _named(arm: Arm) -> dict[str, object]:
+    return {"role": arm.what, "models": " + ".join(arm.models), "gamma": arm.draft_size}
+
+
+def _estimate(name: str, estimate: object) -> dict[str, object]:
+    ends = {"": "value", "_lo": "lo", "_hi": "hi"}
+    return {f"{name}{end}": getattr(estimate, part, None) for end, part in ends.items()}
+
+
+def _basis(groups: Sequence[Arm]) -> str:
+    """Say what the numbers rest on."""
+    if not groups:
+        return "Nothing was measured."
+    targets = dict.fromkeys(each.models[0] for each in groups if each.role is not Role.DRAFTER)
+    drafters = dict.fromkeys(each.models[-1] for each in groups if each.draft_size is not None)
+    return (
+        f"Target: {', '.join(targets) or 'none'}. Drafter: {', '.join(drafters) or 'none'}. "
+        f"{extent(groups[0])}. Tokens/s: geometric means over prompts of tokens decoded after the prompt per "
+        "second, with 95 % intervals over prompts and repeats."
+    )
+
+
+def _command(arm: Arm) -> tuple[str, str]:
+    """Return an arm's name and its command line on the first prompt."""
+    drafting = arm.spec.drafting
+    parts = [f"{arm.what}: {' + '.join(arm.models)}"]
+    if drafting:
+        parts.append(f"γ = {drafting.n_max}")
+        parts += [f"p-min {units.format_number(drafting.p_min)}"] if drafting.p_min else []
+    return ", ".join(parts), shlex.join((arm.good or arm.runs)[0].argv)
+
+
+def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
+    build, machine = results.meta.build, results.meta.machine
+    facts = {
+        "llama.cpp": build.version,
+        "commit": build.commit,
+        "backend": build.backend,
+        "programs": build.path,
+        "engine": results.meta.engine,
+        "models": ", ".join(
+            f"{file.name}: {file.summary}" for file in results.meta.files or () if file.use is FileUse.MODEL
+        ),
+        "environment": ", ".join(f"{key}={value}" for key, value in (results.meta.environment or {}).items()),
+        "processor": f"{machine.cpu}, {units.counted(machine.cores, 'core')}",
+        "memory": units.format_bytes(machine.memory_bytes),
+        "GPUs": ", ".join(machine.gpus),
+        "GPU memory": ", ".join(map(units.format_bytes, machine.gpu_bytes)),
+        "GPU driver": machine.gpu_driver,
+        "system": machine.system,
+        "machine": machine.hostname,
+        "started": _when(results.meta.started_at),
+        "runs": str(len(results.runs)),
+        "stored in": str(results.folder),
+    }
+    return ((name, text) for name, text in facts.items() if text)
+
+
+def _when(text: str) -> str:
+    """Return a time as people write it; a time that cannot be read stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return text

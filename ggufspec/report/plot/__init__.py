@@ -1,0 +1,67 @@
+"""A bench as charts: pure functions from results to Altair charts, for notebooks, files and the report.
+
+    ggufspec.plot.curve(results)                              # shows itself in a notebook
+    ggufspec.plot.curve(results).save("curve.png", ppi=144)   # or .svg, .html, .json; no browser is needed
+
+Each returns None where the results hold nothing to show. Colours keep apart for colour-blind eyes and on
+light and dark pages; numbers are those of ``frames``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO, StringIO
+from typing import Literal, NamedTuple
+
+import altair as alt
+
+from ggufspec.forecast import Forecast
+from ggufspec.report.plot.curves import curve, curve_rows, draw_curve
+from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
+from ggufspec.report.plot.heatmaps import draw_heatmap, heatmap, heatmap_rows
+from ggufspec.report.plot.memories import draw_pareto, pareto, pareto_rows
+from ggufspec.report.plot.placing import draw_positions, position_rows, positions
+from ggufspec.report.plot.rows import Row
+from ggufspec.report.plot.timing import draw_rounds, round_rows, rounds
+from ggufspec.results import ResultSet
+
+__all__ = ["CHARTS", "Drawn", "curve", "drawn", "drift", "heatmap", "image", "pareto", "positions", "rounds"]
+
+_Rows = Callable[[ResultSet], list[Row]]
+_Draw = Callable[[list[Row]], alt.LayerChart | None]
+
+CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
+    "curve": (curve_rows, draw_curve),
+    "heatmap": (heatmap_rows, draw_heatmap),
+    "positions": (position_rows, draw_positions),
+    "rounds": (round_rows, draw_rounds),
+    "pareto": (pareto_rows, draw_pareto),
+    "drift": (drift_rows, draw_drift),
+}
+"""Every chart by its name: what it shows, and how."""
+
+
+class Drawn(NamedTuple):
+    """A chart, and the rows that it shows."""
+
+    chart: alt.LayerChart
+    rows: list[Row]
+
+
+def drawn(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> dict[str, Drawn]:
+    """Return every chart that these results have something for, by its name."""
+    found = {}
+    for name, (rows_of, draw) in CHARTS.items():
+        rows = curve_rows(results, forecasts) if name == "curve" else rows_of(results)
+        chart = draw(rows)
+        if chart is not None:
+            found[name] = Drawn(chart, rows)
+    return found
+
+
+def image(chart: alt.LayerChart, format: Literal["png", "svg"]) -> bytes:  # noqa: A002  # the field's word
+    """Return a chart as a picture, ``png`` (at 144 dots per inch) or ``svg``; no browser is needed."""
+    drawing = StringIO() if format == "svg" else BytesIO()
+    chart.save(drawing, format=format, ppi=144)
+    drawn = drawing.getvalue()
+    return drawn.encode() if isinstance(drawn, str) else drawn

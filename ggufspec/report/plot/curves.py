@@ -1,0 +1,150 @@
+"""Tokens/s over γ: measured and forecast, with the target alone as the line to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import altair as alt
+
+from ggufspec import units
+from ggufspec.domain import Role
+from ggufspec.forecast import Forecast
+from ggufspec.report.frames.forecasts import forecasts as forecast_frame
+from ggufspec.report.plot import look
+from ggufspec.report.plot.rows import Row, arm_rows, distinct, plain
+from ggufspec.results import ResultSet
+
+_TPS = "tokens/s"
+_GAMMA = "γ (draft size)"
+_HIGHEST = 1.45  # times the fastest: where its label stands at most
+_DODGE = 5  # pixels between series of the same γ, so that their intervals stay readable
+_WIDEST_DODGE = 20  # pixels from the first series to the last, so that a γ stays one place on a telephone
+
+
+def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Row]:
+    """Return what ``curve`` draws: one row per measured arm and per forecast over all prompts.
+
+    Columns: series, kind (measured, forecast or target alone), gamma, tps, tps_lo, tps_hi, rate, gain.
+    """
+    rows = [
+        {
+            "series": row["series"],
+            "kind": "target alone" if row["role"] == Role.TARGET else "measured",
+            "gamma": row["draft_n_max"],
+            **{f"tps{end}": row[f"gen_tps{end}"] for end in ("", "_lo", "_hi")},
+            "rate": row["rate"],
+            "gain": row["gain"],
+        }
+        for row in arm_rows(results)
+        if row["gen_tps"]
+    ]
+    return rows + list(_foretold(forecasts))
+
+
+def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerChart | None:
+    """Return tokens/s over γ with 95 % intervals; None where nothing drafted.
+
+    Args:
+        results: a bench.
+        forecasts: what drafting would do at other sizes, drawn dashed; single categories are left out.
+    """
+    return draw_curve(curve_rows(results, forecasts))
+
+
+def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
+    """Draw the rows of ``curve_rows``."""
+    alone = [row for row in rows if row["kind"] == "target alone"]
+    points = [row for row in rows if row["kind"] != "target alone"]
+    if not points:
+        return None
+    names = distinct(points, "series")
+    sizes, speeds = look.whole_numbers(points, "gamma"), look.speeds(rows)
+    best = max(points, key=lambda row: row["tps"])
+    layers = [*_alone(alone, above=all(row["tps"] > best["tps"] for row in alone))]
+    dodge = min(_DODGE, _WIDEST_DODGE / len(names))
+    for place, name in enumerate(names):
+        offset = (place - (len(names) - 1) / 2) * dodge
+        own = [row for row in points if row["series"] == name]
+        layers += _series(own, names, offset, sizes, speeds)
+        if best in own:
+            layers.append(_label(best, points, offset))
+    said = f"the fastest is γ = {best['gamma']} with {best['rate']} tokens/s"
+    base = "".join(f"; {row['series']} {row['rate']} tokens/s" for row in alone)
+    return look.dress(*layers, description=f"Tokens per second over the draft size γ: {said}{base}.")
+
+
+def _series(
+    rows: list[Row], names: list[str], offset: float, sizes: alt.Axis, speeds: alt.Scale
+) -> Iterator[Any]:
+    colours, shapes = look.series_scale(names)
+    dashed = rows[0]["kind"] == "forecast"
+    base = alt.Chart(look.values(sorted(rows, key=lambda row: row["gamma"]))).encode(
+        x=alt.X(
+            "gamma:Q",
+            title=_GAMMA,
+            axis=sizes,
+            scale=alt.Scale(zero=False, padding=26, nice=False),
+        ),
+        color=alt.Color("series:N", scale=colours, legend=look.legend(names)),
+        tooltip=[
+            alt.Tooltip("series:N", title="arm"),
+            alt.Tooltip("gamma:Q", title="γ"),
+            alt.Tooltip("tps:Q", title=_TPS, format=".4~r"),
+            alt.Tooltip("tps_lo:Q", title="from (95 %)", format=".4~r"),
+            alt.Tooltip("tps_hi:Q", title="to (95 %)", format=".4~r"),
+            alt.Tooltip("gain:N", title="speed-up"),
+        ],
+    )
+    y = alt.Y("tps:Q", title=_TPS, scale=speeds)
+    yield base.mark_line(strokeWidth=2, strokeDash=[6, 4] if dashed else [1, 0], xOffset=offset).encode(y=y)
+    yield base.mark_rule(strokeWidth=1.5, opacity=0.6, xOffset=offset).encode(
+        y=alt.Y("tps_lo:Q", title=_TPS), y2="tps_hi:Q"
+    )
+    yield base.mark_point(filled=not dashed, size=60, opacity=1, xOffset=offset).encode(
+        y=y, shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
+    )
+
+
+def _label(best: Row, points: list[Row], offset: float) -> Any:
+    """Return the fastest point's label, above every interval of its γ."""
+    tops = [row["tps_hi"] or row["tps"] for row in points if row["gamma"] == best["gamma"]]
+    label = {
+        "gamma": best["gamma"],
+        "tps": min(max(tops), _HIGHEST * best["tps"]),
+        "text": f"γ = {best['gamma']}: {best['rate']}",
+    }
+    return (
+        alt.Chart(look.values([label]), name="label_best")
+        .mark_text(align="right", dx=8, dy=-9, fontWeight="bold", color=look.INK, xOffset=offset)
+        .encode(x="gamma:Q", y="tps:Q", text="text:N")
+    )
+
+
+def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
+    base = alt.Chart(look.values([{**row, "text": f"{row['series']}: {row['rate']}"} for row in rows]))
+    yield base.mark_rect(color=look.QUIET, opacity=0.14).encode(y="tps_lo:Q", y2="tps_hi:Q")
+    yield base.mark_rule(color=look.QUIET, strokeWidth=2, strokeDash=[2, 3]).encode(
+        y=alt.Y("tps:Q", title=_TPS),
+        tooltip=[alt.Tooltip("series:N", title="arm"), alt.Tooltip("tps:Q", title=_TPS, format=".4~r")],
+    )
+    yield (
+        base.properties(name="label_alone")
+        .mark_text(align="right", dy=-9 if above else 13, dx=-2, color=look.INK)
+        .encode(x=alt.value("width"), y="tps:Q", text="text:N")
+    )
+
+
+def _foretold(forecasts: Sequence[Forecast]) -> Iterator[Row]:
+    whole = [row for row in plain(forecast_frame(forecasts)) if row["category"] is None]
+    several = [name for name in ("method", "p_min") if len({row[name] for row in whole}) > 1]
+    for row in whole:
+        said = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]
+        yield {
+            "series": ", ".join(("forecast", *said)),
+            "kind": "forecast",
+            "gamma": row["n_max"],
+            **{f"tps{end}": row[f"tokens_per_s{end}"] for end in ("", "_lo", "_hi")},
+            "rate": units.format_rate(row["tokens_per_s"]),
+            "gain": f"{row['speedup']:.2f}×",
+        }

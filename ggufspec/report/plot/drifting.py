@@ -1,0 +1,151 @@
+"""Speed over the run's time: did the machine change, and who else was on it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import altair as alt
+
+from ggufspec import stats
+from ggufspec.domain import Outcome
+from ggufspec.harmless import one_line
+from ggufspec.report import frames
+from ggufspec.report.plot import look
+from ggufspec.report.plot.rows import Row, named_arms, plain
+from ggufspec.results import ResultSet
+
+RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
+_MOST = 2000  # ordinary runs in one chart; more are thinned evenly, anchors and disturbed ones never
+
+
+def drift_rows(results: ResultSet) -> list[Row]:
+    """Return what ``drift`` draws, one row per run with a speed, warm-ups left out.
+
+    Columns: minutes (since the first run began), relative (tokens/s over the median of the same arm and
+    prompt), kind (run, anchor, disturbed run), label, prompt, tps, others_cores.
+    """
+    usual: dict[tuple[str, str], float] = {}
+    label_of: dict[str, str] = {}
+    for arm, row in named_arms(results):
+        rates = stats.per_prompt(arm.rates)
+        for spec in arm.good.specs:
+            usual[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
+            label_of[spec.key] = row["label"]
+    columns = [
+        "spec_key",
+        "prompt",
+        "started_at",
+        "decode_tps",
+        "warmup",
+        "anchor",
+        "outcome",
+        "others_cores",
+    ]
+    runs = plain(frames.runs(results)[columns])
+    start = min((_seconds(row) for row in runs), default=0.0)
+    return list(
+        _thinned(
+            [
+                {
+                    "minutes": (_seconds(row) - start) / 60,
+                    "relative": row["decode_tps"] / usual[row["spec_key"], row["prompt"]],
+                    "kind": ANCHOR
+                    if row["anchor"]
+                    else DISTURBED
+                    if row["outcome"] == Outcome.DISTURBED
+                    else RUN,
+                    "label": label_of[row["spec_key"]],
+                    "prompt": row["prompt"],
+                    "tps": row["decode_tps"],
+                    "others_cores": row["others_cores"],
+                }
+                for row in runs
+                if row["decode_tps"] and not row["warmup"] and (row["spec_key"], row["prompt"]) in usual
+            ]
+        )
+    )
+
+
+def drift(results: ResultSet) -> alt.LayerChart | None:
+    """Return each run's tokens/s over the usual of its arm and prompt, by time; None with fewer than two.
+
+    Anchors, one configuration measured again and again, are joined by a line: its slope is the machine's.
+    """
+    return draw_drift(drift_rows(results))
+
+
+def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
+    """Draw the rows of ``drift_rows``."""
+    if len(rows) < 2:
+        return None
+    kinds = [kind for kind in (RUN, ANCHOR, DISTURBED) if any(row["kind"] == kind for row in rows)]
+    marks = {
+        RUN: (look.QUIET, "circle"),
+        ANCHOR: (look.BLUE, "diamond"),
+        DISTURBED: (look.VERMILLION, "cross"),
+    }
+    x = alt.X(
+        "minutes:Q",
+        title="minutes since the start",
+        axis=alt.Axis(tickCount=6),
+        scale=alt.Scale(nice=False, padding=8),
+    )
+    y = alt.Y(
+        "relative:Q", title="tokens/s, relative", axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)
+    )
+    legend = look.legend(kinds)
+    points = (
+        alt.Chart(look.values(rows))
+        .mark_point(filled=True, size=40, opacity=0.75)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "kind:N",
+                legend=legend,
+                scale=alt.Scale(domain=kinds, range=[marks[kind][0] for kind in kinds]),
+            ),
+            shape=alt.Shape(
+                "kind:N",
+                legend=legend,
+                scale=alt.Scale(domain=kinds, range=[marks[kind][1] for kind in kinds]),
+            ),
+            tooltip=[
+                alt.Tooltip("label:N", title="arm"),
+                alt.Tooltip("prompt:N", title="prompt"),
+                alt.Tooltip("tps:Q", title="tokens/s", format=".4~r"),
+                alt.Tooltip("relative:Q", title="of its usual", format=".1%"),
+                alt.Tooltip("others_cores:Q", title="cores used by others", format=".2f"),
+                alt.Tooltip("kind:N", title="kind"),
+            ],
+        )
+    )
+    even = (
+        alt.Chart(look.values([{"relative": 1}])).mark_rule(color=look.QUIET, strokeDash=[2, 3]).encode(y=y)
+    )
+    anchors = (
+        alt.Chart(look.values([row for row in rows if row["kind"] == ANCHOR]))
+        .mark_line(color=look.BLUE, strokeWidth=1.5)
+        .encode(x=x, y=y)
+    )
+    disturbed = sum(row["kind"] == DISTURBED for row in rows)
+    return look.dress(
+        *(even, anchors, points),
+        description=f"Speed of {len(rows)} runs over time, relative to the usual of their arm and prompt; "
+        f"{disturbed} were disturbed by other programs.",
+        height=240,
+    )
+
+
+def _seconds(row: Row) -> float:
+    return datetime.fromisoformat(row["started_at"]).timestamp()
+
+
+def _thinned(rows: list[Row]) -> Iterator[Row]:
+    step = max(1, -(-sum(row["kind"] == RUN for row in rows) // _MOST))
+    seen = 0
+    for row in rows:
+        if row["kind"] != RUN or seen % step == 0:
+            yield row
+        seen += row["kind"] == RUN

@@ -1,0 +1,107 @@
+"""Where drafting pays: speed-up by target and drafter, or by γ and category of one pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import altair as alt
+
+from ggufspec.report import frames
+from ggufspec.report.plot import look
+from ggufspec.report.plot.rows import Row, distinct, drafting_rows, plain, stem
+from ggufspec.results import ResultSet
+
+_SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark figures on all of it
+
+
+def heatmap_rows(results: ResultSet) -> list[Row]:
+    """Return what ``heatmap`` draws, one row per field.
+
+    Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain. Where several
+    settings share a field, the fastest of them stands there.
+    """
+    found = [row for row in drafting_rows(results) if row["speedup"]]
+    if len({(row["target"], row["drafter"]) for row in found}) > 1:
+        for row in found:
+            row |= {"across": stem(row["drafter"]), "down": stem(row["target"]), "axes": "drafter, target"}
+        return _fastest(found)
+    split = [row for row in plain(frames.categories(results)) if row["speedup"] and row["category"]]
+    for row in split:
+        row |= {"across": row["category"], "down": row["draft_n_max"], "axes": "category, γ"}
+    return sorted(_fastest(split), key=lambda row: int(row["down"]))
+
+
+def heatmap(results: ResultSet) -> alt.LayerChart | None:
+    """Return the speed-up over target × drafter, or over γ × category where there is one pair.
+
+    None where nothing was compared, or the one pair's prompts have no categories.
+    """
+    return draw_heatmap(heatmap_rows(results))
+
+
+def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
+    """Draw the rows of ``heatmap_rows``."""
+    if not rows:
+        return None
+    across, down = str(rows[0]["axes"]).split(", ")
+    far = max(1.05, *(max(row["speedup"], 1 / row["speedup"]) for row in rows))
+    columns = distinct(rows, "across")
+    base = alt.Chart(look.values(rows)).encode(
+        x=alt.X(
+            "across:N",
+            sort=None,
+            title="category of the prompts" if across == "category" else across,
+            axis=alt.Axis(
+                labelAngle=-35 if len(columns) > 4 else 0,
+                labelLimit=110 if len(columns) > 3 else 165,
+                domain=False,
+                ticks=False,
+            ),
+            scale=alt.Scale(padding=0.04),
+        ),
+        y=alt.Y(
+            "down:N",
+            sort=None,
+            title="γ (draft size)" if down == "γ" else down,
+            axis=alt.Axis(labelLimit=110),
+            scale=alt.Scale(padding=0.06),
+        ),
+        tooltip=[
+            alt.Tooltip("down:N", title=down),
+            alt.Tooltip("across:N", title=across),
+            alt.Tooltip("gain:N", title="speed-up"),
+            alt.Tooltip("speedup_lo:Q", title="from (95 %)", format=".2f"),
+            alt.Tooltip("speedup_hi:Q", title="to (95 %)", format=".2f"),
+            alt.Tooltip("gamma:Q", title="at γ"),
+        ],
+    )
+    scale = alt.Scale(domain=[1 / far, 1, far], range=list(_SCALE))
+    cells = base.mark_rect(cornerRadius=3).encode(color=alt.Color("speedup:Q", scale=scale, legend=None))
+    text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="gain:N")
+    top = max(rows, key=lambda row: row["speedup"])
+    low = min(rows, key=lambda row: row["speedup"])
+    said = ", ".join(
+        f"{name} is {row['gain']} at {down} {row['down']}, {across} {row['across']}"
+        for name, row in (("the highest", top), ("the lowest", low))
+    )
+    return look.dress(
+        *(cells, text),
+        description=f"Speed-up over the target alone by {down} and {across}: {said}.",
+        height=max(90, 34 * len(distinct(rows, "down"))),
+    )
+
+
+def _fastest(rows: Iterable[Row]) -> list[Row]:
+    best: dict[tuple[object, object], Row] = {}
+    for row in rows:
+        key = (row["across"], row["down"])
+        if key not in best or row["speedup"] > best[key]["speedup"]:
+            best[key] = row
+    return [
+        {
+            **{name: row[name] for name in ("across", "down", "axes", "speedup", "speedup_lo", "speedup_hi")},
+            "gamma": row["draft_n_max"],
+            "gain": f"{row['speedup']:.2f}×",
+        }
+        for row in best.values()
+    ]

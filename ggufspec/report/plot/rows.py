@@ -1,0 +1,107 @@
+"""Frames as plain rows, and the names by which charts tell arms apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ggufspec import units
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
+from ggufspec.domain import Role
+from ggufspec.harmless import one_line
+from ggufspec.report import frames
+from ggufspec.results import ResultSet
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Row = dict[str, Any]
+_SHARED = ("target", "n_gpu_layers", "threads", "kv_type", "ubatch")  # what a target alone has, too
+_OWN = ("drafter", "n_gpu_layers_draft", "draft_p_min")
+
+
+def plain(frame: DataFrame) -> list[Row]:
+    """Return the rows of a frame as plain Python values, absent as None.
+
+    Control characters are replaced: no SVG may hold them, and what draws it ends the process over them.
+    """
+    return [
+        {str(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
+    ]
+
+
+def arm_rows(results: ResultSet) -> list[Row]:
+    """Return the rows of ``frames.summary`` with names and memory, the drafter alone left out.
+
+    ``drafter`` is the drafter's file, or the method where no model drafts; ``series`` names what tells an arm
+    apart besides γ, ``label`` the arm itself; ``peak_rss_bytes`` is the most that a run took, where known.
+    """
+    return [row for _, row in named_arms(results)]
+
+
+def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
+    """Return the arms with their rows of ``arm_rows``."""
+    made = [
+        (arm, _figures(arm, row))
+        for arm, row in zip(arms.group(results), plain(frames.summary(results)), strict=True)
+        if arm.role is not Role.DRAFTER
+    ]
+    drafting = [row for arm, row in made if arm.role is Role.DRAFTING]
+    varied = _varied(drafting or [row for _, row in made], (*_SHARED, *_OWN))
+    for arm, row in made:
+        drafts = arm.role is Role.DRAFTING
+        said = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
+        said = ", ".join(filter(None, (said, "synthetic"))) if arm.synthetic else said
+        first = f"γ={arm.draft_size}" if drafts else "target alone"
+        row["label"] = f"{first}, {said}" if said else first
+        row["series"] = (said or "measured") if drafts else row["label"]
+    return made
+
+
+def drafting_rows(results: ResultSet) -> list[Row]:
+    """Return those rows that draft and have a speed."""
+    return [row for row in arm_rows(results) if row["role"] == Role.DRAFTING and row["gen_tps"]]
+
+
+def distinct(rows: Iterable[Row], name: str) -> list[Any]:
+    """Return the values of a column, each once, in order."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def stem(filename: object) -> str:
+    """Return a model's name without its ending."""
+    return str(filename).removesuffix(".gguf")
+
+
+def _figures(arm: Arm, row: Row) -> Row:
+    known = [size for size in arm.good.column("peak_rss_bytes") if size]
+    return {
+        **row,
+        "drafter": None if arm.draft_size is None else one_line(arm.models[-1]),
+        "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
+        "gain": row["speedup"] and f"{row['speedup']:.2f}×",
+        "peak_rss_bytes": max(known, default=None),
+    }
+
+
+def _named(row: Row, names: Sequence[str]) -> str:
+    """Say a row's values of some columns: ``small, p-min 0.5``."""
+    return ", ".join(_SAYING[name](row[name]) for name in names if row[name] is not None)
+
+
+def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    return [name for name in names if len({row[name] for row in rows}) > 1]
+
+
+_SAYING: dict[str, Any] = {
+    "target": stem,
+    "drafter": stem,
+    "n_gpu_layers": "{} layers on the GPU".format,
+    "n_gpu_layers_draft": "{} drafter layers".format,
+    "draft_p_min": "p-min {:g}".format,
+    "threads": "{} threads".format,
+    "kv_type": "cache {}".format,
+    "ubatch": "ubatch {}".format,
+}

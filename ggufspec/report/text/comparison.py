@@ -1,0 +1,86 @@
+"""A comparison as people read it: one row per arm, all together, and what the benches do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ggufspec import units
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.comparing import Comparison
+from ggufspec.report.text import markdown
+from ggufspec.report.text.figures import engine
+from ggufspec.results import Meta
+from ggufspec.stats import Significance
+
+ASIDE = "Two benches are not interleaved: a machine that was warmer or busier in one of them shows here too."
+
+BY_NAME = "Models are matched by the names of their files: not both benches say what they hold."
+
+
+def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
+    """Return the table of ``ggufspec compare``."""
+    cells = rows(compared)
+    overall = compared.overall
+    summary = compared.no_verdict or f"p {_p(overall)}: {overall.verdict.value}"
+    lines = [
+        engines(before.engine, after.engine),
+        "",
+        markdown.table(columns(cells), cells),
+        "",
+        f"overall: {ratio(overall)}, {summary}",
+        f"before: {before.id}   after: {after.id}",
+        *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
+        *(f"  in one of them only: {arm}" for arm in compared.unmatched),
+        *((BY_NAME,) if compared.by_name else ()),
+        ASIDE,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def engines(before: str, after: str) -> str:
+    """Return the first line of a comparison."""
+    return engine(before) if before == after else f"Engines: {before} before, {after} after."
+
+
+def rows(compared: Comparison) -> list[dict[str, str]]:
+    """Return the cells of each arm that both benches have, by the names of their columns."""
+    return [
+        {
+            "": row.before.what,
+            "model": " + ".join(row.before.models),
+            "γ": str(row.before.draft_size or ""),
+            "before": _rate(row.before),
+            "after": _rate(row.after),
+            "after/before": ratio(row.change),
+            "p": "" if compared.no_verdict else _p(row.change),
+            "verdict": compared.verdict(row.change) or "",
+            "accepted": _accepted(row.before, row.after),
+            "texts equal": "" if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
+        }
+        for row in compared.rows
+    ]
+
+
+def columns(cells: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that say something."""
+    return [name for name in cells[0] if name in {"", "model"} or any(row[name] for row in cells)]
+
+
+def ratio(change: Significance) -> str:
+    """Return the speed after over the speed before, with its interval."""
+    value = change.ratio
+    interval = "" if value.lo is None or value.hi is None else f" [{value.lo:.3f}, {value.hi:.3f}]"
+    return f"{value.value:.3f}{interval}"
+
+
+def _rate(arm: Arm) -> str:
+    return units.format_rate(arm.rate.value) if arm.rate else ""
+
+
+def _p(change: Significance) -> str:
+    return f"{change.p_value:.3f}" if change.p_value >= 0.001 else "< 0.001"
+
+
+def _accepted(before: Arm, after: Arm) -> str:
+    rates = [arm.acceptance and arm.acceptance.accept_rate for arm in (before, after)]
+    return " → ".join("" if rate is None else f"{rate:.1%}" for rate in rates) if any(rates) else ""
