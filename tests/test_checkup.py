@@ -15,9 +15,9 @@ import pytest
 from huggingface_hub import constants
 
 from ggufspec import paths, settings
-from ggufspec.checkup import building, machines, models, programs
-from ggufspec.checkup.building import Cuda
-from ggufspec.checkup.finding import Finding, Status, install_words, missing
+from ggufspec.doctor import building, machines, models, programs
+from ggufspec.doctor.building import Cuda
+from ggufspec.doctor.finding import Finding, Status, install_words, missing
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub

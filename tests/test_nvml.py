@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ggufspec import machine, results
-from ggufspec.checkup import machines
-from ggufspec.checkup.finding import Status
+from ggufspec.doctor import machines
+from ggufspec.doctor.finding import Status
 from ggufspec.domain import Conditions
 from ggufspec.machine import Watch, nvml
 from ggufspec.machine.nvml import Reading

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec import paths
-from ggufspec.checkup import storage
-from ggufspec.checkup.storage import Kind
 from ggufspec.cli import cache, cli
+from ggufspec.doctor import storage
+from ggufspec.doctor.storage import Kind
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
 from ggufspec.modelfiles import hub

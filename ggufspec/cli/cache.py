@@ -14,7 +14,7 @@ from ggufspec.cli._echo import echo, echo_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ggufspec.checkup.storage import Item, Kind
+    from ggufspec.doctor.storage import Item, Kind
 
 _KINDS = ("builds", "sources", "cuda", "models", "digests", "other", "profiles", "results")
 _OUTPUT = click.option(
@@ -25,7 +25,7 @@ _OUTPUT = click.option(
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    from ggufspec.checkup import storage
+    from ggufspec.doctor import storage
 
     names = [*_KINDS, *(item.name for item in storage.list_items())]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -59,8 +59,8 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
     ggufspec cache list
     ggufspec cache list builds models -o json
     """
-    from ggufspec.checkup import storage
-    from ggufspec.checkup.storage import Kind
+    from ggufspec.doctor import storage
+    from ggufspec.doctor.storage import Kind
 
     items = storage.list_items([Kind(kind) for kind in kinds] or tuple(Kind))
     if output == "json":
@@ -93,7 +93,7 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
     ggufspec cache prune sources
     ggufspec cache prune builds/0.2.63-cpu-ba7f74e6 --yes
     """
-    from ggufspec.checkup import storage
+    from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
     items = storage.select(names)
@@ -121,9 +121,9 @@ def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
 
 
 def _overview(output: str) -> None:
-    from ggufspec.checkup import storage
-    from ggufspec.checkup.storage import Kind
     from ggufspec.cli._hub import table
+    from ggufspec.doctor import storage
+    from ggufspec.doctor.storage import Kind
     from ggufspec.units import format_bytes
 
     rows = [(kind, *_sum(storage.list_items([kind]))) for kind in Kind]
@@ -151,8 +151,8 @@ def _sum(items: Sequence[Item]) -> tuple[int, int]:
 
 
 def _where(kind: Kind) -> str:
-    from ggufspec.checkup import storage
-    from ggufspec.checkup.storage import Kind
+    from ggufspec.doctor import storage
+    from ggufspec.doctor.storage import Kind
 
     return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is Kind.MODELS else "")
 

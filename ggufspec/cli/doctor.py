@@ -24,13 +24,13 @@ def command(*, offline: bool, output: str) -> None:
     ggufspec doctor
     ggufspec doctor --offline -o json
     """
-    from ggufspec import checkup
-    from ggufspec.checkup.finding import Status
-    from ggufspec.checkup.text import render
+    from ggufspec import doctor
+    from ggufspec.doctor.finding import Status
+    from ggufspec.doctor.text import render
     from ggufspec.errors import GgufspecError
 
     with _waiting():
-        found = checkup.examine(offline=offline)
+        found = doctor.examine(offline=offline)
     echo(render(found, output), nl=False)
     if not found.can_run:
         missing = [

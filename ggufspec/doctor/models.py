@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ggufspec import paths, results, units
-from ggufspec.checkup.finding import Finding, ok, remark
+from ggufspec.doctor.finding import Finding, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles import catalog, hub
 from ggufspec.modelfiles.hub import client

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec import machine, units
-from ggufspec.checkup.finding import Finding, ok, remark
+from ggufspec.doctor.finding import Finding, ok, remark
 from ggufspec.machine import Gpu, Room, nvml, sensors
 
 _HOT_C = 85.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ggufspec.checkup.finding import Checkup
+from ggufspec.doctor.finding import Checkup
 from ggufspec.harmless import to_json
 
 

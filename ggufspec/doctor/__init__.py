@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ggufspec import machine, paths, settings
-from ggufspec.checkup import building, machines, models, programs
-from ggufspec.checkup.finding import Checkup, Finding, Status, missing, ok, remark
+from ggufspec.doctor import building, machines, models, programs
+from ggufspec.doctor.finding import Checkup, Finding, Status, missing, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
 from ggufspec.modelfiles import hub

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 from ggufspec import engines, paths
-from ggufspec.checkup.finding import Finding, missing, ok, remark
+from ggufspec.doctor.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs as install

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import proc
-from ggufspec.checkup.finding import Finding, install_words, missing, ok, remark
+from ggufspec.doctor.finding import Finding, install_words, missing, ok, remark
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
