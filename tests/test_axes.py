@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from ggufspec.cli._axes import Axis
+from ggufspec.cli.options.axes import Axis
 
 DRAFT = Axis("draft sizes", least=1, most=64)
 LAYERS = Axis("layers", words=("all", "auto"))

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from ggufspec import results
-from ggufspec.cli import _options
+from ggufspec.cli.options import shared
 from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
 from tests import fake_server, fakes, shell
@@ -155,9 +155,9 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
     assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(GgufspecError, match="not for a terminal") as refused:
-        _options.emit(b"PAR1", None)
+        shared.emit(b"PAR1", None)
     assert refused.value.hint == "name a file with --out"
-    _options.emit("a text\n", None)
+    shared.emit("a text\n", None)
 
 
 def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:

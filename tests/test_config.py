@@ -10,7 +10,8 @@ import click
 import pytest
 
 from ggufspec import paths, settings
-from ggufspec.cli import _configured, cli
+from ggufspec.cli import cli
+from ggufspec.cli.entry import defaults as command_defaults
 from ggufspec.settings import Source
 from tests import fakes, shell
 
@@ -32,7 +33,7 @@ def defaults(name: str) -> dict[str, object]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     with click.Context(command):
-        return {key: value() for key, value in _configured.defaults(command).items()}
+        return {key: value() for key, value in command_defaults.defaults(command).items()}
 
 
 def test_every_key_is_an_option_of_a_command() -> None:

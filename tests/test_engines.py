@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines
-from ggufspec.cli import _asking
+from ggufspec.cli.options import bench
 from ggufspec.domain import Program, Role, RunSpec, Status
 from ggufspec.engines.binary import generated_text
 from ggufspec.llama.install import installs
@@ -192,8 +192,8 @@ def test_engines_say_what_they_keep_loaded(name: str, tmp_path: Path) -> None:
 
 @every_engine
 def test_the_command_line_offers_exactly_these_engines(name: str) -> None:
-    assert name in _asking.ENGINES
-    assert len(_asking.ENGINES) == len(engines.ENGINES)
+    assert name in bench.ENGINES
+    assert len(bench.ENGINES) == len(engines.ENGINES)
 
 
 @binary_engine

@@ -14,7 +14,7 @@ import pytest
 from ggufspec import results, units
 from ggufspec.analysis import comparing
 from ggufspec.cli import COMMANDS, cli
-from ggufspec.cli._options import Number
+from ggufspec.cli.options.shared import Number
 from ggufspec.console.commands import parse
 from ggufspec.domain import Conditions, Difference, Offload, Sampling
 from ggufspec.errors import GgufspecError, ResultsError

@@ -13,7 +13,7 @@ import pytest
 
 from ggufspec import results
 from ggufspec.analysis import arms, comparing
-from ggufspec.cli import _benching
+from ggufspec.cli.steps import measuring
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
 from ggufspec.errors import ResultsError
 from ggufspec.measure import identity, request
@@ -303,7 +303,7 @@ def test_a_long_read_is_announced_and_done_once(setup: Setup, monkeypatch: pytes
     for model in (setup.target, setup.drafter):
         os.utime(model, (1, 1))
     size = setup.target.stat().st_size + setup.drafter.stat().st_size
-    monkeypatch.setattr(_benching, "_LONG_BYTES", size)
+    monkeypatch.setattr(measuring, "_LONG_BYTES", size)
     monkeypatch.setattr("ggufspec.digests._SETTLED_NS", 0)
     first = shell.here(*setup.words("-r", "1"))
     assert "reading 2 model files (" in first.stderr

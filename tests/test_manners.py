@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from ggufspec import prompts, results
 from ggufspec.cli import COMMANDS, cli
+from ggufspec.cli.steps import hub_access
 from tests import fakes, shell
 
 QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
@@ -308,14 +309,14 @@ def test_no_color_is_obeyed_in_a_terminal(tmp_path: Path, colour: bool) -> None:
 
 
 def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ggufspec.cli import _hub, fetch
+    from ggufspec.cli import fetch
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
     from ggufspec.modelfiles.hub import Item, Survey
     from ggufspec.modelfiles.hub.choice import RepoFile
 
     nowhere = Path("/nonexistent")
-    file = RepoFile(path="big.gguf", size_bytes=_hub.ASK_ABOVE_BYTES + 1, digest="0" * 64)
+    file = RepoFile(path="big.gguf", size_bytes=hub_access.ASK_ABOVE_BYTES + 1, digest="0" * 64)
     item = Item(
         repo="me/Big", commit="c", revision="main", file=file, path=nowhere, blob=nowhere, here_bytes=0
     )

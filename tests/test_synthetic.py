@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec import results, tuning
 from ggufspec.analysis import arms, comparing, review
-from ggufspec.cli._axes import Shares
+from ggufspec.cli.options.axes import Shares
 from ggufspec.domain import (
     Drafting,
     Method,

@@ -13,10 +13,10 @@ from typing import NoReturn
 
 import click
 
-from ggufspec.cli import _manners, _output, _signals
-from ggufspec.cli._command import Command
-from ggufspec.cli._echo import echo
-from ggufspec.cli._signals import SIGNALLED
+from ggufspec.cli.entry import output, signals, verbosity
+from ggufspec.cli.entry.command import Command
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.signals import SIGNALLED
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 
@@ -73,9 +73,9 @@ class LazyGroup(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         helps = ctx.resilient_parsing or _HELP & {*rest}  # both work with settings that are wrong
         if command is not None and name not in {None, *_UNCONFIGURED} and not helps:
-            from ggufspec.cli import _configured
+            from ggufspec.cli.entry import defaults
 
-            ctx.default_map = {str(name): _configured.defaults(command)}
+            ctx.default_map = {str(name): defaults.defaults(command)}
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -100,7 +100,7 @@ def cli(ctx: click.Context, /, **flags: bool) -> None:
     """
     for name, given in flags.items():
         if given:
-            _manners.apply(ctx, name)
+            verbosity.apply(ctx, name)
 
 
 def main() -> NoReturn:
@@ -108,8 +108,8 @@ def main() -> NoReturn:
     sys.excepthook = _print_traceback
     if isinstance(sys.stdout, io.TextIOWrapper):  # a path need not be text in the terminal's encoding
         sys.stdout.reconfigure(errors="backslashreplace")
-    manners = _manners.Manners()
-    with _signals.ending() as received:
+    manners = verbosity.Manners()
+    with signals.ending() as received:
         try:
             code = _run(manners)
         except BaseException:
@@ -120,7 +120,7 @@ def main() -> NoReturn:
     sys.exit(SIGNALLED + received[0] if received else code)
 
 
-def _run(manners: _manners.Manners) -> int:
+def _run(manners: verbosity.Manners) -> int:
     """Run the command line and return the exit code.
 
     Raises:
@@ -128,7 +128,7 @@ def _run(manners: _manners.Manners) -> int:
     """
     try:
         cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
-        _output.flush()
+        output.flush()
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
@@ -143,7 +143,7 @@ def _run(manners: _manners.Manners) -> int:
     except (GgufspecError, OSError) as error:
         if manners.debug:
             raise
-        return _tell(error if isinstance(error, GgufspecError) else _output.of_system(error))
+        return _tell(error if isinstance(error, GgufspecError) else output.of_system(error))
     return 0
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ggufspec.cli._asking import asking
-from ggufspec.cli._options import output_options
+from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.shared import output_options
 
 
 @click.command()
@@ -25,10 +25,10 @@ def command(
     ggufspec bench --ngl 45 --draft 3  the measurement of the Llama-3 notebook
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
     """
-    from ggufspec.cli import _benching
+    from ggufspec.cli.steps import measuring
 
-    session = _benching.prepare(asked)
+    session = measuring.prepare(asked)
     if dry_run:
-        _benching.show_commands(session, out)
+        measuring.show_commands(session, out)
         return
-    _benching.run(session, name=name, resume=resume, output=output, out=out)
+    measuring.run(session, name=name, resume=resume, output=output, out=out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli._echo import echo
+from ggufspec.cli.entry.echo import echo
 
 if TYPE_CHECKING:
     from ggufspec.llama.install.store import Built

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli import _manners
-from ggufspec.cli._echo import echo, echo_json
+from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.echo import echo, echo_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -102,7 +102,7 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
         return
     sizes = {item.name: item.size_bytes for item in items}
     if not yes:
-        _ask(items, format_bytes(sum(sizes.values())), quiet=_manners.of(ctx).quiet)
+        _ask(items, format_bytes(sum(sizes.values())), quiet=verbosity.of(ctx).quiet)
     for item in items:
         storage.remove(item)
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
@@ -121,7 +121,7 @@ def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
 
 
 def _overview(output: str) -> None:
-    from ggufspec.cli._hub import table
+    from ggufspec.cli.steps.hub_access import table
     from ggufspec.doctor import storage
     from ggufspec.doctor.storage import Kind
     from ggufspec.units import format_bytes
@@ -158,7 +158,7 @@ def _where(kind: Kind) -> str:
 
 
 def _print_items(items: Sequence[Item]) -> None:
-    from ggufspec.cli._hub import table
+    from ggufspec.cli.steps.hub_access import table
     from ggufspec.units import format_bytes
 
     if not items:

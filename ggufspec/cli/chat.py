@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._asking import given
-from ggufspec.cli._options import Count, Layers, Number, placing_options
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.shared import Count, Layers, Number, placing_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--pair", metavar="NAME", shell_complete=_completing.pairs, help="A pair of the catalogue.")
-@click.option("-m", "--target", type=_FILE, shell_complete=_completing.files, help="The target's GGUF.")
-@click.option("-md", "--draft-model", type=_FILE, shell_complete=_completing.files, help="The drafter's.")
+@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="A pair of the catalogue.")
+@click.option("-m", "--target", type=_FILE, shell_complete=completions.files, help="The target's GGUF.")
+@click.option("-md", "--draft-model", type=_FILE, shell_complete=completions.files, help="The drafter's.")
 @click.option(
     "--draft",
     type=click.IntRange(1, 64),
@@ -48,7 +48,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--llama",
     type=click.Path(path_type=Path),
-    shell_complete=_completing.installs,
+    shell_complete=completions.installs,
     help="Folder of an installed llama.cpp.",
 )
 @click.option("--force", is_flag=True, help="Run even what will not fit into memory.")

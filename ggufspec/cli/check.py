@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo, echo_json
-from ggufspec.cli._options import Count
+from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import Count
 
 if TYPE_CHECKING:
     from ggufspec.modelfiles.compat.judging import Verdict
@@ -19,12 +19,12 @@ _PROGRAMS = ("speculative", "speculative-simple", "server")
 
 
 @click.command()
-@click.argument("target", shell_complete=_completing.models_and_pairs)
-@click.argument("drafter", required=False, shell_complete=_completing.models)
+@click.argument("target", shell_complete=completions.models_and_pairs)
+@click.argument("drafter", required=False, shell_complete=completions.models)
 @click.option(
     "--llama",
     type=click.Path(path_type=Path),
-    shell_complete=_completing.installs,
+    shell_complete=completions.installs,
     help="Folder of an installed llama.cpp.",
 )
 @click.option("--build", type=Count(1), help="Decide as this build of llama.cpp does, such as 2697.")
@@ -54,19 +54,19 @@ def command(
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
-    from ggufspec.cli import _models
+    from ggufspec.cli.options import models
     from ggufspec.domain import Program
     from ggufspec.modelfiles import catalog, hub
     from ggufspec.modelfiles.compat import judging
 
     access = hub.Access(offline=offline)
     named = drafter is None
-    pair = _models.choose(target if named else None, None if named else target, drafter, access)
+    pair = models.choose(target if named else None, None if named else target, drafter, access)
     if pair.draft is None:
         method = catalog.drafting_method(pair)
         why = f": it drafts by {method}, from the text so far" if method else ""
         raise click.UsageError(f"the pair {target!r} has no drafter{why}")
-    target_card, draft_card = _models.cards(pair, access)
+    target_card, draft_card = models.cards(pair, access)
     assert draft_card is not None
     who = Program(program)
     verdict = judging.check(target_card, draft_card, _rule(who, llama, build))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._options import Fraction, emit, output_options
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import Fraction, emit, output_options
 
 
 @click.command()
-@click.argument("before", shell_complete=_completing.runs)
-@click.argument("after", default="last", shell_complete=_completing.runs)
+@click.argument("before", shell_complete=completions.runs)
+@click.argument("after", default="last", shell_complete=completions.runs)
 @click.option(
     "--fail-slower", type=Fraction(), help="Exit with 33 if a row is surely slower by more than 3%, say."
 )
@@ -32,12 +32,12 @@ def command(
     ggufspec compare baseline last --fail-slower 3%
     """
     from ggufspec.analysis import comparing
-    from ggufspec.cli import _stored
+    from ggufspec.cli.steps import benches
     from ggufspec.report import frames
     from ggufspec.report.text import formats
     from ggufspec.report.text.comparison import comparison
 
-    first, second = _stored.load(before), _stored.load(after)
+    first, second = benches.load(before), benches.load(after)
     compared = comparing.compare(first, second, threshold=fail_slower or threshold)
     if output == "md":
         emit(comparison(compared, first.meta, second.meta), out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli._echo import echo, echo_json
+from ggufspec.cli.entry.echo import echo, echo_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -87,7 +87,7 @@ def assign(*, key: str, value: str) -> None:
     ggufspec config set threads 8
     """
     from ggufspec import paths, settings
-    from ggufspec.cli import _configured
+    from ggufspec.cli.entry import defaults
     from ggufspec.modelfiles import catalog
     from ggufspec.settings import Setting, Source
 
@@ -99,7 +99,7 @@ def assign(*, key: str, value: str) -> None:
         parsed = str(paths.expanded(value, settings.SET))
     judge = importlib.import_module(f"ggufspec.cli.{_JUDGES.get(key, 'bench')}").command
     param = next(param for param in judge.params if param.name == key)
-    _configured.check(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
+    defaults.check(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
     settings.change(paths.config_file(), key, parsed)
     _warn_of_environment(key)
 

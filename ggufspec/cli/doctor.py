@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
-from ggufspec.cli._echo import echo
+from ggufspec.cli.entry.echo import echo
 
 
 @click.command()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli import _completing, _manners
-from ggufspec.cli._echo import echo
+from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options import completions
 from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("pair", required=False, shell_complete=_completing.pairs)
+@click.argument("pair", required=False, shell_complete=completions.pairs)
 @click.option("-m", "--target", metavar="REF", help="The model whose text is wanted, instead of PAIR.")
 @click.option("-md", "--draft-model", metavar="REF", help="The model that drafts for it.")
 @click.option("--fit", is_flag=True, help="The largest pair of the catalogue that this machine holds.")
@@ -55,31 +56,31 @@ def command(
     ggufspec fetch unsloth/Qwen3-8B-GGUF
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
-    from ggufspec.cli import _hub
+    from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import hub
 
-    quiet = _manners.of(click.get_current_context()).quiet
+    quiet = verbosity.of(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
     if fit:
-        from ggufspec.cli import _fit
+        from ggufspec.cli.steps import fitting
 
         if pair is not None or target is not None:
             raise click.UsageError("--fit chooses the pair itself")
-        pair, why = _fit.largest(access)
+        pair, why = fitting.largest(access)
         echo(why, err=True)
     found = _survey(pair, target, draft_model, revision, access)
     drafts, advice = _next_step(found.pair)
     if not drafts:
         echo(f"note: {advice}", err=True)
     if dry_run or not quiet:
-        echo(_hub.plan(found), nl=False, err=not dry_run)
+        echo(hub_access.plan(found), nl=False, err=not dry_run)
     if dry_run:
         return
     hub.check_room(found)
     _ask(found, yes=yes, quiet=quiet)
     if not no_check:
         _check(found, access)
-    fetched = _hub.download(found, access, quiet=quiet)
+    fetched = hub_access.download(found, access, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")
@@ -106,15 +107,15 @@ def _next_step(pair: Pair) -> tuple[bool, str]:
 
 def _ask(found: hub.Survey, *, yes: bool, quiet: bool) -> None:
     """Let a person agree to a large download, unless nothing may be said: then nobody can be asked."""
-    from ggufspec.cli import _hub
+    from ggufspec.cli.steps import hub_access
     from ggufspec.errors import ConsentNeededError
     from ggufspec.units import format_bytes
 
-    if quiet and not yes and found.missing_bytes > _hub.ASK_ABOVE_BYTES:
+    if quiet and not yes and found.missing_bytes > hub_access.ASK_ABOVE_BYTES:
         raise ConsentNeededError(
             f"{format_bytes(found.missing_bytes)} would be downloaded, and --quiet asks nothing", "add --yes"
         )
-    _hub.ask(found, yes=yes)
+    hub_access.ask(found, yes=yes)
 
 
 def _survey(
@@ -183,13 +184,15 @@ def _command(
 
 def _check(found: hub.Survey, access: hub.Access) -> None:
     """Read both headers, which a few megabytes hold, before gigabytes travel for a pair that cannot work."""
-    from ggufspec.cli import _hub
+    from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import hub
     from ggufspec.modelfiles.compat import judging
 
     target, draft = found.pair.target, found.pair.draft
     if draft is None:
         return
-    verdict = judging.check(hub.read_card(target, access), hub.read_card(draft, access), _hub.rule_in_use())
+    verdict = judging.check(
+        hub.read_card(target, access), hub.read_card(draft, access), hub_access.rule_in_use()
+    )
     if verdict.outcome is judging.Outcome.REFUSED:
         raise judging.refusal(verdict)

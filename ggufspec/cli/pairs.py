@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo, echo_json
+from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.options import completions
 
 if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=_completing.pairs)
+@click.argument("name", required=False, shell_complete=completions.pairs)
 @click.option("--verify", is_flag=True, help="Ask the Hub for every file.")
 @click.option("--token", help="Access token, instead of the usual login.")
 @click.option(
@@ -51,7 +51,7 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
 
 
 def _table(entries: Mapping[str, Entry]) -> str:
-    from ggufspec.cli._hub import table
+    from ggufspec.cli.steps.hub_access import table
 
     rows = [
         [
@@ -130,7 +130,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
     """Ask for each pair; a pair that is gone is a line, and in the end an error."""
-    from ggufspec.cli._following import following
+    from ggufspec.cli.entry.progress import following
     from ggufspec.errors import CatalogError
     from ggufspec.modelfiles import hub
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ggufspec.cli._options import File, emit, output_options
+from ggufspec.cli.options.shared import File, emit, output_options
 
 
 @click.command()

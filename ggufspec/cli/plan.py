@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import KV_TYPES, Count, Layers, Size, emit, output_options
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import KV_TYPES, Count, Layers, Size, emit, output_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--pair", metavar="NAME", shell_complete=_completing.pairs, help="A pair of the catalogue.")
+@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="A pair of the catalogue.")
 @click.option(
     "-m",
     "--target",
     metavar="REF",
-    shell_complete=_completing.models,
+    shell_complete=completions.models,
     help="The target: a path, user/repo:QUANT, demo:target.",
 )
 @click.option(
-    "-md", "--draft-model", metavar="REF", shell_complete=_completing.models, help="The drafter, likewise."
+    "-md", "--draft-model", metavar="REF", shell_complete=completions.models, help="The drafter, likewise."
 )
 @click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
@@ -64,15 +64,15 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     """
-    from ggufspec.cli import _models
+    from ggufspec.cli.options import models
     from ggufspec.domain import Offload
     from ggufspec.modelfiles import catalog, hub, memory
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
     access = hub.Access(offline=asked["offline"])
-    pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
-    target, draft = _models.cards(pair, access)
+    pair = models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    target, draft = models.cards(pair, access)
     method = catalog.drafting_method(pair)
     if method is not None and not method.needs_drafter:
         echo(f"note: {pair.name} drafts by {method}, which loads no second model", err=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import check_file, emit
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import check_file, emit
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _Folder = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=_completing.runs)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=completions.runs)
 @click.option(
     "-o",
     "--out",
@@ -41,12 +41,12 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     ggufspec report                          the last bench, into report.html
     ggufspec report b9102 today -o both.html   two benches, compared
     """
-    from ggufspec.cli import _stored
+    from ggufspec.cli.steps import benches
 
     page = Path("report.html") if out is None and png is None and svg is None else out
     if page is not None and str(page) != "-":
         check_file(page)
-    stored = [_stored.load(run) for run in runs or ("last",)]
+    stored = [benches.load(run) for run in runs or ("last",)]
     if png is not None:
         _draw(stored, png, "png")
     if svg is not None:
@@ -54,14 +54,14 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     if page is not None:
         from ggufspec.report.html.pages import html
 
-        content = html(stored, _stored.forecasts(stored[0].folder)).encode()
+        content = html(stored, benches.forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)
         _tell(page)
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec.cli import _stored
-    from ggufspec.cli._following import following
+    from ggufspec.cli.entry.progress import following
+    from ggufspec.cli.steps import benches
     from ggufspec.report import plot
 
     try:
@@ -72,7 +72,7 @@ def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) ->
     charts = {
         folder / f"{prefix}{name}.{form}": drawn.chart
         for prefix, bench in zip(prefixes, stored, strict=True)
-        for name, drawn in plot.drawn(bench, _stored.forecasts(bench.folder)).items()
+        for name, drawn in plot.drawn(bench, benches.forecasts(bench.folder)).items()
     }
     for file in following([*charts], lambda file: file.name):
         emit(plot.image(charts[file], form), file)

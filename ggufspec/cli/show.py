@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit, output_options
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import emit, output_options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,7 +19,7 @@ ROWS = ("arm", *_TABLES)
 
 
 @click.command()
-@click.argument("run", default="last", shell_complete=_completing.runs)
+@click.argument("run", default="last", shell_complete=completions.runs)
 @click.option(
     "--per",
     type=click.Choice(ROWS),
@@ -40,7 +40,7 @@ ROWS = ("arm", *_TABLES)
     help="List the stored benches, oldest first: name, date, models, γ, speed-up, complete or not.",
 )
 @click.option(
-    "--delete", metavar="RUN", shell_complete=_completing.runs, help="Delete a stored bench and its logs."
+    "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench and its logs."
 )
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @output_options
@@ -67,7 +67,7 @@ def command(
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
     ggufspec show --delete 20260102       after asking
     """
-    from ggufspec.cli import _resuming, _stored
+    from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
     from ggufspec.report.text import chart, formats
     from ggufspec.report.text.figures import engine
@@ -77,12 +77,12 @@ def command(
     if list_runs and delete is not None:
         raise click.UsageError("give --list or --delete")
     if list_runs:
-        _stored.list_all(output, out)
+        benches.list_all(output, out)
         return
     if delete is not None:
-        _stored.delete(delete, yes=yes)
+        benches.delete(delete, yes=yes)
         return
-    stored = _stored.load(run, salvage=salvage)
+    stored = benches.load(run, salvage=salvage)
     if plot:
         emit(chart.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
@@ -92,7 +92,7 @@ def command(
         if output == "md":
             return
     if per == "arm" and output == "md" and columns is None:
-        emit(_resuming.incomplete(stored) + overview(stored), out)
+        emit(resuming.incomplete(stored) + overview(stored), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._echo import echo, echo_json
-from ggufspec.cli._options import Count
+from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import Count
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET", shell_complete=_completing.models)
+@click.argument("target", metavar="TARGET", shell_complete=completions.models)
 @click.option(
     "--most",
     type=Count(1),
@@ -43,8 +43,8 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec suggest llama-3-70b:target --offline -o json
     """
-    from ggufspec.cli import _hub
-    from ggufspec.cli._following import following
+    from ggufspec.cli.entry.progress import following
+    from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import catalog, hub
     from ggufspec.modelfiles.hub import search
 
@@ -57,7 +57,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         if access.is_offline
         else search.on_hub(model, card.architecture, access, most=most)
     )
-    rule = _hub.rule_in_use()
+    rule = hub_access.rule_in_use()
     found = []
     for candidate in following(candidates, lambda each: each.repo):
         try:
@@ -76,7 +76,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         echo_json([each.facts() for each in found])
     else:
         heads = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
-        echo(_hub.table(heads, [each.cells() for each in found]), nl=False)
+        echo(hub_access.table(heads, [each.cells() for each in found]), nl=False)
     for each in [each for each in found if not each.refused][:3]:
         echo(
             f"ggufspec fetch --target {reference.text} --draft-model {each.name} && ggufspec bench", err=True

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ggufspec.cli._asking import asking
-from ggufspec.cli._options import emit, output_options
+from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.shared import emit, output_options
 
 
 @click.command()
@@ -27,11 +27,11 @@ def command(
     ggufspec sweep --ngl 0-80+20 --draft 1-8,12,16 --name nightly
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --plan
     """
-    from ggufspec.cli import _benching
+    from ggufspec.cli.steps import measuring
     from ggufspec.report.text.cells import cells
 
-    session = _benching.prepare(asked)
+    session = measuring.prepare(asked)
     if plan:
         emit(cells(session.suite, output, session.engine.name), out)
         return
-    _benching.run(session, name=name, resume=resume, output=output, out=out)
+    measuring.run(session, name=name, resume=resume, output=output, out=out)

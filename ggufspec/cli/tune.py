@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ggufspec.cli._asking import asking
-from ggufspec.cli._options import Duration, Fraction, Size, output_options
+from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options
 
 
 @click.command()
@@ -33,6 +33,6 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec tune                                     the last fetched pair, about five minutes
     ggufspec tune -m big.gguf -md a.gguf -md b.gguf   several drafters, one of them or none
     """
-    from ggufspec.cli import _tuning
+    from ggufspec.cli.steps import tuning
 
-    _tuning.run(asked, output, out)
+    tuning.run(asked, output, out)

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from ggufspec.cli import _completing, _outlook
-from ggufspec.cli._axes import Axis
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import Count, Number, emit, output_options
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.axes import Axis
+from ggufspec.cli.options.shared import Count, Number, emit, output_options
+from ggufspec.cli.steps import projecting
 
 _PROGRAMS = ("server", "speculative-simple", "speculative")
 
@@ -22,31 +23,33 @@ _PROGRAMS = ("server", "speculative-simple", "speculative")
 )
 @click.option("--target-tps", type=Number(0, min_open=True), help="The target's tokens/s alone.")
 @click.option("--drafter-tps", type=Number(0, min_open=True), help="The drafter's, likewise.")
-@click.option("--verify-cost", type=_outlook.Numbers(), help="The target's time for 1,2,… tokens over one's.")
+@click.option(
+    "--verify-cost", type=projecting.Numbers(), help="The target's time for 1,2,… tokens over one's."
+)
 @click.option("--verify-ratio", type=Number(1), help="The same for every draft, whatever its size.")
 @click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured while drafting.")
 @click.option(
     "--pair",
     metavar="NAME",
-    shell_complete=_completing.pairs,
+    shell_complete=completions.pairs,
     help="Compute the costs of this pair of the catalogue.",
 )
 @click.option(
     "-m",
     "--target",
     metavar="REF",
-    shell_complete=_completing.models,
+    shell_complete=completions.models,
     help="Or of this target: a path, user/repo:QUANT.",
 )
 @click.option(
-    "-md", "--draft-model", metavar="REF", shell_complete=_completing.models, help="With this drafter."
+    "-md", "--draft-model", metavar="REF", shell_complete=completions.models, help="With this drafter."
 )
 @click.option(
     "--profile", metavar="ID", help="Take costs that `tune` has measured: last; `--profile list` shows them."
 )
 @click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
-@click.option("--bandwidth", type=_outlook.Quantity(), help="Or for one with this memory bandwidth: 936G.")
-@click.option("--flops", type=_outlook.Quantity(), help="And this arithmetic: 71T.")
+@click.option("--bandwidth", type=projecting.Quantity(), help="Or for one with this memory bandwidth: 936G.")
+@click.option("--flops", type=projecting.Quantity(), help="And this arithmetic: 71T.")
 @click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Tokens before.")
 @click.option("--overhead", type=Number(0), default=0.0, help="Milliseconds per round besides.")
 @click.option(
@@ -78,10 +81,10 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     from ggufspec.report.text.projections import surface
 
     if asked["machine"] == "list":
-        emit("".join(f"{key:12} {_outlook.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
+        emit("".join(f"{key:12} {projecting.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
         return
     if asked["profile"] == "list":
-        stored = _outlook.profiles_list()
+        stored = projecting.profiles_list()
         if not stored:
             echo("no costs of a pair are stored yet: `ggufspec tune` measures and keeps them", err=True)
         emit(stored, out)
@@ -91,12 +94,14 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     sizes = [size for size in asked["draft"] if isinstance(size, int)]
     program = Program(asked["program"])
     try:
-        acceptances = _outlook.acceptances(asked["accept"], sizes[0] if asked["observed"] else 1)
+        acceptances = projecting.acceptances(asked["accept"], sizes[0] if asked["observed"] else 1)
         known = [size for size in sizes if size <= min(each.most or size for each in acceptances)]
-        curve = _outlook.curve(asked, known, acceptances, program) if known else None
+        curve = projecting.curve(asked, known, acceptances, program) if known else None
         known = [size for size in known if curve is not None and size < curve.most_tokens]
         found = [
-            whatif.outlook(curve, acceptance, n_max=size, depth=_outlook.depth(asked, curve), program=program)
+            whatif.outlook(
+                curve, acceptance, n_max=size, depth=projecting.depth(asked, curve), program=program
+            )
             for acceptance in acceptances
             for size in known
             if curve is not None

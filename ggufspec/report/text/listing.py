@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from tabulate import tabulate
-
 from ggufspec.analysis.listing import ListedBench
+from ggufspec.report.text import markdown
 
 
 def table(benches: Iterable[ListedBench]) -> str:
@@ -25,7 +24,7 @@ def table(benches: Iterable[ListedBench]) -> str:
     ]
     if not rows:
         return "No bench is stored yet.\n"
-    return tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True) + "\n"
+    return markdown.table(list(rows[0]), rows) + "\n"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tabulate import tabulate
-
 from ggufspec.harmless import one_line
 
 
@@ -16,6 +14,8 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
 
 def grid(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """Return rows of cells as a table, without the end of its last line; headings may repeat."""
+    from tabulate import tabulate  # slow to import, and most commands print no table
+
     shown = [[_cell(text) for text in row] for row in cells]
     return tabulate(shown, headers=heads, tablefmt="github", disable_numparse=True)
 

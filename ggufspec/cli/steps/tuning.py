@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import tuning
-from ggufspec.cli import _benching
-from ggufspec.cli._asking import given
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit
-from ggufspec.cli._repeating import bench_command
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.shared import emit
+from ggufspec.cli.steps import measuring
+from ggufspec.cli.steps.repeating import bench_command
 from ggufspec.harmless import one_line
 from ggufspec.measure import api
 from ggufspec.report.text import forecasts, formats
@@ -40,10 +40,10 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
             fresh=about["fresh"],
         )
     )
-    _benching.tell(plan.session)
-    _benching.announce_reading(plan.session)
+    measuring.tell(plan.session)
+    measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
-    warnings = _benching.look_around(plan.session)
+    warnings = measuring.look_around(plan.session)
     outlook = _shown(tuning.look(plan))
     for note in outlook.notes:
         echo(note, err=True)
@@ -53,16 +53,16 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     session = tuning.finals(plan, outlook)
     begun = time.monotonic()
     latest = opened = api.begin(
-        session, command=_benching.command_line(), name=about["name"], warnings=warnings
+        session, command=measuring.command_line(), name=about["name"], warnings=warnings
     )
     try:
-        for latest in _benching.shown(session, opened):  # noqa: B007  # the last one is what was measured
+        for latest in measuring.shown(session, opened):  # noqa: B007  # the last one is what was measured
             pass
     except BaseException as error:
-        with _benching.uninterrupted():
+        with measuring.uninterrupted():
             session.engine.close()
             shows = f"`ggufspec show {latest.meta.id}` shows what was measured."
-            echo(f"{_benching.ended(error, latest)} {shows}", err=True)
+            echo(f"{measuring.ended(error, latest)} {shows}", err=True)
         raise
     session.engine.close()
     found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
@@ -74,7 +74,7 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
         emit(tuned_report.as_json(found, install, bench), out)
     else:
         emit(_forecasts(outlook, wanted.engine, output), out)
-    _benching.raise_for_failures(latest)
+    measuring.raise_for_failures(latest)
 
 
 def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:

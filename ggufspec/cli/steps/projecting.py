@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec import units
-from ggufspec.cli._echo import echo
+from ggufspec.cli.entry.echo import echo
 
 if TYPE_CHECKING:
     from ggufspec.domain import Program
@@ -149,19 +149,19 @@ def _said(implied: float, size: int, speedup: float) -> str:
 
 
 def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
-    from ggufspec.cli import _models
+    from ggufspec.cli.options import models
     from ggufspec.forecast import costs, whatif
     from ggufspec.modelfiles import catalog, hub
 
     device = _device(asked)
     access = hub.Access(offline=asked["offline"])
-    pair = _models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    pair = models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
     method = catalog.drafting_method(pair)
     if pair.draft is None and method is not None:
         raise click.UsageError(
             f"{pair.name} drafts by {method}, whose gain depends on the text: `ggufspec bench` measures it"
         )
-    target, draft = _models.cards(pair, access)
+    target, draft = models.cards(pair, access)
     if draft is None:
         raise click.UsageError("give a drafter with -md")
     depth = asked["ctx"]
@@ -191,6 +191,7 @@ def _device(asked: dict[str, Any]) -> Device:
 
 
 def peaks(device: Device) -> str:
+    """Return a machine's published peaks in words."""
     bandwidth, flops = map(units.format_number, (device.bandwidth / 1e9, device.flops / 1e12))
     return f"{device.name}: {bandwidth} GB/s, {flops} TFLOPS ({device.source})"
 

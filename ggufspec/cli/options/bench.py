@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ggufspec.cli import _completing
-from ggufspec.cli._axes import Axis, Shares, flat
-from ggufspec.cli._options import KV_TYPES, PLACING, Count, Duration, Fraction, Number, Suite, placed
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.axes import Axis, Shares, flat
+from ggufspec.cli.options.shared import KV_TYPES, PLACING, Count, Duration, Fraction, Number, Suite, placed
 
 ENGINES = ("binary", "binary-simple", "server", "inprocess")
 METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -54,7 +54,7 @@ _SHARED = (
     click.option(
         "--pair",
         metavar="NAME",
-        shell_complete=_completing.pairs,
+        shell_complete=completions.pairs,
         help="A pair of the catalogue; `ggufspec fetch` it first.",
     ),
     click.option(
@@ -100,7 +100,7 @@ _SHARED = (
     click.option(
         "--llama",
         type=click.Path(path_type=Path),
-        shell_complete=_completing.installs,
+        shell_complete=completions.installs,
         help="Folder of an installed llama.cpp.",
     ),
     click.option("--force", is_flag=True, help="Run even what will not fit into memory."),
@@ -133,7 +133,7 @@ _REPEATING = (
     click.option(
         "--resume",
         metavar="RUN",
-        shell_complete=_completing.runs,
+        shell_complete=completions.runs,
         help="Go on with a stored result that was cut off.",
     ),
 )
@@ -172,7 +172,7 @@ def asking(*, many: bool, repeating: bool = True, engine: str = ENGINES[0]) -> C
 
 
 def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:
-    return click.option(*names, type=_FILE, multiple=many, shell_complete=_completing.files, help=text)
+    return click.option(*names, type=_FILE, multiple=many, shell_complete=completions.files, help=text)
 
 
 def _axis(

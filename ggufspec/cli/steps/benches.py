@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec import results
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options.shared import emit
 from ggufspec.errors import ConsentNeededError, ResultsError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ggufspec.cli import _manners
+from ggufspec.cli.entry import verbosity
 
 _FEW = 9
 """Up to so many options need no sections."""
@@ -38,7 +38,7 @@ class Command(click.Command):
         if isinstance(plain, click.Group | Command):
             return plain
         taken = {name for param in plain.params for name in param.opts}
-        shared = [option for option in _manners.options() if not taken & set(option.opts)]
+        shared = [option for option in verbosity.options() if not taken & set(option.opts)]
         return cls(
             name=plain.name,
             context_settings=plain.context_settings,
@@ -71,10 +71,10 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; with ``-v``, say first which settings hold and who set them."""
-        if _manners.of(ctx).verbose or _manners.of(ctx).debug:
-            from ggufspec.cli import _configured
+        if verbosity.of(ctx).verbose or verbosity.of(ctx).debug:
+            from ggufspec.cli.entry import defaults
 
-            _configured.tell(ctx)
+            defaults.tell(ctx)
         return super().invoke(ctx)
 
 

@@ -16,10 +16,10 @@ import click
 from ggufspec import errors, units
 from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.warnings import Doubt
-from ggufspec.cli import _resuming, _stored
-from ggufspec.cli._asking import given
-from ggufspec.cli._echo import echo
-from ggufspec.cli._options import emit
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.shared import emit
+from ggufspec.cli.steps import benches, resuming
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
@@ -112,7 +112,7 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
     latest = begun = api.begin(
         session, command=command_line(), name=name, resume=resume, warnings=look_around(session)
     )
-    _stored.warn_of_damage(begun)
+    benches.warn_of_damage(begun)
     try:
         for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
             pass
@@ -120,8 +120,8 @@ def run(session: Session, *, name: str | None, resume: str | None, output: str, 
         with uninterrupted():
             session.engine.close()
             emit(table(latest, output), out)
-            again = _resuming.command_line(sys.argv, latest.meta.id)
-            echo(f"{ended(error, latest)}{_resuming.continued(again)}", err=True)
+            again = resuming.command_line(sys.argv, latest.meta.id)
+            echo(f"{ended(error, latest)}{resuming.continued(again)}", err=True)
         raise
     session.engine.close()
     emit(table(latest, output), out)
@@ -138,7 +138,7 @@ def look_around(session: Session) -> dict[str, str]:
 def ended(error: BaseException, results: ResultSet) -> str:
     """Return a sentence about a bench that came to an early end: by a signal, or by an error."""
     why = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
-    return f"{why}, {_resuming.progress(results)}."
+    return f"{why}, {resuming.progress(results)}."
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
     if output == "md":
-        return _resuming.incomplete(results) + overview(results)
+        return resuming.incomplete(results) + overview(results)
     from ggufspec.report import frames  # pandas is slow to import, and most tables need none of it
 
     return formats.render(frames.summary(results), output, title="summary")

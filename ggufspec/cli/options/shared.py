@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli._echo import echo
-from ggufspec.cli._output import written
+from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import written
 from ggufspec.errors import GgufspecError
 from ggufspec.report.text import formats
 from ggufspec.units import parse_bytes, parse_duration

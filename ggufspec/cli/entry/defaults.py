@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ggufspec import paths, settings
-from ggufspec.cli import _manners
+from ggufspec.cli.entry import verbosity
 from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.report.text.formats import FORMATS
 from ggufspec.settings import Setting, Source
@@ -54,7 +54,7 @@ def check(param: click.Parameter, setting: Setting) -> None:
 
 def tell(ctx: click.Context) -> None:
     """Log the settings that hold for this command, and who set them."""
-    log = logging.getLogger(_manners.LOG)
+    log = logging.getLogger(verbosity.LOG)
     found = settings.read()
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)

@@ -1,0 +1,1 @@
+"""What surrounds every command: its help, verbosity, signals, output and defaults."""

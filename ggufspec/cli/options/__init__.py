@@ -1,0 +1,1 @@
+"""The options of the commands, and how their texts become values."""
