@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -25,5 +24,7 @@ def one_line(text: str) -> str:
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """Return a value as harmless JSON: control characters become escapes, so that nothing is lost."""
+    import json  # most commands print none
+
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
