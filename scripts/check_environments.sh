@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs scripts/test in environments as users have them, and prints one line for each.
 #
-#   scripts/check_environments.sh                   every environment that this machine can make
+#   scripts/check_environments.sh                   every environment but `together`
 #   scripts/check_environments.sh busy-core user    these alone
 #   PYTHONS="python3.12 /opt/python3.14/bin/python3" scripts/check_environments.sh pythons
 #
@@ -13,6 +13,7 @@
 #   folder     a clone whose path holds spaces and umlauts
 #   user       an ordinary user; needs root, and interpreters that the user can run
 #   busy-core  another program keeps one core busy
+#   together   user, folder and locale at once
 #   pythons    every interpreter in PYTHONS, one after the other
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -85,6 +86,10 @@ for environment in "${environments[@]}"; do
             else
                 echo "user                   not run: only root can become another user"
             fi
+            ;;
+        together)
+            check together --user --folder 'Größe und Maß' LC_ALL=de_DE.UTF-8 TZ=Pacific/Chatham \
+                ${USER_PYTHON:+PYTHON="$USER_PYTHON"}
             ;;
         busy-core) busy_core ;;
         pythons)
