@@ -39,7 +39,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.command import commands, serving
+from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.logs import parsing
 
@@ -179,13 +179,13 @@ def record_server(
     key_file = folder / "key"
     key_file.write_text(KEY)
     options = llama.programs[Program.SERVER].options
-    spec = SPEC if serving.can_draft(options) else PLAIN
+    spec = SPEC if commands.can_draft(options) else PLAIN
     prompts = (PROMPT, "Q: Who is Anna?\nA:")
     if not method.needs_drafter:
         if "--spec-ngram-mod-n-max" not in options:
             return None
         spec, prompts = lookup(method), (REPEATING, REPEATING)
-    argv = list(serving.server_argv(spec, llama, port=port, key_file=Path("key"), slots_dir=None))
+    argv = list(commands.server_argv(spec, llama, port=port, key_file=Path("key"), slots_dir=None))
     if traced and "--verbosity" not in argv:
         return None
     if not traced and "--verbosity" in argv:

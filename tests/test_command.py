@@ -10,7 +10,7 @@ import pytest
 
 from ggufspec.domain import Drafting, Method, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import commands, serving
+from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import NAMES, Executable, Install
 from ggufspec.llama.install.options import parse_help
 from tests import values
@@ -266,7 +266,7 @@ def test_a_method_without_a_drafter_says_all_that_decides(build: str, method: Me
 
 def test_flags_that_methods_once_shared_are_said_once() -> None:
     install = recorded_install("0.3.20")
-    serve = partial(serving.server_argv, install=install, port=1, key_file=Path("K"), slots_dir=None)
+    serve = partial(commands.server_argv, install=install, port=1, key_file=Path("K"), slots_dir=None)
     simple = " ".join(serve(_lookup(Method.NGRAM_SIMPLE, 16)))
     shared = (
         "--draft-max 16 --draft-min 0 --spec-ngram-size-n 12 --spec-ngram-size-m 16 --spec-ngram-min-hits 1"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.cuda.root import assemble, bring_libraries
-from ggufspec.llama.cuda.wheels import Wheels, find
+from ggufspec.llama.cuda.wheels import Wheels, assemble, bring_libraries, find
 from tests import cuda_parts
 
 

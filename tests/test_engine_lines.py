@@ -15,7 +15,7 @@ from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
 from ggufspec.cli.options.bench import given
-from ggufspec.cli.steps.repeating import bench_command
+from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError
 from ggufspec.measure import request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggufspec.llama.build.hints import FALLBACK, diagnose
+from ggufspec.llama.build.compilation import FALLBACK, diagnose
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
 from ggufspec.modelfiles.memory import Fit
-from ggufspec.modelfiles.memory.cache import cache_bytes
-from ggufspec.modelfiles.memory.windows import windows
+from ggufspec.modelfiles.memory.cache import cache_bytes, windows
 from tests import models, shapes
 
 MIB = 1 << 20

@@ -26,15 +26,14 @@ from ggufspec.domain import (
 )
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
-from ggufspec.engines.server.load import load_of
+from ggufspec.engines.server.pool import load_of
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import commands, serving
+from ggufspec.llama.command import commands
 from ggufspec.llama.logs import offload as logs_offload
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import loads
 from ggufspec.report import frames
-from ggufspec.report.text import formats
-from ggufspec.report.text import offload as placed
+from ggufspec.report.text import formats, overview
 from tests import fakes, shell, values
 from tests.test_command import recorded_install
 
@@ -147,7 +146,7 @@ def argv(build: str, program: Program, offload: Offload) -> tuple[str, ...]:
     spec = replace(values.spec(role, draft=draft, path=Path("T")), offload=offload)
     install = recorded_install(build, "cuda")
     if program is Program.SERVER:
-        return serving.server_argv(spec, install, port=1, key_file=Path("K"), slots_dir=None)
+        return commands.server_argv(spec, install, port=1, key_file=Path("K"), slots_dir=None)
     return commands.argv(spec, install, program=program)
 
 
@@ -604,7 +603,7 @@ def test_a_row_says_what_was_asked_and_what_came_of_it() -> None:
 def _line(*runs: RunResult) -> str | None:
     from ggufspec.analysis import arms
 
-    return placed.offload(arms.group(values.bench(*runs)))
+    return overview.offload(arms.group(values.bench(*runs)))
 
 
 def test_the_summary_has_one_line_of_it_where_a_gpu_holds_anything() -> None:

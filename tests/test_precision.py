@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ggufspec.analysis import arms, precision
+from ggufspec.analysis import arms, review
 from ggufspec.domain import Role
 from ggufspec.results import ResultSet
 from tests import values
@@ -26,17 +26,17 @@ def _bench(*, noise: float, between: float, prompts: int = 8, repeats: int = 3) 
 
 def _improvable(bench: ResultSet, wished: float) -> bool:
     groups = arms.group(bench)
-    return precision.improvable(groups, [arm.spec for arm in groups], wished)
+    return review.improvable(groups, [arm.spec for arm in groups], wished)
 
 
 def test_precise_speedups_want_nothing() -> None:
     groups = arms.group(_bench(noise=0.001, between=0.0))
-    assert precision.wanting(groups, 0.02) == {}
+    assert review.wanting(groups, 0.02) == {}
 
 
 def test_noise_can_be_repeated_away() -> None:
     bench = _bench(noise=0.05, between=0.0)
-    (needed,) = precision.wanting(arms.group(bench), 0.01).values()
+    (needed,) = review.wanting(arms.group(bench), 0.01).values()
     assert needed.repeats is not None
     assert needed.repeats > 3
     assert _improvable(bench, 0.01)
@@ -44,7 +44,7 @@ def test_noise_can_be_repeated_away() -> None:
 
 def test_differences_between_prompts_cannot() -> None:
     bench = _bench(noise=0.001, between=0.2)
-    (needed,) = precision.wanting(arms.group(bench), 0.02).values()
+    (needed,) = review.wanting(arms.group(bench), 0.02).values()
     assert needed.repeats is None
     assert needed.prompts is not None
     assert needed.prompts > 8

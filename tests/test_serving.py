@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec.domain import Offload, Program, Role
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command import serving
+from ggufspec.llama.command import commands
 from tests import values
 from tests.test_command import recorded_install
 
@@ -48,27 +48,27 @@ PLAIN = replace(SPEC, role=Role.TARGET, drafting=None)
 @pytest.mark.parametrize("build", EXPECTED)
 def test_a_server_that_drafts(build: str) -> None:
     install = recorded_install(build, "cuda")
-    words = serving.server_argv(SPEC, install, port=4711, key_file=Path("K"), slots_dir=None)
+    words = commands.server_argv(SPEC, install, port=4711, key_file=Path("K"), slots_dir=None)
     assert " ".join(words) == EXPECTED[build]
 
 
 @pytest.mark.parametrize("build", ALONE)
 def test_a_server_of_one_model(build: str) -> None:
     install = recorded_install(build, "cuda")
-    words = serving.server_argv(PLAIN, install, port=4711, key_file=Path("K"), slots_dir=None)
+    words = commands.server_argv(PLAIN, install, port=4711, key_file=Path("K"), slots_dir=None)
     assert " ".join(words) == ALONE[build]
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.2"])
 def test_a_server_from_before_drafting_is_refused_with_a_way_out(build: str) -> None:
     with pytest.raises(GgufspecError, match="cannot draft") as caught:
-        serving.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+        commands.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     assert caught.value.hint == "use `--engine binary`"
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.16", "0.3.36"])
 def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
-    words = serving.server_argv(
+    words = commands.server_argv(
         PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=Path("S")
     )
     assert words[words.index("--slot-save-path") + 1] == "S"
@@ -84,14 +84,14 @@ def test_slots_are_saved_where_it_is_allowed(build: str) -> None:
 def test_cache_types_and_batches_are_those_of_the_other_programs(build: str, flags: tuple[str, ...]) -> None:
     spec = replace(SPEC, kv_type="q8_0", ubatch=4096)
     text = " ".join(
-        serving.server_argv(spec, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+        commands.server_argv(spec, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     )
     assert all(f" {flag} " in text for flag in (*flags, "--batch-size 4096 --ubatch-size 4096"))
 
 
 @pytest.mark.parametrize("build", [*EXPECTED, *ALONE])
 def test_how_a_text_is_sampled_travels_with_the_request(build: str) -> None:
-    words = serving.server_argv(PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+    words = commands.server_argv(PLAIN, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     assert not {"--temp", "--top-k", "--top-p", "--min-p", "--seed", "--predict", "--prompt"} & set(words)
 
 
@@ -100,6 +100,6 @@ def test_an_install_without_a_server_says_so() -> None:
     programs = dict(install.programs)
     del programs[Program.SERVER]
     with pytest.raises(NoInstallError, match="llama-server"):
-        serving.server_argv(
+        commands.server_argv(
             PLAIN, replace(install, programs=programs), port=1, key_file=Path("K"), slots_dir=None
         )

@@ -15,8 +15,7 @@ import pytest
 
 from ggufspec import engines
 from ggufspec.engines.library import belonging, commandline
-from ggufspec.engines.library.defaults import CONTEXT, MODEL, Default
-from ggufspec.engines.library.shapes import find_difference
+from ggufspec.engines.library.shapes import CONTEXT, MODEL, Default, find_difference
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import releases
 from ggufspec.llama.install.installs import Install

@@ -27,7 +27,7 @@ from ggufspec.domain import (
 from ggufspec.engines.server.request import body
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command import serving
+from ggufspec.llama.command import commands
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Sweep, shares
@@ -114,10 +114,10 @@ def test_a_sweep_gives_every_draft_size_its_own_rates() -> None:
 
 
 def test_llama_server_is_told() -> None:
-    words = serving.server_argv(SPEC, recorded_install("0.3.36"), port=1, key_file=Path("K"), slots_dir=None)
+    words = commands.server_argv(SPEC, recorded_install("0.3.36"), port=1, key_file=Path("K"), slots_dir=None)
     assert words[words.index("--spec-synth-rates") + 1] == "0.7,0.49,0.343"
     plain = replace(SPEC, drafting=Drafting(n_max=3))
-    assert "--spec-synth-rates" not in serving.server_argv(
+    assert "--spec-synth-rates" not in commands.server_argv(
         plain, recorded_install("0.3.36"), port=1, key_file=Path("K"), slots_dir=None
     )
 
@@ -125,7 +125,7 @@ def test_llama_server_is_told() -> None:
 @pytest.mark.parametrize("build", ["0.3.16", "0.3.24"])
 def test_a_server_without_dice_is_refused(build: str) -> None:
     with pytest.raises(GgufspecError, match="lists no --spec-synth-rates"):
-        serving.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
+        commands.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     with pytest.raises(GgufspecError, match="lists no --spec-synth-rates"):
         check_synthetic("server", recorded_install(build), (Method.DRAFT_MODEL,))
 

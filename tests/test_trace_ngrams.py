@@ -11,7 +11,7 @@ import pytest
 from ggufspec.domain import Method, Program, Round
 from ggufspec.forecast import trace
 from ggufspec.forecast.trace import Trace
-from ggufspec.forecast.trace.token_counts import TokenCounts
+from ggufspec.forecast.trace.ngram_methods import TokenCounts
 
 RECORDED = sorted((Path(__file__).parent / "traces" / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))

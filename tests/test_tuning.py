@@ -18,7 +18,7 @@ from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
-from ggufspec.tuning import budget, candidates, prospects
+from ggufspec.tuning import candidates, looking, prospects
 from ggufspec.tuning.values import Outlook, Prospect, Spent
 from tests import models, shapes, values
 
@@ -69,13 +69,13 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
     )
 
 
-def _allow(time_s: float | None, token_s: float = 0.01) -> budget.Budget:
-    return budget.allow(time_s=time_s, token_s=token_s, run_s=0.1, prompts=12, n_predict=250)
+def _allow(time_s: float | None, token_s: float = 0.01) -> looking.Budget:
+    return looking.allow(time_s=time_s, token_s=token_s, run_s=0.1, prompts=12, n_predict=250)
 
 
 def test_without_a_limit_everything_is_looked_at() -> None:
     allowed = _allow(None)
-    assert (allowed.prompts, allowed.n_predict, allowed.finalists) == (12, 250, budget.FINALISTS)
+    assert (allowed.prompts, allowed.n_predict, allowed.finalists) == (12, 250, looking.FINALISTS)
 
 
 def test_a_short_time_takes_length_first_then_prompts_then_finalists() -> None:
@@ -99,9 +99,9 @@ def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
 
 def test_fewer_prompts_are_taken_from_all_categories() -> None:
     prompts = [Prompt(id=f"{kind}{n}", text="x", category=kind) for kind in "abc" for n in range(3)]
-    chosen = budget.spread(prompts, 5)
+    chosen = looking.spread(prompts, 5)
     assert [prompt.id for prompt in chosen] == ["a0", "a1", "b0", "b1", "c0"]
-    assert budget.spread(prompts, 99) == tuple(prompts)
+    assert looking.spread(prompts, 99) == tuple(prompts)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import click
 
 from ggufspec.cli.entry import output, signals, verbosity
 from ggufspec.cli.entry.command import Command
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.entry.signals import SIGNALLED
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 
 if TYPE_CHECKING:
     from ggufspec.llama.install.store import Built

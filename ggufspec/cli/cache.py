@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count
 

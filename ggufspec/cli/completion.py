@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 
 PROGRAM = "ggufspec"
 _VARIABLE = "_GGUFSPEC_COMPLETE"

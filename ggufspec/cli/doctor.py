@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 
 
 @click.command()
@@ -25,8 +25,7 @@ def command(*, offline: bool, output: str) -> None:
     ggufspec doctor --offline -o json
     """
     from ggufspec import doctor
-    from ggufspec.doctor.finding import Status
-    from ggufspec.doctor.text import render
+    from ggufspec.doctor.finding import Status, render
     from ggufspec.errors import GgufspecError
 
     with _waiting():

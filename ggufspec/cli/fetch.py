@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
 

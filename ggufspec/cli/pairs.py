@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
     """Ask for each pair; a pair that is gone is a line, and in the end an error."""
-    from ggufspec.cli.entry.progress import following
+    from ggufspec.cli.entry.output import following
     from ggufspec.errors import CatalogError
     from ggufspec.modelfiles import hub
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import KV_TYPES, Count, Layers, Size, emit, output_options
 from ggufspec.units import format_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import check_file, emit
 from ggufspec.errors import GgufspecError
@@ -60,7 +60,7 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
 
 
 def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec.cli.entry.progress import following
+    from ggufspec.cli.entry.output import following
     from ggufspec.cli.steps import benches
     from ggufspec.report import plot
 

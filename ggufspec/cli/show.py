@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import emit, output_options
 
@@ -71,8 +71,7 @@ def command(
     from ggufspec.report import frames
     from ggufspec.report.text import chart, formats
     from ggufspec.report.text.figures import engine
-    from ggufspec.report.text.lacking import why_empty
-    from ggufspec.report.text.overview import overview
+    from ggufspec.report.text.overview import overview, why_empty
 
     if list_runs and delete is not None:
         raise click.UsageError("give --list or --delete")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
@@ -43,7 +43,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec suggest llama-3-70b:target --offline -o json
     """
-    from ggufspec.cli.entry.progress import following
+    from ggufspec.cli.entry.output import following
     from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import catalog, hub
     from ggufspec.modelfiles.hub import search

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis
 from ggufspec.cli.options.shared import Count, Number, emit, output_options

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+
+from ggufspec.harmless import to_json
 
 
 class Status(StrEnum):
@@ -63,3 +65,22 @@ def install_words(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS)
     """Return the command by which this system installs packages."""
     words = next((words for tool, words in known if shutil.which(tool)), "install")
     return f"{words} {packages}"
+
+
+def render(checkup: Checkup, output: str) -> str:
+    """Return one line per finding, what mends it below it; or all of it as JSON.
+
+    Args:
+        checkup: what was found.
+        output: ``text`` or ``json``.
+    """
+    if output == "json":
+        rows = [asdict(finding) for finding in checkup.findings]
+        return to_json({"can_run": checkup.can_run, "findings": rows}, indent=2) + "\n"
+    width = max(len(finding.name) for finding in checkup.findings)
+    lines = []
+    for each in checkup.findings:
+        lines.append(f"{each.status:<7}  {each.name:<{width}}  {each.said}")
+        if each.mend:
+            lines.append(f"{'':<7}  {'':<{width}}  → {each.mend}")
+    return "".join(f"{line}\n" for line in lines)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from ggufspec.domain import Program
 from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.engine import Engine
-from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.llama.install.installs import Install
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import explain
-from ggufspec.engines.engine import Engine
-from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install, environment

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 
 from ggufspec import errors, proc
 from ggufspec.domain import Status
@@ -82,3 +84,23 @@ def error_message(body: str) -> str:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return body
+
+
+@dataclass(kw_only=True)
+class Tail:
+    """The end of a growing log."""
+
+    log: Path
+    _reported: int = 0  # bytes that were handed out
+
+    def peek(self) -> bytes:
+        """Return what was logged since the last ``read``."""
+        with self.log.open("rb") as file:
+            file.seek(self._reported)
+            return file.read()
+
+    def read(self) -> bytes:
+        """Return the same, and do not return it again."""
+        news = self.peek()
+        self._reported += len(news)
+        return news

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from ggufspec.domain import RunSpec
-from ggufspec.engines.measurement import Measurement
+from ggufspec.domain import RunSpec, Sample
 
 
 class Engine(Protocol):
@@ -50,3 +50,14 @@ class Engine(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One run's figures; ``error`` is the line that says why a run failed, None for a good one."""
+
+    sample: Sample
+    argv: tuple[str, ...]
+    wall_s: float
+    peak_rss_bytes: int | None = None
+    error: str | None = None

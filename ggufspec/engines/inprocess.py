@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.engine import Engine
+from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, words
@@ -29,7 +29,6 @@ from ggufspec.engines.library.messages import (
     TraceRun,
 )
 from ggufspec.engines.library.workers import Hosted, Workers
-from ggufspec.engines.measurement import Measurement
 from ggufspec.engines.placing import as_drafter, placed
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install.installs import Install

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, Verdict
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.server.load import load_of
+from ggufspec.engines.server.pool import load_of
 from ggufspec.engines.server.ranking import Candidate, Rank, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens

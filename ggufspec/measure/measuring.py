@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from ggufspec import results
-from ggufspec.analysis import arms, precision
+from ggufspec.analysis import arms, review
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
 from ggufspec.llama.install.installs import Install
@@ -114,7 +114,7 @@ def _enough(suite: Suite, block: Block, repeat: int, so_far: ResultSet) -> bool:
         return False
     if suite.precision is None or repeat >= _MOST_REPEATS:
         return True
-    return not precision.improvable(arms.group(so_far), block.arms, suite.precision)
+    return not review.improvable(arms.group(so_far), block.arms, suite.precision)
 
 
 def _turns(

@@ -26,7 +26,7 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import serving
+from ggufspec.llama.command import commands
 from ggufspec.llama.command.drafting import check_method
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
@@ -388,7 +388,7 @@ def _check_programs(
     install.executable(Program.SERVER if drafts_with is Program.SERVER else Program.PLAIN)
     if drafting:
         program = install.executable(drafts_with)
-        if drafts_with is Program.SERVER and not serving.can_draft(program.options):
+        if drafts_with is Program.SERVER and not commands.can_draft(program.options):
             raise GgufspecError(
                 f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
             )

@@ -7,20 +7,21 @@ end is an error; ``salvage`` reads what is left of such a bench.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from ggufspec import units
-from ggufspec.domain import Build, Machine
+from ggufspec.domain import Build, Conditions, Machine, RunResult
 from ggufspec.errors import ResultsError
-from ggufspec.results import legacy, records, seals
+from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
-from ggufspec.results.remains import take_remains
+from ggufspec.results.records import CallRecord, JudgedRecord, OutputRecord, SpecRecord, TextRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
 
 META = "meta.json"
@@ -68,13 +69,6 @@ class _Format:
         except ValueError:
             return False
         return line.endswith(b"\n")
-
-
-_FORMATS = {
-    1: _Format(decode=legacy.decode, take=legacy.take, take_remains=legacy.take, sealed=False),
-    2: _Format(decode=records.decode, take=Ledger.take, take_remains=take_remains, sealed=False),
-    3: _Format(decode=records.decode, take=Ledger.take, take_remains=take_remains, sealed=True),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,3 +258,93 @@ def _numbered(numbers: Sequence[int]) -> str:
     more = len(numbers) - _MOST_NAMED
     named = ", ".join(map(str, numbers[:_MOST_NAMED]))
     return f"lines {named}" + (f" and {more} more" if more > 0 else "")
+
+
+_New = dict[type, dict[int, int]]
+"""Type of a shared record -> its id before -> its id now."""
+
+
+def _take_remains(ledger: Ledger, remains: Iterable[Any]) -> int:
+    """Add what is left of a bench to an empty ledger; return how many records need one that is lost.
+
+    A judgement names its run by its log, as lost lines make the count of runs unknown.
+    """
+    new: _New = {kind: {} for kind in (SpecRecord, CallRecord, TextRecord, OutputRecord)}
+    lost = 0
+    for record in remains:
+        renumbered = _renumbered(record, new, ledger)
+        if renumbered is None:
+            lost += 1
+            continue
+        if type(record) in new:
+            new[type(record)][record.id] = renumbered.id
+        ledger.take([renumbered])
+    return lost
+
+
+def _renumbered(record: Any, new: _New, ledger: Ledger) -> Any:
+    """Return a record with the numbers that it and what it refers to have in the ledger, or None."""
+    match record:
+        case SpecRecord():
+            return structs.replace(record, id=len(ledger.specs))
+        case CallRecord():
+            return structs.replace(record, id=len(ledger.calls))
+        case TextRecord():
+            return structs.replace(record, id=len(ledger.texts))
+        case OutputRecord():
+            text = None if record.text is None else new[TextRecord].get(record.text)
+            if text is None and record.text is not None:
+                return None
+            return structs.replace(record, id=len(ledger.outputs), text=text)
+        case JudgedRecord():
+            logs = [run.log for run in ledger.runs]
+            if record.log not in logs:
+                return None
+            return structs.replace(record, run=len(logs) - 1 - logs[::-1].index(record.log))
+    spec = new[SpecRecord].get(record.spec)
+    call = new[CallRecord].get(record.call)
+    output = new[OutputRecord].get(record.output)
+    if spec is None or call is None or output is None:
+        return None
+    return structs.replace(record, spec=spec, call=call, output=output)
+
+
+class _Moved(msgspec.Struct):
+    """What stands elsewhere today."""
+
+    others_cores: float | None = None
+
+
+_run_decoder = msgspec.json.Decoder(RunResult, dec_hook=records.decode_hook)
+_moved_decoder = msgspec.json.Decoder(_Moved)
+
+
+def _decode_version_1(lines: bytes, *, first: int = 1) -> list[RunResult]:
+    """Return the runs of complete lines.
+
+    Raises:
+        ValueError: a line is not a run; says which, where the first one has the number ``first``.
+    """
+    runs = []
+    for number, line in enumerate(lines.removesuffix(b"\n").split(b"\n"), start=first):
+        try:
+            others_cores = _moved_decoder.decode(line).others_cores
+            conditions = None if others_cores is None else Conditions(others_cores=others_cores)
+            runs.append(replace(_run_decoder.decode(line), conditions=conditions))
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+    return runs
+
+
+def _take_version_1(ledger: Ledger, runs: Sequence[RunResult]) -> int:
+    """Add runs to a ledger; return how many cannot be added: none, as no run refers to another line."""
+    for run in runs:
+        ledger.take(ledger.records_of(run))
+    return 0
+
+
+_FORMATS = {
+    1: _Format(decode=_decode_version_1, take=_take_version_1, take_remains=_take_version_1, sealed=False),
+    2: _Format(decode=records.decode, take=Ledger.take, take_remains=_take_remains, sealed=False),
+    3: _Format(decode=records.decode, take=Ledger.take, take_remains=_take_remains, sealed=True),
+}

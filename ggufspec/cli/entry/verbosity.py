@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import click
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 
 LOG = "ggufspec"
 """The logger of everything that ``-v`` shows of our own."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ggufspec.cli.entry.echo import echo
-from ggufspec.cli.entry.output import written
+from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
 from ggufspec.report.text import formats
 from ggufspec.units import parse_bytes, parse_duration

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec import results
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.errors import ConsentNeededError, ResultsError
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ggufspec import machine
-from ggufspec.cli.entry.echo import echo
-from ggufspec.cli.entry.progress import following
+from ggufspec.cli.entry.output import echo, following
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
 from ggufspec.llama.install import installs

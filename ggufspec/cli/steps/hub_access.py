@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.domain import Pair, Program
 from ggufspec.errors import ConsentNeededError, NoInstallError
 from ggufspec.harmless import one_line

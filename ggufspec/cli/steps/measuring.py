@@ -16,7 +16,7 @@ import click
 from ggufspec import errors, units
 from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.warnings import Doubt
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.bench import given
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import benches, resuming

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec import units
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 
 if TYPE_CHECKING:
     from ggufspec.domain import Program

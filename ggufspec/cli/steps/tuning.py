@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from ggufspec import tuning
-from ggufspec.cli.entry.echo import echo
+from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.bench import given
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import measuring
-from ggufspec.cli.steps.repeating import bench_command
+from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import api
-from ggufspec.report.text import forecasts, formats
+from ggufspec.measure.request import Request
+from ggufspec.prompts import EMBEDDED
+from ggufspec.report.text import formats
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage
 from ggufspec.tuning.running import default
@@ -99,7 +102,100 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
 
 def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
     if output == "md":
-        return forecasts.table(outlook, engine)
+        return tuned_report.table(outlook, engine)
     from ggufspec.report.frames.forecasts import prospects
 
     return formats.render(prospects(outlook.prospects), output, title="forecasts")
+
+
+def bench_command(request: Request, spec: RunSpec) -> str:
+    """Return the command that measures a configuration with the target alone beside it.
+
+    Args:
+        request: what it was chosen for; its engine, prompts and llama.cpp are those of the command.
+        spec: the configuration; the target alone where drafting does not pay.
+    """
+    words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
+    words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
+    words += ["--llama", str(request.llama.absolute())] if request.llama else []
+    return shlex.join([*words, *(["--force"] if request.force else [])])
+
+
+def _models(spec: RunSpec) -> Iterator[str]:
+    yield from ("-m", str(spec.pair.target.path))
+    if spec.drafter is not None:
+        yield from ("-md", str(spec.drafter.path))
+
+
+def _drafting(spec: RunSpec) -> Iterator[str]:
+    drafting = spec.drafting
+    if drafting is None:
+        return
+    if drafting.method is not Method.DRAFT_MODEL:
+        yield from ("--method", drafting.method.value)
+    yield from ("--draft", str(drafting.n_max))
+    if drafting.p_min:
+        yield from ("--p-min", str(drafting.p_min))
+
+
+def _placing(spec: RunSpec) -> Iterator[str]:
+    offload = spec.offload
+    options: dict[str, object] = {
+        "--ngl": offload.target_layers if offload.target_layers != "auto" else None,
+        "--ngld": offload.draft_layers if spec.drafter and offload.draft_layers != "auto" else None,
+        "--device": ",".join(offload.devices),
+        "--device-draft": ",".join(offload.draft_devices) if spec.drafter else None,
+        "--tensor-split": ",".join(map(str, offload.tensor_split)),
+        "--split-mode": offload.split_mode and offload.split_mode.value,
+        "--main-gpu": offload.main_gpu,
+        "--fit": None if offload.fit is None else "on" if offload.fit else "off",
+        "-t": spec.threads,
+        "-c": spec.context,
+        "--kv-type": spec.kv_type,
+        "--ubatch": spec.ubatch,
+    }
+    for option, value in options.items():
+        if value not in {None, ""}:
+            yield from (option, str(value))
+    yield from _experts(offload, is_drafting=spec.drafter is not None)
+
+
+def _experts(offload: Offload, *, is_drafting: bool) -> Iterator[str]:
+    kept = {"": offload.cpu_moe, "-draft": offload.draft_cpu_moe if is_drafting else None}
+    for whose, experts in kept.items():
+        if experts == "all":
+            yield f"--cpu-moe{whose}"
+        elif experts is not None:
+            yield from (f"--n-cpu-moe{whose}", str(experts))
+
+
+def _sampling(sampling: Sampling) -> Iterator[str]:
+    values = {
+        "--temp": (sampling.temperature, 0.0),
+        "--top-k": (sampling.top_k, 1),
+        "--top-p": (sampling.top_p, 1.0),
+        "--min-p": (sampling.min_p, 0.0),
+        "--seed": (sampling.seed, 1),
+    }
+    for option, (value, usual) in values.items():
+        if value != usual:
+            yield from (option, str(value))
+
+
+def _texts(request: Request, spec: RunSpec) -> Iterator[str]:
+    """Yield what makes the same prompts; files that are named have no suite of their own as a pair has."""
+    yield from ("-n", str(spec.n_predict))
+    named = request.suite is not None or request.prompt or request.prompt_file
+    suite = EMBEDDED if not named and spec.pair.name == EMBEDDED else request.suite
+    if suite is not None:
+        yield from ("--suite", suite)
+    for text in request.prompt:
+        yield from ("-p", text)
+    for file in request.prompt_file:
+        yield from ("-f", str(file.absolute()))
+    if request.per_category is not None:
+        yield from ("--per-category", str(request.per_category))
+    if request.chat is not None:
+        yield "--chat" if request.chat else "--raw"
+    if request.system is not None:
+        yield from ("--system", request.system)

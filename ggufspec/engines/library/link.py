@@ -15,9 +15,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure, explain
+from ggufspec.engines.ending import Failure, Tail, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
-from ggufspec.engines.tail import Tail
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install.installs import environment
 

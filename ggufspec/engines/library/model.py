@@ -17,7 +17,6 @@ from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.library import binding, placing
 from ggufspec.engines.library.messages import ModelLoad
-from ggufspec.engines.library.threadpools import Threadpools
 from ggufspec.engines.library.vocabulary import Vocabulary
 
 OUTPUTS = 64
@@ -221,3 +220,44 @@ def _sampler(lib: Any) -> Any:
     lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(LIKELIEST))
     lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_dist(1))
     return chain
+
+
+_MOST_CORES = 512  # GGML_MAX_N_THREADS
+
+
+class _Params(ctypes.Structure):
+    """struct ggml_threadpool_params."""
+
+    _fields_ = (
+        ("cpumask", ctypes.c_bool * _MOST_CORES),
+        ("n_threads", ctypes.c_int),
+        ("prio", ctypes.c_int),
+        ("poll", ctypes.c_uint32),
+        ("strict_cpu", ctypes.c_bool),
+        ("paused", ctypes.c_bool),
+    )
+
+
+class Threadpools:
+    """One pool per number of threads, shared by all contexts, which never evaluate at once."""
+
+    def __init__(self, lib: Any) -> None:
+        self._pools: dict[int, int] = {}
+        self._symbols: ctypes.CDLL | None = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # and its dependencies
+        try:
+            self._symbols.ggml_threadpool_new.restype = ctypes.c_void_p
+        except AttributeError:  # a plug-in backend keeps it to itself
+            self._symbols = None
+
+    def attach(self, context: Any, threads: int) -> None:
+        """Let a context use the pool of a size, where the library lets us make one."""
+        if self._symbols is None:
+            return
+        pool = self._pools.get(threads)
+        if pool is None:
+            params = _Params()
+            self._symbols.ggml_threadpool_params_init(ctypes.byref(params), ctypes.c_int(threads))
+            pool = self._pools[threads] = self._symbols.ggml_threadpool_new(ctypes.byref(params))
+        self._symbols.llama_attach_threadpool(
+            ctypes.c_void_p(context), ctypes.c_void_p(pool), ctypes.c_void_p(None)
+        )

@@ -33,8 +33,7 @@ from ggufspec.engines.library.messages import (
     Run,
     TraceRun,
 )
-from ggufspec.engines.library.model import Model
-from ggufspec.engines.library.threadpools import Threadpools
+from ggufspec.engines.library.model import Model, Threadpools
 from ggufspec.engines.library.tracing import trace
 
 _Key = tuple[ModelLoad, bool]  # the second: it drafts for itself, and needs a second cache for that

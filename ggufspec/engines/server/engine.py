@@ -11,14 +11,12 @@ from typing import TextIO
 
 from ggufspec.domain import Method, Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.engine import Engine
-from ggufspec.engines.measurement import Measurement
+from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.placing import placed
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe
 from ggufspec.engines.server.launch import Server, readable_argv, start
-from ggufspec.engines.server.load import load_of
-from ggufspec.engines.server.pool import Loaded, Pool
+from ggufspec.engines.server.pool import Loaded, Pool, load_of
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
 from ggufspec.llama.install.installs import Install

@@ -17,10 +17,9 @@ import httpx2
 
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.ending import Failure, error_message, explain, refused
-from ggufspec.engines.tail import Tail
+from ggufspec.engines.ending import Failure, Tail, error_message, explain, refused
 from ggufspec.errors import ChildCrashedError
-from ggufspec.llama.command import serving
+from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install, environment
 
 _HOST = "127.0.0.1"
@@ -132,7 +131,7 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
 
 def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
     """Return a server's command with words in place of what differs from start to start."""
-    words = serving.server_argv(load, install, port=0, key_file=Path("KEY_FILE"), slots_dir=Path("SLOTS"))
+    words = commands.server_argv(load, install, port=0, key_file=Path("KEY_FILE"), slots_dir=Path("SLOTS"))
     before = ("", *words)
     return tuple("PORT" if flag == "--port" else word for flag, word in zip(before, words, strict=False))
 
@@ -147,7 +146,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         key_file.touch(mode=0o600)
         key_file.write_text(f"{key}\n")
         port = resources.enter_context(_reserved_port())
-        argv = serving.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
+        argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
         log = scratch / "server.log"
         started = time.monotonic()
         with log.open("ab") as file:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ggufspec.domain import Sample
+from ggufspec.domain import Pair, Prompt, Role, RunSpec, Sample, Sampling
 from ggufspec.engines.server.capabilities import Capabilities
 from ggufspec.engines.server.launch import Server
 
@@ -68,3 +68,21 @@ class Pool:
         """End all of them."""
         for key in list(self._held):
             self.drop(key)
+
+
+_NO_PROMPT = Prompt(id="", text="")
+
+
+def load_of(spec: RunSpec) -> RunSpec:
+    """Return a run's specification without prompt, length and sampling; equal loads can share a server.
+
+    A drafter alone is loaded like any target, and a target alone knows no drafter.
+    """
+    if spec.role is Role.DRAFTING:
+        pair, role, offload = replace(spec.pair, name=""), Role.DRAFTING, spec.offload
+    else:
+        pair, role = Pair(name="", target=spec.model), Role.TARGET
+        offload = spec.own_offload.target_alone
+    return replace(
+        spec, pair=pair, role=role, offload=offload, prompt=_NO_PROMPT, n_predict=0, sampling=Sampling()
+    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.forecast.costs.curve import CostCurve, Kind, MeasuredOn, Point, flat
-from ggufspec.forecast.costs.devices import DEVICES, Device
-from ggufspec.forecast.costs.roofline import Shape, roofline, seconds
+from ggufspec.forecast.costs.roofline import DEVICES, Device, Shape, roofline, seconds
 
 __all__ = [
     "DEVICES",

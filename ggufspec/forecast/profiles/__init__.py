@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.forecast.profiles.curves import curve, depths_for, of, pooled
-from ggufspec.forecast.profiles.forecasts import keep, kept
-from ggufspec.forecast.profiles.store import Profile, find, known, save
+from ggufspec.forecast.profiles.store import Profile, find, keep, kept, known, save
 from ggufspec.forecast.profiles.tracing import Texts, traces
 
 __all__ = [

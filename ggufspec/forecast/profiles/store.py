@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import msgspec
 
 from ggufspec import paths
 from ggufspec.errors import ResultsError
+from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, MeasuredOn
 from ggufspec.results import disk, read_object, write_object
 from ggufspec.results.records import decode_hook
@@ -89,3 +91,40 @@ def _id(of: MeasuredOn) -> str:
 
 def _folder() -> Path:
     return paths.data_dir() / "profiles"
+
+
+_NAME = "forecasts.json"
+
+
+class _Kept(msgspec.Struct):
+    """What the file holds, beside its checksum; older files are a list."""
+
+    forecasts: tuple[Forecast, ...]
+
+
+def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
+    """Write forecasts into a bench's folder.
+
+    Raises:
+        ResultsError: it cannot be written; DiskFullError where there is no room left.
+    """
+    with disk(folder):
+        write_object(folder / _NAME, _Kept(forecasts=tuple(forecasts)))
+
+
+def kept(folder: Path) -> tuple[Forecast, ...]:
+    """Return the forecasts of a bench; none where it was not tuned, or by another version.
+
+    Raises:
+        ResultsError: they are damaged.
+    """
+    try:
+        content = read_object(folder / _NAME)
+    except OSError:
+        return ()
+    try:
+        if content.startswith(b"["):
+            return tuple(msgspec.json.decode(content, type=list[Forecast]))
+        return msgspec.json.decode(content, type=_Kept).forecasts
+    except ValueError:  # msgspec's errors are ValueErrors
+        return ()

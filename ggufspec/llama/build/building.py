@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError, DiskFullError
-from ggufspec.llama.build import hints, recipes, smoke, toolchain
+from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import Wish
@@ -199,7 +199,9 @@ def _compile_what_runs(
         signal = yield from _test(request, final, compiled.programs[0], scratch, log)
         if signal is None:
             return compiled, "; ".join(filter(None, (note, no_gpu)))
-    raise BuildError(f"the programs die of {signal} on the embedded pair; the log is {log}", hints.FALLBACK)
+    raise BuildError(
+        f"the programs die of {signal} on the embedded pair; the log is {log}", compilation.FALLBACK
+    )
 
 
 def _test(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.errors import BuildError
-from ggufspec.llama.build import hints, recipes, toolchain
+from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build.recipes import Wish
-from ggufspec.llama.cuda import root as cuda_root
+from ggufspec.llama.cuda.wheels import bring_libraries
 from ggufspec.llama.progress import Progress, Step
 from ggufspec.llama.source.sources import Tree
 
@@ -63,7 +63,7 @@ def compile_tree(
     final = work / "final" / "bin"
     _collect(produced, compiled.programs, final)
     if wish.cuda is not None and wish.cuda.wheels is not None:
-        cuda_root.bring_libraries(wish.cuda.wheels, final)
+        bring_libraries(wish.cuda.wheels, final)
     return compiled
 
 
@@ -122,7 +122,7 @@ def _run(
         ending = completed.signal or f"exit {completed.returncode}"
         raise BuildError(
             f"to {step} llama.cpp failed ({ending}); the log is {log}\n{last}",
-            hints.diagnose("\n".join(end_of_log)),
+            diagnose("\n".join(end_of_log)),
         )
 
 
@@ -133,3 +133,56 @@ def _collect(produced: Path, programs: Sequence[str], into: Path) -> None:
     for path in produced.iterdir():
         if path.name in programs or _LIBRARY.match(path.name):
             shutil.copy2(path, into / path.name, follow_symlinks=False)
+
+
+_HINTS: tuple[tuple[str, str], ...] = (
+    (r"No space left on device|[Dd]isk quota exceeded", "free some disk space, or set GGUFSPEC_CACHE"),
+    (
+        r"Killed signal terminated|fatal error: Killed|virtual memory exhausted|[Oo]ut of memory",
+        "the compiler ran out of memory: build with fewer --jobs",
+    ),
+    (
+        r"No CMAKE_CX*_COMPILER could be found|(?:cc|c\+\+|g\+\+|gcc): (?:command )?not found",
+        "install a C++ compiler: apt install g++, dnf install gcc-c++ or xcode-select --install",
+    ),
+    (
+        r"[Uu]nsupported gpu architecture",
+        "this CUDA toolkit does not know that GPU: name another with --cuda-arch (or CUDAARCHS)",
+    ),
+    (
+        r"unsupported GNU version|host_config\.h.*#error",
+        "this CUDA toolkit wants an older host compiler: apt install g++-12, then CUDAHOSTCXX=g++-12",
+    ),
+    (
+        r"No CMAKE_CUDA_COMPILER could be found|CUDA Toolkit not found|nvcc: (?:command )?not found",
+        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu does without",
+    ),
+    (
+        r"cannot find -lcuda\b|libcuda\.so",
+        "NVIDIA's driver library is missing: install the driver, or build a llama.cpp that does without",
+    ),
+    (
+        r"Could NOT find CURL|curl/curl\.h",
+        "install libcurl's development files: apt install libcurl4-openssl-dev",
+    ),
+    (
+        r"glslc|Could NOT find Vulkan|vulkan/vulkan\.hpp",
+        "install the Vulkan SDK with glslc: apt install libvulkan-dev glslc",
+    ),
+    (
+        r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER",
+        "install ROCm; --backend cpu does without",
+    ),
+    (
+        r"xcrun: error|unable to find utility \"metal\"",
+        "install Xcode's command-line tools: xcode-select --install",
+    ),
+)
+"""Pattern -> what to do, the surest first: one failure often drags others behind it."""
+
+FALLBACK = "read the log; another --version or --backend may build"
+
+
+def diagnose(log: str) -> str:
+    """Return the hint that fits the log of a failed build."""
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, log)), FALLBACK)

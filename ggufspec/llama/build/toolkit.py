@@ -13,10 +13,9 @@ from ggufspec import proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import root
 from ggufspec.llama.cuda import wheels as cuda_wheels
 from ggufspec.llama.cuda.driver import Driver, Release, said
-from ggufspec.llama.cuda.wheels import Wheels
+from ggufspec.llama.cuda.wheels import Wheels, assemble
 from ggufspec.llama.progress import Progress
 
 FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
@@ -69,7 +68,7 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Pr
         library = cuda_driver.library()
         home = work / "cuda"
         shutil.rmtree(home, ignore_errors=True)
-        root.assemble(wheels, home, library)
+        assemble(wheels, home, library)
         own = Toolkit(
             nvcc=home / "bin" / "nvcc",
             release=wheels.release,

@@ -11,8 +11,7 @@ from ggufspec.modelfiles.gguf.files import (
 )
 from ggufspec.modelfiles.gguf.reader import Tensor
 from ggufspec.modelfiles.gguf.source import FileSource, Source, check_path
-from ggufspec.modelfiles.gguf.types import TYPES_BY_NAME, GgmlType
-from ggufspec.modelfiles.gguf.values import NumberArray, StringArray
+from ggufspec.modelfiles.gguf.values import TYPES_BY_NAME, GgmlType, NumberArray, StringArray
 
 __all__ = [
     "TYPES_BY_NAME",

@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf.source import Source
-from ggufspec.modelfiles.gguf.types import GGML_TYPES, GgmlType
-from ggufspec.modelfiles.gguf.values import NumberArray, StringArray, Value
+from ggufspec.modelfiles.gguf.values import GGML_TYPES, GgmlType, NumberArray, StringArray, Value
 from ggufspec.units import format_bytes
 
 MAGIC = b"GGUF"

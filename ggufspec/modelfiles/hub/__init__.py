@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.hub.cache import cached_files, last_fetched, remember_fetched
+from ggufspec.modelfiles.hub.cache import (
+    CachedRepo,
+    cached_files,
+    cached_repos,
+    delete_repo,
+    last_fetched,
+    remember_fetched,
+)
 from ggufspec.modelfiles.hub.choice import SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access
 from ggufspec.modelfiles.hub.download import check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
-from ggufspec.modelfiles.hub.inventory import CachedRepo, cached_repos, delete_repo
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.modelfiles.hub.survey import Item, Survey, locate, survey, survey_pair

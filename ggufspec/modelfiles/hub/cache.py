@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from huggingface_hub.file_download import repo_folder_name
 
 from ggufspec import paths
 from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.hub.choice import RepoFile, split_names
 from ggufspec.modelfiles.hub.client import Access, Listing
 
@@ -135,3 +137,46 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _last_pair_file() -> Path:
     return paths.data_dir() / "last_pair.json"
+
+
+_PREFIX = "models--"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedRepo:
+    """A repository with GGUF files, or with downloads that were not finished."""
+
+    repo: str
+    folder: Path
+    size_bytes: int
+    is_unfinished: bool
+
+
+def cached_repos(access: Access) -> tuple[CachedRepo, ...]:
+    """Return the repositories in the cache that hold models, whichever program fetched them."""
+    found = []
+    for folder in sorted(access.cache_dir.glob(f"{_PREFIX}*")):
+        unfinished = any(folder.glob("blobs/*.incomplete"))
+        if folder.is_dir() and (unfinished or any((folder / "snapshots").rglob("*.gguf"))):
+            found.append(
+                CachedRepo(
+                    repo=folder.name.removeprefix(_PREFIX).replace("--", "/", 1),
+                    folder=folder,
+                    size_bytes=paths.size_bytes(folder),
+                    is_unfinished=unfinished,
+                )
+            )
+    return tuple(found)
+
+
+def delete_repo(repo: str, access: Access) -> None:
+    """Remove everything that the cache holds of a repository.
+
+    Raises:
+        GgufspecError: its folder is a link to somewhere else.
+    """
+    folder = repo_dir(repo, access)
+    if folder.is_symlink() or folder.parent != access.cache_dir:
+        raise GgufspecError(f"{folder} is a link to another place", "remove it by hand")
+    shutil.rmtree(folder)
+    shutil.rmtree(access.cache_dir / ".locks" / folder.name, ignore_errors=True)

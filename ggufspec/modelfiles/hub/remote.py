@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from huggingface_hub import constants
@@ -9,7 +12,6 @@ from huggingface_hub.utils import get_session, hf_raise_for_status
 
 from ggufspec.errors import CorruptDownloadError
 from ggufspec.modelfiles.hub.client import Access, BrokenAnswerError, Subject, call
-from ggufspec.modelfiles.hub.ranges import stated_part
 
 _FIRST_BYTES = 1 << 20
 _FETCH_IT = "fetch the file, then give its path"
@@ -121,3 +123,27 @@ class RemoteFile:
                 f"{self._access.host} does not state the size of {self._name}", _FETCH_IT
             )
         return metadata.size
+
+
+_CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The bytes from ``first`` to ``last`` of a file; its size where the server knows it."""
+
+    first: int
+    last: int
+    total_bytes: int | None
+
+
+def stated_part(headers: Mapping[str, str]) -> Part | None:
+    """Return what Content-Range states (RFC 9110, section 14.4); None where it is missing or malformed."""
+    match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+    if match is None:
+        return None
+    first, last = int(match[1]), int(match[2])
+    total = None if match[3] == "*" else int(match[3])
+    if first > last or (total is not None and last >= total):
+        return None
+    return Part(first=first, last=last, total_bytes=total)

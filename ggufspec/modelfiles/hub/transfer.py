@@ -31,7 +31,7 @@ from ggufspec.modelfiles.hub.client import (
     translated,
 )
 from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
-from ggufspec.modelfiles.hub.ranges import Part, stated_part
+from ggufspec.modelfiles.hub.remote import Part, stated_part
 from ggufspec.modelfiles.hub.survey import Item
 from ggufspec.units import format_bytes, format_duration
 

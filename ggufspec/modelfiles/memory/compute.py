@@ -9,8 +9,8 @@ which the sums agree within 1 % (without flash attention within 3 %).
 from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory.cache import windows
 from ggufspec.modelfiles.memory.settings import Settings
-from ggufspec.modelfiles.memory.windows import windows
 
 _FLOAT = 4
 

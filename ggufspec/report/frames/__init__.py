@@ -6,8 +6,7 @@ Fractions stay fractions, absent is null, and the units are in the columns' name
 from __future__ import annotations
 
 from ggufspec.report.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
-from ggufspec.report.frames.benches import BENCH_COLUMNS, benches
-from ggufspec.report.frames.comparisons import COMPARISON_COLUMNS, comparison
+from ggufspec.report.frames.comparisons import BENCH_COLUMNS, COMPARISON_COLUMNS, benches, comparison
 from ggufspec.report.frames.detail import (
     CATEGORY_COLUMNS,
     CELL_COLUMNS,

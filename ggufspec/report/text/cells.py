@@ -6,7 +6,7 @@ from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import duration
 from ggufspec.measure.sweep import Blocks, Suite, refuse_endless, sizes
-from ggufspec.report.text import figures, formats, markdown
+from ggufspec.report.text import figures, formats
 
 _MOST_READ = 1000  # rows
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
@@ -42,7 +42,7 @@ def cells(suite: Suite, output: str, engine: str) -> str | bytes:
 def _axes(blocks: Blocks) -> str:
     """Return one row per axis with several values."""
     rows = [{"axis": name, "values": f"{count:,}"} for name, count in sizes(blocks.sweep).items()]
-    return markdown.table(("axis", "values"), rows)
+    return formats.table(("axis", "values"), rows)
 
 
 def _closing(suite: Suite, seconds: float) -> str:

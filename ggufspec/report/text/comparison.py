@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ggufspec import units
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.comparing import Comparison
-from ggufspec.report.text import markdown
+from ggufspec.report.text import formats
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
 from ggufspec.stats import Significance
@@ -25,7 +25,7 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
     lines = [
         engines(before.engine, after.engine),
         "",
-        markdown.table(columns(cells), cells),
+        formats.table(columns(cells), cells),
         "",
         f"overall: {ratio(overall)}, {summary}",
         f"before: {before.id}   after: {after.id}",

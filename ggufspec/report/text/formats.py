@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import CONTROL, harmless, to_json
-from ggufspec.report.text import markdown
 
 if TYPE_CHECKING:  # frames.py alone imports pandas at run time
     from pandas import DataFrame
 
+
+from ggufspec.harmless import one_line
 
 Text = Literal["md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
@@ -46,7 +47,7 @@ def render(frame: DataFrame, format: str, *, title: str = "results") -> str | by
 def _markdown(frame: DataFrame, _title: str) -> str:
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
     columns = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
-    return markdown.table(columns, rows) + "\n"
+    return table(columns, rows) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:
@@ -152,3 +153,21 @@ def _sql_literal(value: Any) -> str:
         return repr(value)
     quoted = "'" + str(value).replace("'", "''") + "'"
     return CONTROL.sub(lambda match: f"' || char({ord(match[0])}) || '", quoted)
+
+
+def table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
+    """Return some columns of rows as a table, without the end of its last line."""
+    return grid(columns, [[row[name] for name in columns] for row in rows])
+
+
+def grid(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as a table, without the end of its last line; headings may repeat."""
+    from tabulate import tabulate  # slow to import, and most commands print no table
+
+    shown = [[_cell(text) for text in row] for row in cells]
+    return tabulate(shown, headers=heads, tablefmt="github", disable_numparse=True)
+
+
+def _cell(text: str) -> str:
+    """Return a text that ends neither its cell nor its line."""
+    return one_line(text).replace("|", "\\|")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from ggufspec.analysis.listing import ListedBench
-from ggufspec.report.text import markdown
+from ggufspec.report.text import formats
 
 
 def table(benches: Iterable[ListedBench]) -> str:
@@ -24,7 +24,7 @@ def table(benches: Iterable[ListedBench]) -> str:
     ]
     if not rows:
         return "No bench is stored yet.\n"
-    return markdown.table(list(rows[0]), rows) + "\n"
+    return formats.table(list(rows[0]), rows) + "\n"
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis import arms, precision, review
+from ggufspec.analysis import arms, review
 from ggufspec.analysis.arms import Arm
-from ggufspec.domain import Status, Verdict
-from ggufspec.report.text import markdown, offload
+from ggufspec.domain import Placement, Role, Sample, Status, Verdict
+from ggufspec.report.text import formats
 from ggufspec.report.text.figures import engine, extent, layers, spread, three_digits, unchanged
 from ggufspec.results import ResultSet
 
@@ -23,7 +23,7 @@ def overview(results: ResultSet) -> str:
     if not groups:
         return "Nothing was measured.\n"
     rows = [row(arm) for arm in groups]
-    table = markdown.table(columns(rows), rows)
+    table = formats.table(columns(rows), rows)
     warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
     return "\n".join((engine(results.meta.engine), "", table, "", *_basis(results, groups), *warnings, ""))
 
@@ -90,7 +90,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
         "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
         "[95 % interval over prompts and repeats]."
     )
-    went = offload.offload(groups)
+    went = offload(groups)
     if went is not None:
         yield f"{went}."
     yield from _precision(groups)
@@ -106,7 +106,7 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     if not widths or max(widths) < _FINE:
         return
     wished = max(widths) / 2
-    needs = precision.wanting(groups, wished).values()
+    needs = review.wanting(groups, wished).values()
     repeats = [need.repeats for need in needs if need.repeats is not None]
     prompts = [need.prompts for need in needs if need.prompts is not None]
     takes = (
@@ -118,3 +118,87 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     )
     if takes:
         yield f"Speed-ups are known to ±{max(widths):.1%} or better; ±{wished:.1%} would take {takes}."
+
+
+_MOST = 3  # phrases of one line; a sweep over layers has more
+
+
+def offload(groups: Sequence[Arm]) -> str | None:
+    """Return what went to GPUs: ``offload: 45/81 layers, 17.2 GiB on CUDA0``; None where nothing did."""
+    said = [(arm.role, output) for arm in groups for output in arm.outputs if output.status is Status.OK]
+    targets = _phrases(
+        _phrase(output.offloaded_layers, output.total_layers, output.placement)
+        for role, output in said
+        if role is not Role.DRAFTER
+    )
+    drafters = _phrases(_drafters(role, output) for role, output in said if role is not Role.TARGET)
+    parts = (targets, drafters and f"drafter {drafters}")
+    return "offload: " + "; ".join(filter(None, parts)) if any(parts) else None
+
+
+def _drafters(role: Role, output: Sample) -> str | None:
+    if role is Role.DRAFTER:
+        return _phrase(output.offloaded_layers, output.total_layers, output.placement)
+    return _phrase(output.draft_offloaded_layers, output.draft_total_layers, output.draft_placement)
+
+
+def _phrase(layers: int | None, total: int | None, placement: tuple[Placement, ...]) -> str | None:
+    """Return one model's layers and what it occupies on each GPU; None where it is on none."""
+    held = [each for each in placement if not each.on_host]
+    if not held:
+        return None
+    where = " + ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in held)
+    return where if layers is None else f"{layers}/{total} layers, {where}"
+
+
+def _phrases(found: Iterable[str | None]) -> str:
+    """Join what differs between arms."""
+    each = list(dict.fromkeys(filter(None, found)))
+    return " or ".join(each[:_MOST]) + (f" or {len(each) - _MOST} others" if len(each) > _MOST else "")
+
+
+_RECORDS = {"binary": "server", "binary-simple": "server", "server": "inprocess"}
+"""Engine -> the one that records positions and rounds where it does not, with any llama.cpp."""
+_OF_ROUNDS = {"position": "draft positions", "round": "verification rounds"}
+
+
+def why_empty(results: ResultSet, per: str) -> str | None:
+    """Return why a table of ``show --per`` is empty, and the command that records what is missing.
+
+    Args:
+        results: a bench.
+        per: what has a row: arm, category, prompt, run, position or round.
+
+    Returns:
+        One sentence; None where there is something to show.
+    """
+    name, runs = results.meta.id, results.current
+    if per == "arm" or (per == "run" and results.runs):
+        return None
+    if not runs:
+        return f"nothing was measured in {name}: `ggufspec bench` measures"
+    if not any(output.status is Status.OK for output in runs.outputs):
+        return f"no run of {name} ended well: `ggufspec show {name} --runs` says how they ended"
+    if per == "category" and not any(spec.prompt.category for spec in runs.specs):
+        return (
+            f"no prompt of {name} has a category: those of `ggufspec bench --suite domains` do, and those of "
+            'a suite of your own may (category = "…")'
+        )
+    if per in _OF_ROUNDS and not _has_rounds(results, per):
+        return _without_rounds(results, _OF_ROUNDS[per])
+    return None
+
+
+def _has_rounds(results: ResultSet, per: str) -> bool:
+    if per == "round":
+        return any(rounds for rounds in results.current.column("rounds"))
+    return any(arm.acceptance and arm.acceptance.by_position for arm in arms.group(results))
+
+
+def _without_rounds(results: ResultSet, what: str) -> str:
+    name, engine = results.meta.id, results.meta.engine
+    if not any(spec.role is Role.DRAFTING for spec in results.current.specs):
+        return f"nothing drafts in {name}, so it has no {what}: name a drafter with -md FILE, or a --method"
+    other = _RECORDS.get(engine)
+    how = f": `ggufspec bench --engine {other}` records them" if other else ""
+    return f"no {what} were recorded in {name}, because the engine {engine} did not tell them{how}"

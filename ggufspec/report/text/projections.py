@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ggufspec import units
 from ggufspec.forecast import whatif
 from ggufspec.forecast.whatif import Acceptance, Outlook, Steady
-from ggufspec.report.text import markdown
+from ggufspec.report.text import formats
 
 
 def surface(outlooks: Sequence[Outlook]) -> str:
@@ -33,7 +33,7 @@ def _lines(outlooks: Sequence[Outlook]) -> str:
         for each in outlooks
     ]
     head = ["γ", "accepted", "tokens/round", "verification", "drafter's share", "tokens/s", "speed-up"]
-    return markdown.grid([*head, "break-even"], rows)
+    return formats.grid([*head, "break-even"], rows)
 
 
 def _grid(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
@@ -49,7 +49,7 @@ def _grid(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str
                 "never" if even is None else f"α = {even:.2f}",
             ]
         )
-    return markdown.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows)
+    return formats.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows)
 
 
 def _answer(outlooks: Sequence[Outlook]) -> str:

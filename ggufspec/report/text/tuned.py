@@ -11,11 +11,11 @@ from ggufspec.analysis import arms, review
 from ggufspec.domain import ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
-from ggufspec.llama.command import ready
+from ggufspec.llama.command import commands
 from ggufspec.llama.install.installs import Install
-from ggufspec.report.text import markdown, overview
-from ggufspec.report.text.figures import engine
-from ggufspec.tuning import Choice, Tuned
+from ggufspec.report.text import figures, formats, overview
+from ggufspec.report.text.figures import engine, spread
+from ggufspec.tuning import Choice, Outlook, Prospect, Tuned
 
 _COLUMNS = (
     "model",
@@ -94,7 +94,7 @@ def pair_entry(tuned: Tuned) -> str:
 
 def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
     """Return the commands that run the choice, by their programs, and the one that measures it again."""
-    return {**ready.lines(tuned.overall.arm.spec, install), "ggufspec bench": bench}
+    return {**commands.lines(tuned.overall.arm.spec, install), "ggufspec bench": bench}
 
 
 def _table(tuned: Tuned) -> str:
@@ -112,7 +112,7 @@ def _table(tuned: Tuned) -> str:
                 for name in _COLUMNS
             }
         )
-    return markdown.table([name for name in _COLUMNS if any(row[name] for row in rows)], rows)
+    return formats.table([name for name in _COLUMNS if any(row[name] for row in rows)], rows)
 
 
 def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
@@ -239,3 +239,37 @@ def _model(model: ModelFile) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+_MOST = 30  # rows
+
+
+def table(outlook: Outlook, engine: str) -> str:
+    """Return a table of the fastest configurations over all prompts in an engine, in Markdown."""
+    ranked = sorted(outlook.prospects, key=lambda each: -each.overall.speedup.value)
+    rows = [_row(each) for each in ranked[:_MOST]]
+    said = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+    left = len(ranked) - len(rows)
+    if not rows:
+        return "nothing could be forecast\n"
+    slower = units.counted(left, "slower one")
+    return f"{figures.engine(engine)}\n\n{formats.table(said, rows)}\n" + (
+        f"\n… and {slower}; -o csv has them all, by category too\n" if left else ""
+    )
+
+
+def _row(prospect: Prospect) -> dict[str, str]:
+    spec, found = prospect.arm, prospect.overall
+    drafting = spec.drafting
+    assert drafting is not None
+    method = drafting.method
+    return {
+        "drafts": arms.models(spec)[-1] if method.needs_drafter else method.value,
+        "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
+        "γ": str(drafting.n_max),
+        "p-min": units.format_number(drafting.p_min) if method.needs_drafter and drafting.p_min else "",
+        "tokens/s": spread(found.tokens_per_s, units.format_rate),
+        "accepted": "" if found.accept_rate is None else f"{found.accept_rate:.1%}",
+        "tokens/round": f"{found.mean_accepted_length:.2f}",
+        "speed-up": spread(found.speedup, lambda value: f"{value:.2f}×"),
+    }
