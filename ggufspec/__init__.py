@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from ggufspec import notebooks
 
 if TYPE_CHECKING:
-    from ggufspec.analysis.comparing import compare
+    from ggufspec.analysis import compare
     from ggufspec.domain import Sample
-    from ggufspec.llama.logs.parsing import parse
-    from ggufspec.measure.api import bench
-    from ggufspec.measure.request import Request
+    from ggufspec.llama.logs import parse
+    from ggufspec.measure import Request, bench
     from ggufspec.report import plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load

@@ -17,6 +17,7 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.domain import Program
 from ggufspec.llama.install import installs
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import ModelCard, read_card, validate_file
 from tests import models
@@ -78,7 +79,7 @@ def _accepts(install: installs.Install, program: Program, target: Path, draft: P
         argv += ["--spec-type", "draft-simple"]
     if "--fit" in options:
         argv += ["--fit", "off"]  # it would load both models twice more
-    environment = installs.environment(target.parent)
+    environment = program_environment(target.parent)
     completed, _, _ = proc.capture(argv, env=environment, cwd=target.parent, timeout_s=120)
     return completed.returncode == 0
 

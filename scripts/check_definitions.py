@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ggufspec import engines, proc, stats
 from ggufspec.domain import Prompt, RunSpec, Sample, Status
-from ggufspec.llama.install.installs import Install, environment
+from ggufspec.llama.install.installs import Install, program_environment
 from ggufspec.measure import request
 
 
@@ -66,7 +66,7 @@ def _tg(install: Install, spec: RunSpec, scratch: Path) -> float:
     """Return llama-bench's tokens/s for generating as many tokens after an empty context."""
     argv = [str(install.root / "llama-bench"), "-m", str(spec.pair.target.path), "-p", "0"]
     argv += ["-n", str(spec.n_predict), "-t", str(spec.threads), "-r", "1", "-o", "json"]
-    _, out, err = proc.capture(argv, env=environment(scratch), cwd=scratch, timeout_s=600)
+    _, out, err = proc.capture(argv, env=program_environment(scratch), cwd=scratch, timeout_s=600)
     if not out:
         sys.exit(f"llama-bench said nothing: {err[-500:]}")
     return float(json.loads(out)[0]["avg_ts"])

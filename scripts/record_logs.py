@@ -41,6 +41,7 @@ from ggufspec.domain import (
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.logs import parsing
 
 PROMPT = "Letter to Jonas"
@@ -142,7 +143,7 @@ def shortened(argv: list[str]) -> list[str]:
 
 def record(argv: list[str], log: Path, folder: Path, home: Path) -> proc.Completed:
     """Run one command where the models are, with both streams in one file."""
-    environment = installs.environment(home) | {"GGML_NO_BACKTRACE": "1"}
+    environment = program_environment(home) | {"GGML_NO_BACKTRACE": "1"}
     return proc.run(argv, stdout=log, cwd=folder, env=environment, timeout_s=120)
 
 
@@ -194,7 +195,7 @@ def record_server(
     with (
         log.open("wb") as out,
         proc.spawn(
-            argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=installs.environment(home)
+            argv, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=program_environment(home)
         ) as child,
     ):
         url = f"http://127.0.0.1:{port}"

@@ -9,7 +9,7 @@ from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import installs as install
 from ggufspec.llama.install import store
-from ggufspec.llama.install.environment import switches
+from ggufspec.llama.install.environment import program_environment, switches
 from ggufspec.llama.install.store import Built
 from ggufspec.report.text.installs import table
 from tests import fakes
@@ -215,7 +215,7 @@ def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("LLAMA_ARG_THREADS", "64")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    env = install.environment(tmp_path)
+    env = program_environment(tmp_path)
     assert "LLAMA_ARG_THREADS" not in env
     assert (env["LC_ALL"], env["XDG_CONFIG_HOME"]) == ("C.UTF-8", str(tmp_path))
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
@@ -270,5 +270,5 @@ def test_llama_gets_what_it_needs_and_what_is_recorded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, reaches: bool, recorded: bool
 ) -> None:
     monkeypatch.setenv(name, "a value")
-    assert (install.environment(tmp_path).get(name) == "a value") == reaches
+    assert (program_environment(tmp_path).get(name) == "a value") == reaches
     assert (switches().get(name) == "a value") == recorded

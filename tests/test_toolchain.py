@@ -257,3 +257,7 @@ def test_hip_is_asked_for_its_compiler(tool: Tool) -> None:
     assert environment["HIPCXX"] == "/opt/rocm/llvm/bin/clang"
     assert environment["HIP_PATH"] == "/opt/rocm"
     assert "HIPCXX" not in toolchain.environment(Backend.CPU, history=False)
+
+
+def test_tools_that_are_python_scripts_can_read_paths_beyond_ascii() -> None:
+    assert toolchain.environment(Backend.CPU, history=True)["LC_ALL"] == "C.UTF-8"

@@ -1,1 +1,18 @@
 """From stored runs to statements: arms, acceptance, comparisons, and warnings about the measurement."""
+
+from __future__ import annotations
+
+from ggufspec.analysis.acceptance import Acceptance
+from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.comparing import Comparison, compare
+from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis.warnings import Doubt
+
+__all__ = [
+    "Acceptance",
+    "Arm",
+    "Comparison",
+    "Doubt",
+    "ListedBench",
+    "compare",
+]

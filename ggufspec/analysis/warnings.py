@@ -15,7 +15,7 @@ from ggufspec.domain import (
     Verdict,
     offloading,
 )
-from ggufspec.machine.nvml import SLOWDOWNS
+from ggufspec.machine import SLOWDOWNS
 
 
 class Doubt(StrEnum):

@@ -10,8 +10,8 @@ import click
 from ggufspec.cli.entry.output import echo
 
 if TYPE_CHECKING:
-    from ggufspec.llama.install.store import Built
-    from ggufspec.llama.progress import Progress
+    from ggufspec.llama import progress
+    from ggufspec.llama.install import Built
 
 _BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
 
@@ -56,16 +56,15 @@ def command(
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200, also on a machine without them
     """
     from ggufspec.llama.build import building, toolchain
+    from ggufspec.llama.install import Backend, store
     from ggufspec.llama.install import installs as install
-    from ggufspec.llama.install import store
-    from ggufspec.llama.install.store import Backend
-    from ggufspec.llama.source.sources import LEGACY, choose
-    from ggufspec.report.text.installs import table
+    from ggufspec.llama.source import LEGACY, choose
+    from ggufspec.report.text import installs
 
     if listing:
-        installs, skipped = install.survey()
-        echo(table(installs, output, skipped), nl=False)
-        if not installs:
+        usable, skipped = install.survey()
+        echo(installs.table(usable, output, skipped), nl=False)
+        if not usable:
             echo("no llama.cpp was found: run `ggufspec build`", err=True)
         return
     if remove:
@@ -105,7 +104,7 @@ def _tell(done: str, built: Built) -> None:
     echo(f"{done}: llama.cpp {built.version} ({built.backend})", err=True)
 
 
-def _follow(work: Generator[Progress, None, Built], done: str) -> Built:
+def _follow(work: Generator[progress.Progress, None, Built], done: str) -> Built:
     """Follow a build: a bar in a terminal, a few lines elsewhere."""
     from contextlib import closing
 

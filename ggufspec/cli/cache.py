@@ -14,7 +14,7 @@ from ggufspec.cli.entry.output import echo, echo_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ggufspec.doctor.storage import Item, Kind
+    from ggufspec.doctor import storage
 
 _KINDS = ("builds", "sources", "cuda", "models", "digests", "other", "profiles", "results")
 _OUTPUT = click.option(
@@ -60,9 +60,8 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
     ggufspec cache list builds models -o json
     """
     from ggufspec.doctor import storage
-    from ggufspec.doctor.storage import Kind
 
-    items = storage.list_items([Kind(kind) for kind in kinds] or tuple(Kind))
+    items = storage.list_items([storage.Kind(kind) for kind in kinds] or tuple(storage.Kind))
     if output == "json":
         rows = [
             {
@@ -108,7 +107,7 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
 
 
-def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
+def _ask(items: Sequence[storage.Item], total: str, *, quiet: bool) -> None:
     from ggufspec.errors import ConsentNeededError
     from ggufspec.units import counted
 
@@ -123,17 +122,16 @@ def _ask(items: Sequence[Item], total: str, *, quiet: bool) -> None:
 def _overview(output: str) -> None:
     from ggufspec.cli.steps.hub_access import table
     from ggufspec.doctor import storage
-    from ggufspec.doctor.storage import Kind
     from ggufspec.units import format_bytes
 
-    rows = [(kind, *_sum(storage.list_items([kind]))) for kind in Kind]
+    rows = [(kind, *_sum(storage.list_items([kind]))) for kind in storage.Kind]
     if output == "json":
         facts = [
             {
                 "kind": kind.value,
                 "items": count,
                 "size_bytes": size_bytes,
-                "shared": kind is Kind.MODELS,
+                "shared": kind is storage.Kind.MODELS,
                 "path": str(storage.root(kind)),
             }
             for kind, count, size_bytes in rows
@@ -141,23 +139,22 @@ def _overview(output: str) -> None:
         echo_json(facts)
         return
     cells = [[kind.value, str(count), format_bytes(size), _where(kind)] for kind, count, size in rows]
-    total = format_bytes(sum(size for kind, _, size in rows if kind is not Kind.MODELS))
+    total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.Kind.MODELS))
     echo(table(["kind", "items", "size", "where"], cells), nl=False)
     echo(f"{total} without the models; `ggufspec cache list` names every item", err=True)
 
 
-def _sum(items: Sequence[Item]) -> tuple[int, int]:
+def _sum(items: Sequence[storage.Item]) -> tuple[int, int]:
     return len(items), sum(item.size_bytes for item in items)
 
 
-def _where(kind: Kind) -> str:
+def _where(kind: storage.Kind) -> str:
     from ggufspec.doctor import storage
-    from ggufspec.doctor.storage import Kind
 
-    return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is Kind.MODELS else "")
+    return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is storage.Kind.MODELS else "")
 
 
-def _print_items(items: Sequence[Item]) -> None:
+def _print_items(items: Sequence[storage.Item]) -> None:
     from ggufspec.cli.steps.hub_access import table
     from ggufspec.units import format_bytes
 

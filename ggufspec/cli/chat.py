@@ -73,9 +73,9 @@ def command(*, once: str | None, output: str, **asked: Any) -> None:
     with closing(talks.begin(request.Request(**given(asked)))) as talk:
         try:
             if said is None:
-                from ggufspec.console.terminal import Terminal
+                from ggufspec.console import terminal
 
-                Terminal(talk, history=paths.data_dir() / "chat-history").run()
+                terminal.Terminal(talk, history=paths.data_dir() / "chat-history").run()
             else:
                 from ggufspec.console import once as answer
 

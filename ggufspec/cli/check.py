@@ -12,7 +12,7 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat.judging import Verdict
+    from ggufspec.modelfiles.compat import Verdict
     from ggufspec.modelfiles.gguf import ModelCard
 
 _PROGRAMS = ("speculative", "speculative-simple", "server")

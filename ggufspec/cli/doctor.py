@@ -25,18 +25,20 @@ def command(*, offline: bool, output: str) -> None:
     ggufspec doctor --offline -o json
     """
     from ggufspec import doctor
-    from ggufspec.doctor.finding import Status, render
+    from ggufspec.doctor import finding
     from ggufspec.errors import GgufspecError
 
     with _waiting():
         found = doctor.examine(offline=offline)
-    echo(render(found, output), nl=False)
+    echo(finding.render(found, output), nl=False)
     if not found.can_run:
         missing = [
-            each for each in found.findings if each.status is Status.MISSING and each.name != "settings"
+            each
+            for each in found.findings
+            if each.status is finding.Status.MISSING and each.name != "settings"
         ]
         raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)
-    if all(each.status is not Status.MISSING or each.name != "llama.cpp" for each in found.findings):
+    if all(each.status is not finding.Status.MISSING or each.name != "llama.cpp" for each in found.findings):
         echo("a bench can run: ggufspec bench", err=True)
     else:
         echo("a bench can run after: ggufspec build", err=True)

@@ -12,8 +12,7 @@ from ggufspec.cli.options import completions
 
 if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
-    from ggufspec.modelfiles import hub
-    from ggufspec.modelfiles.catalog import Entry
+    from ggufspec.modelfiles import catalog, hub
 
 
 @click.command()
@@ -50,7 +49,7 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
         echo(f"your own: {catalog.user_file()}", err=True)
 
 
-def _table(entries: Mapping[str, Entry]) -> str:
+def _table(entries: Mapping[str, catalog.Entry]) -> str:
     from ggufspec.cli.steps.hub_access import table
 
     rows = [
@@ -65,7 +64,7 @@ def _table(entries: Mapping[str, Entry]) -> str:
     return table(["pair", "target", "drafter", "licence"], rows)
 
 
-def _details(entry: Entry) -> str:
+def _details(entry: catalog.Entry) -> str:
     lines = {
         "pair": entry.pair.name,
         "target": _where(entry.pair.target),
@@ -80,7 +79,7 @@ def _details(entry: Entry) -> str:
     return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
 
 
-def _drafts(entry: Entry) -> str:
+def _drafts(entry: catalog.Entry) -> str:
     """Return the drafter's file; the method where it is another one than drafting with that."""
     from ggufspec.domain import Method
 
@@ -89,7 +88,7 @@ def _drafts(entry: Entry) -> str:
     return _method(entry)
 
 
-def _method(entry: Entry) -> str:
+def _method(entry: catalog.Entry) -> str:
     return entry.method + ("" if entry.supported else " (not supported yet)")
 
 
@@ -97,7 +96,7 @@ def _where(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
-def _facts(entry: Entry) -> dict[str, Any]:
+def _facts(entry: catalog.Entry) -> dict[str, Any]:
     return {
         "pair": entry.pair.name,
         "target": _model(entry.pair.target),
@@ -128,7 +127,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     echo_json(rows)
 
 
-def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> None:
+def _verify(entries: Mapping[str, catalog.Entry], token: str | None, output: str) -> None:
     """Ask for each pair; a pair that is gone is a line, and in the end an error."""
     from ggufspec.cli.entry.output import following
     from ggufspec.errors import CatalogError
@@ -145,7 +144,7 @@ def _verify(entries: Mapping[str, Entry], token: str | None, output: str) -> Non
         raise CatalogError(f"{failed} of {len(entries)} pairs are not to be had", "fix the catalogue")
 
 
-def _asked(entry: Entry, access: hub.Access) -> dict[str, Any]:
+def _asked(entry: catalog.Entry, access: hub.Access) -> dict[str, Any]:
     """Return what the Hub says of a pair: its bytes and what changed, or why it is not to be had."""
     from ggufspec.errors import GgufspecError
     from ggufspec.modelfiles import hub
@@ -171,7 +170,7 @@ def _said(row: Mapping[str, Any]) -> str:
     return f"{changed}, {format_bytes(row['size_bytes'])}"
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: catalog.Entry) -> str:
     return entry.pair.name
 
 

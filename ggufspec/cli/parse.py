@@ -30,7 +30,7 @@ def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
     llama-speculative -m big.gguf -md small.gguf -p Hi 2>&1 | ggufspec parse -
     """
     from ggufspec.errors import LogError
-    from ggufspec.llama.logs.parsing import parse
+    from ggufspec.llama.logs import parse
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 

@@ -52,7 +52,7 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     if svg is not None:
         _draw(stored, svg, "svg")
     if page is not None:
-        from ggufspec.report.html.pages import html
+        from ggufspec.report.html import html
 
         content = html(stored, benches.forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)

@@ -69,9 +69,7 @@ def command(
     """
     from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, formats
-    from ggufspec.report.text.figures import engine
-    from ggufspec.report.text.overview import overview, why_empty
+    from ggufspec.report.text import chart, figures, formats, overview
 
     if list_runs and delete is not None:
         raise click.UsageError("give --list or --delete")
@@ -85,18 +83,20 @@ def command(
     if plot:
         emit(chart.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
         return
-    empty = why_empty(stored, per)
+    empty = overview.why_empty(stored, per)
     if empty is not None:
         echo(empty, err=True)
         if output == "md":
             return
     if per == "arm" and output == "md" and columns is None:
-        emit(resuming.incomplete(stored) + overview(stored), out)
+        emit(resuming.incomplete(stored) + overview.overview(stored), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     text = formats.render(table if columns is None else _chosen(table, columns), output, title=title)
-    emit(f"{engine(stored.meta.engine)}\n\n{text}" if isinstance(text, str) and output == "md" else text, out)
+    if isinstance(text, str) and output == "md":
+        text = f"{figures.engine(stored.meta.engine)}\n\n{text}"
+    emit(text, out)
 
 
 def _chosen(table: DataFrame, columns: str) -> DataFrame:

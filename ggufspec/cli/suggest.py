@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
     from ggufspec.modelfiles import gguf, hub
     from ggufspec.modelfiles.compat import judging
-    from ggufspec.modelfiles.hub.search import Candidate
+    from ggufspec.modelfiles.hub import Candidate
 
 
 @click.command()

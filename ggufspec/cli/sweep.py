@@ -28,10 +28,10 @@ def command(
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --plan
     """
     from ggufspec.cli.steps import measuring
-    from ggufspec.report.text.cells import cells
+    from ggufspec.report.text import cells
 
     session = measuring.prepare(asked)
     if plan:
-        emit(cells(session.suite, output, session.engine.name), out)
+        emit(cells.cells(session.suite, output, session.engine.name), out)
         return
     measuring.run(session, name=name, resume=resume, output=output, out=out)

@@ -76,9 +76,8 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     """
     from ggufspec.domain import Program
     from ggufspec.forecast import costs, whatif
-    from ggufspec.report.frames.forecasts import outlooks
-    from ggufspec.report.text import formats
-    from ggufspec.report.text.projections import surface
+    from ggufspec.report.frames import forecasts
+    from ggufspec.report.text import formats, projections
 
     if asked["machine"] == "list":
         emit("".join(f"{key:12} {projecting.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
@@ -112,4 +111,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         raise click.UsageError("nothing is known about drafts of these sizes")
     if len(known) < len(sizes):
         echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
-    emit(surface(found) if output == "md" else formats.render(outlooks(found), output), out)
+    if output == "md":
+        emit(projections.surface(found), out)
+    else:
+        emit(formats.render(forecasts.outlooks(found), output), out)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ggufspec.console.commands import Command, Draft, Gamma, Length, Sampler, System
 from ggufspec.domain import Role, Sample, Sampling
-from ggufspec.engines.server.streaming import Ending, Span, Stream
+from ggufspec.engines.server import Ending, Span, Stream
 from ggufspec.measure import audit
-from ggufspec.prompts.chat import Message
+from ggufspec.prompts import Message
 
 _TOP_K = 40  # llama.cpp's, once the sampler is not greedy
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ggufspec.console.conversation import Answer, Conversation
 from ggufspec.domain import Role, Sample
-from ggufspec.engines.server.streaming import Ending
+from ggufspec.engines.server import Ending
 from ggufspec.units import counted, format_duration, format_rate
 
 _ENDED = {

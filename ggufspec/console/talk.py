@@ -9,14 +9,11 @@ from dataclasses import dataclass, field, replace
 from ggufspec.console.commands import Command, Draft, Gamma, System
 from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
 from ggufspec.domain import Prompt, Role, RunSpec
-from ggufspec.engines.server.engine import ServerEngine
-from ggufspec.engines.server.streaming import Ending, Stream, StreamingEngine
+from ggufspec.engines.server import Ending, ServerEngine, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import texts
-from ggufspec.measure.request import Request, Session, prepare
+from ggufspec.measure import Request, Session, prepare, texts
 from ggufspec.modelfiles import gguf
-from ggufspec.prompts import chat
-from ggufspec.prompts.chat import Message
+from ggufspec.prompts import Message, chat
 
 _CONTEXT = 4096  # tokens, where the models allow as many and nobody says otherwise
 _MOST_LOADS = 3  # target, drafter, both together

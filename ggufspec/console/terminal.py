@@ -30,8 +30,8 @@ from ggufspec.console.figures import figures, progress
 from ggufspec.console.talk import Talk
 from ggufspec.console.typed import prompt_session, unseen
 from ggufspec.domain import Role, Status
-from ggufspec.engines.ending import Failure
-from ggufspec.engines.server.streaming import Ending, Stream
+from ggufspec.engines import Failure
+from ggufspec.engines.server import Ending, Stream
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless, one_line
 

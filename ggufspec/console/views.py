@@ -16,7 +16,7 @@ from ggufspec.console.commands import COMMANDS
 from ggufspec.console.conversation import Comparison, Conversation
 from ggufspec.console.figures import progress, totals
 from ggufspec.domain import Role
-from ggufspec.engines.server.streaming import Span, Stream
+from ggufspec.engines.server import Span, Stream
 from ggufspec.harmless import harmless
 from ggufspec.units import format_duration, format_rate
 

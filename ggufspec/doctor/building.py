@@ -15,10 +15,10 @@ from ggufspec.doctor.finding import Finding, install_words, missing, ok, remark
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
+from ggufspec.llama.cuda import Release
 from ggufspec.llama.cuda import driver as cuda_driver
+from ggufspec.llama.cuda import said as _said
 from ggufspec.llama.cuda import wheels as cuda_wheels
-from ggufspec.llama.cuda.driver import Release
-from ggufspec.llama.cuda.driver import said as _said
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 _COMPILERS = ("c++", "g++", "clang++")

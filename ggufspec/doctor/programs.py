@@ -9,9 +9,8 @@ from ggufspec import engines, paths
 from ggufspec.doctor.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
+from ggufspec.llama.install import Install, Skipped
 from ggufspec.llama.install import installs as install
-from ggufspec.llama.install.installs import Install
-from ggufspec.llama.install.store import Skipped
 from ggufspec.machine import Gpu
 from ggufspec.settings import Setting, Source
 

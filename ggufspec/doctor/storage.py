@@ -18,10 +18,9 @@ import filelock
 
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.install import store
-from ggufspec.llama.install.store import Built
+from ggufspec.llama.install import Built, store
 from ggufspec.modelfiles import hub
-from ggufspec.results.writer import Lock
+from ggufspec.results import Lock
 
 _UNFINISHED = "unfinished-builds"
 

@@ -6,11 +6,22 @@ from collections.abc import Mapping
 
 from ggufspec.domain import Program
 from ggufspec.engines.binary import BinaryEngine
+from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.synthetic import check_synthetic
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 
-__all__ = ["ENGINES", "Engine", "Measurement", "check_library", "check_synthetic", "make"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Failure",
+    "InprocessEngine",
+    "Measurement",
+    "check_library",
+    "check_synthetic",
+    "make",
+]
 
 ENGINES: Mapping[str, Program] = {
     "binary": Program.TREE,

@@ -12,7 +12,7 @@ from ggufspec.engines.ending import explain
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
-from ggufspec.llama.install.installs import Install, environment
+from ggufspec.llama.install import Install, program_environment
 from ggufspec.llama.logs import parsing
 
 _LONGEST_BOS = 32  # characters: two line breaks, "<|begin_of_text|>", a space
@@ -48,7 +48,7 @@ class BinaryEngine(Engine):
                     argv,
                     stdout=out,
                     stderr=err,
-                    env=environment(scratch),
+                    env=program_environment(scratch),
                     cwd=scratch,
                     timeout_s=self.timeout_s,
                 )

@@ -31,7 +31,7 @@ from ggufspec.engines.library.messages import (
 from ggufspec.engines.library.workers import Hosted, Workers
 from ggufspec.engines.placing import as_drafter, placed
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 
 _EVERYTHING = 999  # more layers than any model has
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16

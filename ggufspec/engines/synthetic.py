@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ggufspec.domain import Method, Program
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command.drafting import check_synthetic as check_program
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.command import check_synthetic as check_program
+from ggufspec.llama.install import Install
 
 _ENGINE = "server"  # neither the drafting programs nor the library have dice
 

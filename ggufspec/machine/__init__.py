@@ -5,9 +5,11 @@ from __future__ import annotations
 from ggufspec.machine.gpus import Gpu, nvidia_smi
 from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
 from ggufspec.machine.load import LoadWatch, busy_cores
+from ggufspec.machine.nvml import SLOWDOWNS
 from ggufspec.machine.watch import Watch
 
 __all__ = [
+    "SLOWDOWNS",
     "Gpu",
     "LoadWatch",
     "Room",

@@ -1,1 +1,22 @@
 """A bench from request to result: check what was asked for, plan the runs, measure and store each."""
+
+from __future__ import annotations
+
+from ggufspec.measure.api import bench
+from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare
+from ggufspec.measure.sweep import Block, Blocks, Suite, refuse_endless, sizes
+
+__all__ = [
+    "Block",
+    "Blocks",
+    "Request",
+    "Session",
+    "Suite",
+    "bench",
+    "check_finite",
+    "identify",
+    "pair_method",
+    "prepare",
+    "refuse_endless",
+    "sizes",
+]

@@ -11,7 +11,7 @@ from ggufspec import machine, results
 from ggufspec.analysis import warnings as doubts
 from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
 from ggufspec.errors import ResultsError
-from ggufspec.llama.install.environment import switches
+from ggufspec.llama.install import switches
 from ggufspec.measure import measuring
 from ggufspec.measure.request import Request, Session, identify, prepare
 from ggufspec.measure.sweep import Suite, refuse_endless

@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, Verdict
-from ggufspec.engines.ending import Failure
-from ggufspec.engines.server.pool import load_of
-from ggufspec.engines.server.ranking import Candidate, Rank, ranker
+from ggufspec.engines import Failure
+from ggufspec.engines.server import Candidate, Rank, load_of, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 
 TIE_MARGIN = 0.5
 """Nats up to which two tokens count as tied: the target's own is at most 1.65 times as likely.

@@ -9,7 +9,7 @@ from functools import partial
 from ggufspec import machine
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 

@@ -12,8 +12,8 @@ from ggufspec import digests
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
+from ggufspec.llama.install import Install
 from ggufspec.llama.install import files as llama_files
-from ggufspec.llama.install.installs import Install
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import gguf
 

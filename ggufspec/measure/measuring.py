@@ -11,12 +11,12 @@ from ggufspec import results
 from ggufspec.analysis import arms, review
 from ggufspec.domain import FileIdentity, Prompt
 from ggufspec.engines import Engine
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.measure import audit
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.sweep import Block, Cell, Suite
-from ggufspec.prompts.chat import Message, Render
+from ggufspec.prompts import Message, Render
 from ggufspec.results import ResultSet
 
 _LEAST_FOR_SPREAD = 2  # repeats; one says nothing of how far they spread

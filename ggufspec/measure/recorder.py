@@ -13,7 +13,7 @@ from ggufspec import machine, results
 from ggufspec.analysis import warnings
 from ggufspec.domain import Role, RunResult, RunSpec, Status
 from ggufspec.engines import Engine, Measurement
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.measure import audit
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.sweep import Cell

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import engines, machine
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis import Doubt
 from ggufspec.domain import (
     FileIdentity,
     Layers,
@@ -26,15 +26,14 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import commands
-from ggufspec.llama.command.drafting import check_method
+from ggufspec.llama.command import check_method, commands
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
 from ggufspec.measure import fitting, identity, texts
 from ggufspec.measure.sweep import Suite, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
-from ggufspec.prompts.chat import Render
+from ggufspec.prompts import Render
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread

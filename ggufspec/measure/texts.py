@@ -11,10 +11,9 @@ from ggufspec import prompts
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf
-from ggufspec.prompts import PromptSuite, chat
-from ggufspec.prompts.chat import Message, Render
+from ggufspec.prompts import Message, PromptSuite, Render, chat
 
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"

@@ -11,7 +11,8 @@ from pathlib import Path
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
-from ggufspec.prompts import jsonl, tables
+from ggufspec.prompts import chat, jsonl, tables
+from ggufspec.prompts.chat import Message, Render
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -28,7 +29,10 @@ __all__ = [
     "DEFAULT",
     "EMBEDDED",
     "BadPromptError",
+    "Message",
     "PromptSuite",
+    "Render",
+    "chat",
     "check_text",
     "decode",
     "default",

@@ -14,7 +14,7 @@ from typing import Any
 
 from ggufspec import proc
 from ggufspec.errors import GgufspecError
-from ggufspec.modelfiles.compat.vocabularies import effective
+from ggufspec.modelfiles.compat import effective
 from ggufspec.modelfiles.gguf import ModelCard
 
 __all__ = ["Message", "Render", "has_template", "render"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.results.folders import LATEST, find, ids
+from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.schema import schema
@@ -17,12 +18,13 @@ from ggufspec.results.store import (
     load,
     reopen,
 )
-from ggufspec.results.writer import disk, read_object, write_object
+from ggufspec.results.writer import Lock, disk, read_object, write_object
 
 __all__ = [
     "LATEST",
     "SCHEMA_VERSION",
     "CellKey",
+    "Lock",
     "Meta",
     "ResultSet",
     "Runs",
@@ -32,6 +34,7 @@ __all__ = [
     "close",
     "confirm",
     "create",
+    "decode_hook",
     "delete",
     "disk",
     "find",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.tuning.looking import look, outlook
-from ggufspec.tuning.running import TuneRequest, finals, identify, keep, prepare, tune
+from ggufspec.tuning.running import TuneRequest, default, finals, identify, keep, prepare, tune
 from ggufspec.tuning.values import Choice, Outlook, Plan, Prospect, Spent, Stage, Tuned
 from ggufspec.tuning.verdicts import THRESHOLD, judge
 
@@ -17,6 +17,7 @@ __all__ = [
     "Stage",
     "TuneRequest",
     "Tuned",
+    "default",
     "finals",
     "identify",
     "judge",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
-from ggufspec.measure.sweep import Block
+from ggufspec.measure import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard
 

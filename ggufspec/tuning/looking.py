@@ -12,12 +12,12 @@ from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import Texts
-from ggufspec.prompts.chat import Message, Render
+from ggufspec.prompts import Message, Render
 from ggufspec.tuning import pricing, prospects
 from ggufspec.tuning.values import Outlook, Plan, Spent, Stage
 
 if TYPE_CHECKING:
-    from ggufspec.engines.inprocess import InprocessEngine
+    from ggufspec.engines import InprocessEngine
 
 
 from dataclasses import dataclass

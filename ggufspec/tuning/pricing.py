@@ -15,7 +15,7 @@ from ggufspec.forecast.profiles import Texts
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:
-    from ggufspec.engines.inprocess import InprocessEngine
+    from ggufspec.engines import InprocessEngine
 
 _MANY = (*range(1, 10), 11, 13, 15, 17, 25, 33, 49)  # batches; between them costs grow in a straight line:
 _FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # where kernels change, below ten, every one of them is timed

@@ -9,7 +9,7 @@ from ggufspec.domain import Drafting, ModelFile, Offload, Program, RunSpec
 from ggufspec.forecast import trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import Texts
-from ggufspec.measure.sweep import Block
+from ggufspec.measure import Block
 from ggufspec.tuning.values import Prospect
 
 Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]

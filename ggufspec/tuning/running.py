@@ -14,14 +14,22 @@ from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command.drafting import check_method
-from ggufspec.llama.install import installs
-from ggufspec.llama.install.installs import Install
-from ggufspec.measure import api, identity, measuring
-from ggufspec.measure.request import Request, Session, check_finite, pair_method
-from ggufspec.measure.request import identify as identified
-from ggufspec.measure.request import prepare as checked
-from ggufspec.measure.sweep import Block, Suite, refuse_endless
+from ggufspec.llama.command import check_method
+from ggufspec.llama.install import Install, installs
+from ggufspec.measure import (
+    Block,
+    Request,
+    Session,
+    Suite,
+    api,
+    check_finite,
+    identity,
+    measuring,
+    pair_method,
+    refuse_endless,
+)
+from ggufspec.measure import identify as identified
+from ggufspec.measure import prepare as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.tuning import candidates, looking, prospects, verdicts
 from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned

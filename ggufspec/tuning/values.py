@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ggufspec import notebooks
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.forecast import Advice, Forecast
-from ggufspec.measure.request import Session
-from ggufspec.measure.sweep import Block
+from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate, Significance
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ggufspec import forecast, stats
-from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice

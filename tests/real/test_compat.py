@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.llama.install import installs
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import validate_file
@@ -52,7 +52,7 @@ def _accepts(install: Install, program: Program, target: Path, draft: Path) -> b
         argv += ["--spec-type", "draft-simple"]
     if "--fit" in executable.options:
         argv += ["--fit", "off"]
-    completed, _, _ = proc.capture(argv, env=installs.environment(target.parent), cwd=target.parent)
+    completed, _, _ = proc.capture(argv, env=program_environment(target.parent), cwd=target.parent)
     return completed.returncode == 0
 
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
+import sys
 from pathlib import Path
 
 import pytest
+
+if sys.version_info >= (3, 11, 4):
+    import tarfile
+else:
+    from backports import tarfile  # type: ignore[no-redef]
 
 from ggufspec import paths, proc
 from ggufspec.llama.build import recipes, toolchain

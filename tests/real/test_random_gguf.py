@@ -16,7 +16,7 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.llama.install import installs
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 from tests import models
 
@@ -132,7 +132,7 @@ def _generate(
 ) -> str:
     argv = [str(install.executable(program).path), "-m", str(model), "-p", prompt, "-n", str(tokens)]
     argv += ["-c", "512", "--temp", "0", "-t", "1", "--fit", "off", *more]
-    completed, said, logged = proc.capture(argv, env=installs.environment(model.parent), cwd=model.parent)
+    completed, said, logged = proc.capture(argv, env=program_environment(model.parent), cwd=model.parent)
     assert completed.returncode == 0, logged[-800:]
     return said + logged if err else said.removeprefix(" ")
 

@@ -11,7 +11,7 @@ import click
 from ggufspec import paths, settings
 from ggufspec.cli.entry import verbosity
 from ggufspec.errors import CatalogError, GgufspecError
-from ggufspec.report.text.formats import FORMATS
+from ggufspec.report.text import formats
 from ggufspec.settings import Setting, Source
 
 _YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
@@ -76,8 +76,8 @@ def _prints(param: click.Parameter, setting: Setting) -> bool:
     Raises:
         GgufspecError: no command knows it.
     """
-    if setting.value not in {*FORMATS, "text"}:
-        raise _wrong(setting, f"{setting.value!r} is not one of {', '.join((*FORMATS, 'text'))}")
+    if setting.value not in {*formats.FORMATS, "text"}:
+        raise _wrong(setting, f"{setting.value!r} is not one of {', '.join((*formats.FORMATS, 'text'))}")
     return isinstance(param.type, click.Choice) and setting.value in param.type.choices
 
 

@@ -51,11 +51,11 @@ def list_all(output: str, out: Path | None) -> None:
     from ggufspec.analysis import listing
     from ggufspec.report import frames
     from ggufspec.report.text import formats
-    from ggufspec.report.text.listing import table
+    from ggufspec.report.text import listing as bench_list
 
     benches = listing.stored_benches()
     if output == "md":
-        emit(table(benches), out)
+        emit(bench_list.table(benches), out)
     else:
         emit(formats.render(frames.benches(benches), output, title="benches"), out)
 

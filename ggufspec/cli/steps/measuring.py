@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from ggufspec import errors, units
+from ggufspec.analysis import Doubt
 from ggufspec.analysis import warnings as doubts
-from ggufspec.analysis.warnings import Doubt
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.bench import given
 from ggufspec.cli.options.shared import emit
@@ -24,11 +24,8 @@ from ggufspec.domain import RunResult, Status
 from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
-from ggufspec.measure import api, measuring, request
-from ggufspec.measure.request import Session
-from ggufspec.measure.sweep import refuse_endless
-from ggufspec.report.text import formats
-from ggufspec.report.text.overview import overview
+from ggufspec.measure import Session, api, measuring, refuse_endless, request
+from ggufspec.report.text import formats, overview
 from ggufspec.results import ResultSet
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
@@ -191,7 +188,7 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
     if output == "md":
-        return resuming.incomplete(results) + overview(results)
+        return resuming.incomplete(results) + overview.overview(results)
     from ggufspec.report import frames  # pandas is slow to import, and most tables need none of it
 
     return formats.render(frames.summary(results), output, title="summary")

@@ -15,13 +15,11 @@ from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line
-from ggufspec.measure import api
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, api
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats
 from ggufspec.report.text import tuned as tuned_report
-from ggufspec.tuning import Outlook, Stage
-from ggufspec.tuning.running import default
+from ggufspec.tuning import Outlook, Stage, default
 
 
 def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
@@ -103,9 +101,9 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
 def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
     if output == "md":
         return tuned_report.table(outlook, engine)
-    from ggufspec.report.frames.forecasts import prospects
+    from ggufspec.report.frames import forecasts
 
-    return formats.render(prospects(outlook.prospects), output, title="forecasts")
+    return formats.render(forecasts.prospects(outlook.prospects), output, title="forecasts")
 
 
 def bench_command(request: Request, spec: RunSpec) -> str:

@@ -17,8 +17,7 @@ from ggufspec.engines.library.commandline import binding_release
 from ggufspec.engines.library.link import worker_environment
 from ggufspec.engines.library.shapes import AGREES, PROBE
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import releases, store
-from ggufspec.llama.install.installs import Install, find_library
+from ggufspec.llama.install import Install, find_library, releases, store
 
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")  # of llama-cpp-python, whose sources we build
 _NUMBER = re.compile(r"(?:^|\s)b(\d+)$")  # of llama.cpp, as its programs report it

@@ -18,7 +18,7 @@ from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure, Tail, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
 from ggufspec.errors import ChildCrashedError
-from ggufspec.llama.install.installs import environment
+from ggufspec.llama.install import program_environment
 
 _PYTHON = re.compile("PYTHON[A-Z]*")  # the interpreter's own variables
 _DYING_S = 2.0  # from a closed channel to the end of the process
@@ -133,7 +133,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     python = {name: value for name, value in os.environ.items() if _PYTHON.fullmatch(name)}
     paths = os.pathsep.join(filter(None, (package, python.get("PYTHONPATH"))))
     return {
-        **environment(scratch),
+        **program_environment(scratch),
         **python,
         "PYTHONPATH": paths,
         "GGML_NO_BACKTRACE": "1",  # a debugger would be asked for one

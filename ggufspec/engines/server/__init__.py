@@ -1,1 +1,20 @@
 """The server engine: llama-server on loopback, started, asked over HTTP, and stopped."""
+
+from __future__ import annotations
+
+from ggufspec.engines.server.engine import ServerEngine
+from ggufspec.engines.server.pool import load_of
+from ggufspec.engines.server.ranking import Candidate, Rank, ranker
+from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
+
+__all__ = [
+    "Candidate",
+    "Ending",
+    "Rank",
+    "ServerEngine",
+    "Span",
+    "Stream",
+    "StreamingEngine",
+    "load_of",
+    "ranker",
+]

@@ -19,7 +19,7 @@ from ggufspec.engines.server.launch import Server, readable_argv, start
 from ggufspec.engines.server.pool import Loaded, Pool, load_of
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 
 _SUMMARY = b"total time ="  # the last line of every era that says what a request took

@@ -20,7 +20,7 @@ from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.ending import Failure, Tail, error_message, explain, refused
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
-from ggufspec.llama.install.installs import Install, environment
+from ggufspec.llama.install import Install, program_environment
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # to get a port that stays ours
@@ -151,7 +151,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
         started = time.monotonic()
         with log.open("ab") as file:
             child = resources.enter_context(
-                proc.spawn(argv, stdout=file, stderr=file, env=environment(home), cwd=home)
+                proc.spawn(argv, stdout=file, stderr=file, env=program_environment(home), cwd=home)
             )
         client = resources.enter_context(
             httpx2.Client(

@@ -11,7 +11,7 @@ import msgspec
 
 from ggufspec.domain import RunSpec
 from ggufspec.engines.server.events import unreadable
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 
 _LIKELIEST = 200
 

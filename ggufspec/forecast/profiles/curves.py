@@ -13,13 +13,12 @@ from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
-from ggufspec.engines.library import messages
-from ggufspec.engines.library.messages import Part, Timing
+from ggufspec.engines.library import Part, Timing, messages
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Estimate
 
 if TYPE_CHECKING:
-    from ggufspec.engines.inprocess import InprocessEngine
+    from ggufspec.engines import InprocessEngine
 
 _Z95 = 1.959964
 _MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples

@@ -14,8 +14,7 @@ from ggufspec import paths
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, MeasuredOn
-from ggufspec.results import disk, read_object, write_object
-from ggufspec.results.records import decode_hook
+from ggufspec.results import decode_hook, disk, read_object, write_object
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):

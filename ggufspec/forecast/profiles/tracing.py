@@ -11,7 +11,7 @@ from ggufspec.engines.library import messages
 from ggufspec.forecast.trace import Trace
 
 if TYPE_CHECKING:
-    from ggufspec.engines.inprocess import InprocessEngine
+    from ggufspec.engines import InprocessEngine
 
 
 @dataclass(frozen=True, kw_only=True)

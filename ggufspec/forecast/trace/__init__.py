@@ -11,7 +11,7 @@ from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, why_not
 from ggufspec.forecast.trace.rules import Rules, needed
 from ggufspec.forecast.trace.values import Counts, Step, Trace, count
 from ggufspec.forecast.trace.walks import expected, rounds, steps
-from ggufspec.llama.command.drafting import LOOKUPS, Lookup, draft_sizes
+from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
 
 __all__ = [
     "EMULATED",

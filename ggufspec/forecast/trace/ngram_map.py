@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ggufspec.domain import Method
 from ggufspec.forecast.trace.ngram_methods import Text, last_place
-from ggufspec.llama.command.drafting import LOOKUPS
+from ggufspec.llama.command import LOOKUPS
 
 _FACTOR, _ENTRIES = 2654435761, 262144
 _VALUES = 4  # different continuations that are kept of a key

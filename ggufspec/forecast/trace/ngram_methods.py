@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ggufspec.domain import Method
-from ggufspec.llama.command.drafting import LOOKUPS
+from ggufspec.llama.command import LOOKUPS
 
 Text = tuple[int, ...]
 

@@ -11,7 +11,7 @@ from ggufspec.forecast.trace.ngram_methods import Cache, Drafter, Mod, Simple
 from ggufspec.forecast.trace.rules import Rules
 from ggufspec.forecast.trace.values import Step, Trace
 from ggufspec.forecast.trace.walks import check_reach
-from ggufspec.llama.command.drafting import draft_sizes
+from ggufspec.llama.command import draft_sizes
 
 _DRAFTERS: Mapping[Method, Callable[..., Drafter]] = MappingProxyType(
     {

@@ -7,8 +7,7 @@ import re
 
 from ggufspec.forecast.costs import Shape
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory import Settings
-from ggufspec.modelfiles.memory.cache import cache_bytes
+from ggufspec.modelfiles.memory import Settings, cache_bytes
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_exps\b")

@@ -27,6 +27,7 @@ from ggufspec.domain import (
 from ggufspec.errors import BuildError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
+from ggufspec.llama.install.environment import program_environment
 
 _PROMPT = Prompt(id="smoke", text="The quick brown fox jumps over the lazy dog, and then")
 _TIMEOUT_S = 300.0
@@ -88,7 +89,7 @@ def _run(words: Sequence[str], scratch: Path, log: Path) -> str | None:
     """Run one program; return the signal that ended it, if any did."""
     output = scratch / "output.txt"
     completed = proc.run(
-        words, stdout=output, env=installs.environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
+        words, stdout=output, env=program_environment(scratch), cwd=scratch, timeout_s=_TIMEOUT_S
     )
     with log.open("ab") as file:
         file.write(f"\n$ {shlex.join(words)}\n".encode() + output.read_bytes())

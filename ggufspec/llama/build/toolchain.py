@@ -211,7 +211,7 @@ def environment(
         history: whether the tree has a git history of its own. Otherwise git must find nothing, or the
             build would count the commits of whatever repository the cache lies in.
     """
-    changed = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    changed = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C.UTF-8", "GIT_OPTIONAL_LOCKS": "0"}
     if not history:
         changed["GIT_DIR"] = os.devnull
     if base is not None:

@@ -1,1 +1,13 @@
 """Command lines of llama.cpp's programs, from one table of how each era spells its flags."""
+
+from __future__ import annotations
+
+from ggufspec.llama.command.drafting import LOOKUPS, Lookup, check_method, check_synthetic, draft_sizes
+
+__all__ = [
+    "LOOKUPS",
+    "Lookup",
+    "check_method",
+    "check_synthetic",
+    "draft_sizes",
+]

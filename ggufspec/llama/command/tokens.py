@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.llama.command.commands import needs_file
-from ggufspec.llama.install.installs import Executable, Install, environment
+from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.installs import Executable, Install
 
 
 def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None:
@@ -27,7 +28,7 @@ def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None
         argv = _argv(install.tokenizer, model, text, scratch / "text.txt")
         if argv is None:
             return None
-        completed, out, _ = proc.capture(argv, env=environment(scratch), cwd=scratch)
+        completed, out, _ = proc.capture(argv, env=program_environment(scratch), cwd=scratch)
     if completed.returncode != 0:
         return None
     try:

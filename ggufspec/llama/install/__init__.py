@@ -1,1 +1,17 @@
 """Installed builds of llama.cpp: which are here, what each holds and what it understands."""
+
+from __future__ import annotations
+
+from ggufspec.llama.install.environment import program_environment, switches
+from ggufspec.llama.install.installs import Install, find_library
+from ggufspec.llama.install.store import Backend, Built, Skipped
+
+__all__ = [
+    "Backend",
+    "Built",
+    "Install",
+    "Skipped",
+    "find_library",
+    "program_environment",
+    "switches",
+]

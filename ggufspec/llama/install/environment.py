@@ -27,7 +27,7 @@ _SWITCHES = re.compile(
 )
 
 
-def environment(scratch: Path) -> dict[str, str]:
+def program_environment(scratch: Path) -> dict[str, str]:
     """Return an environment in which no user setting can change what llama.cpp does unnoticed.
 
     Numbers have a decimal point; texts are UTF-8, as in the paths that Python's own start-up files name.

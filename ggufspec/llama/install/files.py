@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Program
-from ggufspec.llama.install.environment import environment
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 
 _LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
@@ -53,7 +53,9 @@ def _loaded(program: Path) -> Iterator[Path]:
     if ldd is None:
         return
     with tempfile.TemporaryDirectory() as scratch:
-        _, out, _ = proc.capture([ldd, str(program)], env=environment(Path(scratch)), cwd=Path(scratch))
+        _, out, _ = proc.capture(
+            [ldd, str(program)], env=program_environment(Path(scratch)), cwd=Path(scratch)
+        )
     for match in _LOADED.finditer(out):
         path = Path(match[1])
         if _OF_LLAMA.fullmatch(path.name):

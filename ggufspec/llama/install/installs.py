@@ -17,9 +17,7 @@ from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import devices, releases, store
-from ggufspec.llama.install.environment import (
-    environment as environment,  # others know it as a part of an install
-)
+from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.options import Options, parse_help
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.machine import Gpu
@@ -349,7 +347,7 @@ def _devices(executable: Executable) -> tuple[devices.Device, ...] | None:
 
 def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:
     with tempfile.TemporaryDirectory() as scratch:
-        return proc.capture([str(path), flag], env=environment(Path(scratch)), cwd=Path(scratch))
+        return proc.capture([str(path), flag], env=program_environment(Path(scratch)), cwd=Path(scratch))
 
 
 def _runs(path: Path) -> bool:

@@ -1,1 +1,11 @@
 """May this drafter draft for this target? llama.cpp's own rules, from two headers alone."""
+
+from __future__ import annotations
+
+from ggufspec.modelfiles.compat.judging import Verdict
+from ggufspec.modelfiles.compat.vocabularies import effective
+
+__all__ = [
+    "Verdict",
+    "effective",
+]

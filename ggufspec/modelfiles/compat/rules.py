@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ggufspec.domain import Program
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 
 
 class Outcome(StrEnum):

@@ -16,12 +16,14 @@ from ggufspec.modelfiles.hub.download import check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
+from ggufspec.modelfiles.hub.search import Candidate
 from ggufspec.modelfiles.hub.survey import Item, Survey, locate, survey, survey_pair
 from ggufspec.modelfiles.hub.transfer import Progress, State
 
 __all__ = [
     "Access",
     "CachedRepo",
+    "Candidate",
     "Item",
     "Progress",
     "Reference",

@@ -7,6 +7,7 @@ hundred MiB) and other programs are left to the reserve, for which llama.cpp's o
 from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
 from ggufspec.modelfiles.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
 from ggufspec.modelfiles.memory.settings import TODAY, Layout, Settings, layout_for
@@ -23,6 +24,7 @@ __all__ = [
     "Settings",
     "Verdict",
     "best_fit",
+    "cache_bytes",
     "doubts",
     "layout_for",
     "plan",

@@ -7,8 +7,7 @@ from dataclasses import asdict, fields
 
 import pandas as pd
 
-from ggufspec.analysis.comparing import Comparison
-from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis import Comparison, ListedBench
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm
 from ggufspec.results import Runs
 
 _DEVICES = ("GPU", "CPU")

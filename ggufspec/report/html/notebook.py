@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec import units
-from ggufspec.analysis import arms, review
-from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.comparing import Comparison
+from ggufspec.analysis import Arm, Comparison, arms, review
 from ggufspec.domain import Role
 from ggufspec.harmless import harmless
 from ggufspec.report.text import comparison, overview

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ggufspec import units
-from ggufspec.analysis import arms, comparing, review
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm, arms, comparing, review
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm
 from ggufspec.report.plot import look
 from ggufspec.report.plot.rows import Row, named_arms
 from ggufspec.results import ResultSet

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 import altair as alt
 
-from ggufspec.analysis.acceptance import Acceptance
+from ggufspec.analysis import Acceptance
 from ggufspec.report.plot import look
 from ggufspec.report.plot.rows import Row, distinct, named_arms
 from ggufspec.results import ResultSet

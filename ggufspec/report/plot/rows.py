@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ggufspec import units
-from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role
 from ggufspec.harmless import one_line
 from ggufspec.report import frames

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ggufspec import units
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import duration
-from ggufspec.measure.sweep import Blocks, Suite, refuse_endless, sizes
+from ggufspec.measure import Blocks, Suite, duration, refuse_endless, sizes
 from ggufspec.report.text import figures, formats
 
 _MOST_READ = 1000  # rows

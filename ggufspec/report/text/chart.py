@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate

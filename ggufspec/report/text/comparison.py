@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.comparing import Comparison
+from ggufspec.analysis import Arm, Comparison
 from ggufspec.report.text import formats
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ggufspec import units
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm
 from ggufspec.stats import Estimate
 
 _ENGINES = {

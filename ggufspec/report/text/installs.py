@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ggufspec.llama.install.installs import Install
-from ggufspec.llama.install.store import Skipped
+from ggufspec.llama.install import Install, Skipped
 
 
 def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] = ()) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis import ListedBench
 from ggufspec.report.text import formats
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis import arms, review
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis import Arm, arms, review
 from ggufspec.domain import Placement, Role, Sample, Status, Verdict
 from ggufspec.report.text import formats
 from ggufspec.report.text.figures import engine, extent, layers, spread, three_digits, unchanged

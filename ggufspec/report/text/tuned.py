@@ -12,7 +12,7 @@ from ggufspec.domain import ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install import Install
 from ggufspec.report.text import figures, formats, overview
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Outlook, Prospect, Tuned

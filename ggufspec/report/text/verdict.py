@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ggufspec import units
-from ggufspec.analysis import review
-from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis import Arm, Doubt, review
 from ggufspec.domain import Role
 from ggufspec.report.text.figures import spread
 from ggufspec.stats import Verdict
