@@ -43,13 +43,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Request": "ggufspec.measure.request",
+    "Request": "ggufspec.measure",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
-    "bench": "ggufspec.measure.api",
-    "compare": "ggufspec.analysis.comparing",
+    "bench": "ggufspec.measure",
+    "compare": "ggufspec.analysis",
     "load": "ggufspec.results",
-    "parse": "ggufspec.llama.logs.parsing",
+    "parse": "ggufspec.llama.logs",
     "runs": "ggufspec.report.frames",
     "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
@@ -57,7 +57,7 @@ _HOMES = {
 
 
 def _html(value: object) -> str:
-    page: str = import_module("ggufspec.report.html.notebook").html(value)
+    page: str = import_module("ggufspec.report.html").notebook_html(value)
     return page
 
 

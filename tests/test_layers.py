@@ -1,101 +1,185 @@
-"""The house's rules: imports point down, outside libraries have one owner, start-up is light."""
+"""The structure of the package: rooms from the bottom up, their interfaces, owners of outside libraries.
+
+Every import counts: at the top of a file, in a function, under ``TYPE_CHECKING``, and by ``import_module``.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "ggufspec"
-MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
-FLOORS = (
-    {"digests", "environ", "errors", "harmless", "notebooks", "paths", "proc", "redaction", "settings"},
-    {"units"},
-    {"domain"},
-    {"stats", "sampling"},
-    {"machine"},
-    {"llama"},
-    {"modelfiles", "gguf", "hub", "catalog", "compat", "memory"},
-    {"prompts", "chat"},
-    {"engines"},
-    {"results"},
-    {"forecast", "trace", "costs", "profiles", "whatif"},
-    {"analysis", "acceptance", "arms", "comparing", "doubts", "review", "precision", "listing"},
-    {
-        *{"measure", "api", "audit", "duration", "fitting", "identity", "measuring", "recorder", "request"},
-        *{"sweep", "texts"},
-    },
-    {"tuning"},
-    {"report", "frames", "plot"},
-    {"console"},
-    {"doctor", "checkup"},
-    {"cli", "__init__", "__main__"},
+MODULES = {
+    *{"digests", "environ", "errors", "harmless", "notebooks", "paths", "proc", "redaction", "settings"},
+    "units",
+}
+"""At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
+
+ROOMS = (
+    *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "results", "forecast"),
+    *("analysis", "measure", "tuning", "report", "console", "doctor", "cli"),
 )
+"""From the bottom up: a room may import from rooms to its left."""
 
 OWNERS = {
     "subprocess": {"proc"},
-    "huggingface_hub": {"modelfiles"},
-    "gguf": {"modelfiles"},
+    "huggingface_hub": {"modelfiles/hub"},
+    "gguf": {"modelfiles/gguf"},
     "psutil": {"machine", "proc"},
-    "pandas": {"report", "frames"},
+    "pandas": {"report"},
     "click": {"cli"},
     "rich": {"cli", "console"},
-    "unearth": {"llama"},
-    "backports": {"llama"},
+    "tabulate": {"report/text", "cli"},
+    "unearth": {"llama/source", "llama/cuda"},
+    "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "forecast", "profiles", "results"},
-    "httpx2": {"engines"},
-    "llama_cpp": {"engines"},
-    "jinja2": {"prompts", "chat", "report"},
+    "msgspec": {"engines", "forecast/profiles", "results"},
+    "httpx2": {"engines/server"},
+    "llama_cpp": {"engines/library"},
+    "jinja2": {"prompts", "report/html"},
     "tomlkit": {"settings"},
-    "altair": {"report", "plot"},
-    "vl_convert": {"report", "plot"},
+    "altair": {"report/plot"},
+    "vl_convert": {"report/plot"},
     "prompt_toolkit": {"console"},
 }
 
 
-def _imports(path: Path) -> set[str]:
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
-    typing_only = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+class Import(NamedTuple):
+    """A module that is imported from, and the name that is taken; None for the module itself."""
+
+    module: str
+    name: str | None = None
 
 
-def _room(path: Path) -> str:
-    return path.parts[0].removesuffix(".py")
+def find_imports(path: Path, source: str) -> Iterator[Import]:
+    """Yield every import of a file, with relative ones resolved."""
+    package = ["ggufspec", *path.parts[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (Import(alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package[: len(package) - level + 1] if level else []
+                base = ".".join([*parents, *([module] if module else [])])
+                yield from (Import(base, alias.name) for alias in names)
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+                if ast.unparse(function).rpartition(".")[2] in {"import_module", "__import__"}:
+                    yield Import(name)
 
 
-def _floor(room: str) -> int:
-    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
+def dotted(path: Path) -> str:
+    """Return the name by which a file is imported."""
+    parts = ("ggufspec", *path.with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
+FILES = {dotted(path): path for path in PATHS}
+SOURCES = {path: (PACKAGE / path).read_text(encoding="utf-8") for path in PATHS}
+IMPORTS = {path: tuple(find_imports(path, source)) for path, source in SOURCES.items()}
+
+
+def imported_file(imported: Import) -> str | None:
+    """Return the file of this package that an import reads; None for other packages."""
+    inner = f"{imported.module}.{imported.name}"
+    return inner if inner in FILES else imported.module if imported.module in FILES else None
+
+
+def room(name: str) -> str:
+    """Return the room of a module of this package, by its dotted name."""
+    return [*name.split("."), ""][1]
+
+
+def floor(name: str) -> int:
+    """Return how high a module stands."""
+    place = room(name)
+    if place in {"", "__main__"}:
+        return len(ROOMS)
+    return -1 if place in MODULES else ROOMS.index(place)
+
+
+def upward(path: Path, source: str) -> list[str]:
+    """Return what a file imports from above."""
+    own = dotted(path)
+    files = {file for imported in find_imports(path, source) if (file := imported_file(imported))}
+    return sorted(file for file in files if room(file) != room(own) and floor(file) > floor(own))
+
+
+def exports(name: str) -> set[str]:
+    """Return what a package says others may use."""
+    for node in ast.parse(SOURCES[FILES[name]]).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def test_every_room_and_module_has_its_place() -> None:
+    assert {path.parts[0] for path in PATHS if len(path.parts) > 1} == set(ROOMS)
+    assert {path.stem for path in PATHS if len(path.parts) == 1} == MODULES | {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
 def test_imports_point_down(path: Path) -> None:
-    rooms = {name.split(".")[1] for name in _imports(path) if name.startswith("ggufspec.")}
-    above = {room for room in rooms - {_room(path)} if _floor(room) > _floor(_room(path))}
-    assert not above
+    assert not upward(path, SOURCES[path])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=str)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ggufspec.cli import cli",
+        "import ggufspec.report.html",
+        "def late():\n    from ggufspec.measure import api",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ggufspec.tuning import Tuned",
+        "import importlib\nimportlib.import_module('ggufspec.console.talk')",
+        "from importlib import import_module\ndef late():\n    import_module('ggufspec.analysis')",
+        "from ..results import ResultSet",
+        "from .. import forecast",
+    ],
+)
+def test_an_import_that_points_up_is_found(source: str) -> None:
+    assert len(upward(Path("stats/planted.py"), source)) == 1
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {
+        dotted(path): {file for imported in found if (file := imported_file(imported))} - {dotted(path)}
+        for path, found in IMPORTS.items()
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) == len(PATHS)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_rooms_are_entered_by_the_door(path: Path) -> None:
+    """From another room come names that a package exports, and modules; never names inside its modules."""
+    for imported in IMPORTS[path]:
+        file = imported_file(imported)
+        if file is None or room(file) in {room(dotted(path)), "", *MODULES}:
+            continue
+        assert FILES[imported.module].name == "__init__.py", f"{imported.name} of {imported.module}"
+        if imported.name is not None and f"{imported.module}.{imported.name}" not in FILES:
+            assert imported.name in exports(imported.module), imported
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if FILES[name].name == "__init__.py"))
+def test_every_package_says_in_a_sentence_what_it_is_for(name: str) -> None:
+    text = ast.get_docstring(ast.parse(SOURCES[FILES[name]])) or ""
+    assert text.split("\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
 def test_outside_libraries_have_one_owner(path: Path) -> None:
-    used = {name.split(".")[0] for name in _imports(path)}
-    assert not {library for library in used & OWNERS.keys() if _room(path) not in OWNERS[library]}
+    place = path.with_suffix("").as_posix()
+    used = {imported.module.split(".")[0] for imported in IMPORTS[path]}
+    for library in used & OWNERS.keys():
+        assert any(place == owner or place.startswith(f"{owner}/") for owner in OWNERS[library]), library
 
 
 @pytest.mark.parametrize("words", ["import ggufspec", "import ggufspec.cli", "import ggufspec.cli.bench"])

@@ -20,6 +20,8 @@ from ggufspec.cli.entry.signals import SIGNALLED
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 
+__all__ = ["COMMANDS", "cli", "main"]
+
 COMMANDS = {
     "bench": "Measure target, drafter and drafting, and print the table.",
     "build": "Build llama.cpp, or list what is built and found.",

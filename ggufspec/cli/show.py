@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import emit, output_options
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} | {"category": "categories"}
 ROWS = ("arm", *_TABLES)
@@ -93,16 +90,17 @@ def command(
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
-    text = formats.render(table if columns is None else _chosen(table, columns), output, title=title)
+    if columns is not None:
+        table = table[_columns(columns, list(table.columns))]
+    text = formats.render(table, output, title=title)
     if isinstance(text, str) and output == "md":
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}"
     emit(text, out)
 
 
-def _chosen(table: DataFrame, columns: str) -> DataFrame:
-    wanted = [name.strip() for name in columns.split(",")]
-    unknown = [name for name in wanted if name not in table.columns]
+def _columns(text: str, known: Sequence[str]) -> list[str]:
+    wanted = [name.strip() for name in text.split(",")]
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        known = ", ".join(table.columns)
-        raise click.UsageError(f"there is no column {unknown[0]!r} here; there are {known}")
-    return table[wanted]
+        raise click.UsageError(f"there is no column {unknown[0]!r} here; there are {', '.join(known)}")
+    return wanted

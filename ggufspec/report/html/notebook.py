@@ -42,7 +42,7 @@ class _Row:
     chosen: bool = False
 
 
-def html(value: object) -> str:
+def notebook_html(value: object) -> str:
     """Return what a notebook shows of a value.
 
     Raises:
