@@ -5,9 +5,10 @@ For notebooks; nothing heavy is imported before it is used:
     results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
     ggufspec.summary(results)                     # pandas: one row per arm
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
-    ggufspec.compare(before, after)               # two benches; frames.comparison makes a table of it
+    ggufspec.compare(before, after)               # two benches, arm by arm
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
+    ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ggufspec.domain import Sample
     from ggufspec.llama.logs import parse
     from ggufspec.measure import Request, bench
-    from ggufspec.report import plot
+    from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
     from ggufspec.tuning import tune
@@ -34,6 +35,7 @@ __all__ = [
     "Sample",
     "bench",
     "compare",
+    "frames",
     "load",
     "parse",
     "plot",
@@ -54,6 +56,7 @@ _HOMES = {
     "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
 }
+_MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 
 
 def _html(value: object) -> str:
@@ -66,8 +69,8 @@ notebooks.register(_html)
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
-    if name == "plot":
-        return import_module("ggufspec.report.plot")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

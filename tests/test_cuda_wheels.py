@@ -158,7 +158,7 @@ def test_pip_gets_what_is_set_for_it_and_no_other_secret(
     offline(monkeypatch, cuda_parts.pack(tmp_path / "index"))
     seen = tmp_path / "seen"
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nenv > {seen}\nexec {sys.executable} "$@"\n')
+    python.write_text(f"#!/bin/sh\nenv > {seen}\nexec '{sys.executable}' \"$@\"\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")

@@ -97,7 +97,9 @@ def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     calls, folder = tmp_path / "calls", tmp_path / "tools"
     folder.mkdir()
     script = (
-        f"#!{sys.executable}\nimport json, os, sys\n"
+        # a shell and Python read it, each its part: the path of the interpreter may have spaces
+        f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n"
+        "import json, os, sys\n"
         f"with open({str(calls)!r}, 'a') as file:\n"
         "    print(json.dumps([sys.argv[1:], dict(os.environ)]), file=file)\n"
         "print('0123456789abcdef0123456789abcdef01234567')\n"
