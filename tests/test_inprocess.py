@@ -192,7 +192,10 @@ def test_workers_get_no_secrets(install: Install, tmp_path: Path, monkeypatch: p
     assert "s3cret" not in log
 
 
-def test_no_worker_outlives_its_engines_process(install: Install) -> None:
+def test_no_worker_outlives_its_engines_process(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed cannot clean up
     code = (
         "from pathlib import Path; from ggufspec.engines.library.link import start; "
         "link = start(('sleep', '600')); print(link.pid, flush=True); input()"
