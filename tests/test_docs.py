@@ -98,22 +98,24 @@ def test_every_block_says_whether_it_is_run() -> None:
 def test_fences_are_closed_and_none_escapes_the_marks(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^\s*```", text, re.MULTILINE)) % 2 == 0
-    opened = re.findall(r"^\s*```(?:console|python)\b.*$", text, re.MULTILINE)
+    opened = re.findall(r"^\s*```(?:sh|bash|shell|console|python)\b.*$", text, re.MULTILINE)
     assert len(opened) == len(blocks(page))
 
 
 def test_a_block_is_read_as_it_is_typed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "text\n<!-- run: exit 33 -->\n```console\n$ one \\\n    --two\nsaid\n…\n$ three\n```\n"
-        "\n```console\n$ four\n```\n"
+        "text\n<!-- run: exit 33 -->\n```sh\none \\\n    --two\nthree\n```\n\n```text\nsaid\n…\n```\n"
+        "\n```sh\nfour\n```\n\nmore\n\n```text\nof something else\n```\n"
     )
     first, second = blocks(page)
     assert (first.line, first.is_run, second.is_marked) == (3, True, False)
     one, three = first.commands
-    assert (one.line, one.shown, one.exit_codes) == ("one \\\n    --two", ("said", "…"), (0,))
-    assert (three.line, three.shown, three.exit_codes) == ("three", (), (33,))
-    page.write_text("<!-- run: exit 0 or 33 -->\n```console\n$ one\n$ two\n```\n")
+    assert (one.line, one.shown, one.exit_codes) == ("one \\\n    --two", (), (0,))
+    assert (three.line, three.shown, three.exit_codes) == ("three", ("said", "…"), (33,))
+    (four,) = second.commands
+    assert (four.line, four.shown) == ("four", ())
+    page.write_text("<!-- run: exit 0 or 33 -->\n```sh\none\ntwo\n```\n")
     assert [command.exit_codes for command in blocks(page)[0].commands] == [(0,), (0, 33)]
 
 
