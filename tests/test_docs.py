@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 import runpy
@@ -100,6 +101,20 @@ def test_fences_are_closed_and_none_escapes_the_marks(page: Path) -> None:
     assert len(re.findall(r"^\s*```", text, re.MULTILINE)) % 2 == 0
     opened = re.findall(r"^\s*```(?:sh|bash|shell|console|python)\b.*$", text, re.MULTILINE)
     assert len(opened) == len(blocks(page))
+
+
+def test_the_readme_is_one_screen_of_narrow_blocks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= 6 * 1024
+    bodies = re.findall(r"^```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown = [line for body in bodies for line in body.splitlines()]
+    assert shown
+    assert max(map(len, shown)) <= 100
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {importlib.metadata.version('ggufspec')}\n" in citation
 
 
 def test_a_block_is_read_as_it_is_typed(tmp_path: Path) -> None:
