@@ -5,7 +5,7 @@ For notebooks; nothing heavy is imported before it is used:
     results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
     ggufspec.summary(results)                     # pandas: one row per arm
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
-    ggufspec.compare(before, after)               # two benches; frames.comparison makes a table of it
+    ggufspec.compare(before, after)               # two benches; report.frames.comparison makes a table
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
