@@ -10,6 +10,7 @@ For notebooks; nothing heavy is imported before it is used:
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
+    ggufspec.__version__                          # the version of this package
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from ggufspec import notebooks
 
 if TYPE_CHECKING:
+    __version__: str
     from ggufspec.analysis import compare
     from ggufspec.domain import Sample
     from ggufspec.llama.logs import parse
@@ -69,6 +71,8 @@ notebooks.register(_html)
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("ggufspec")
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in _HOMES:

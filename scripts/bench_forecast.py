@@ -27,7 +27,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder, drafter = Path(name), DEMO / "drafter.gguf"
         three = (drafter, quantized(drafter, folder, "Q4_0"), quantized(drafter, folder, "Q5_0"))
-        print("| draft sizes | drafters | look ahead | measuring each cell once | ratio | wanted |")
+        print("| draft sizes | drafters | tracing | measuring each once | ratio | goal |")
         print("|---|---|---|---|---|---|")
         for sizes, drafters, wanted in ((range(1, 13), three[:1], 8), (range(1, 17), three, 20)):
             request = default(

@@ -1,11 +1,11 @@
-"""Do 95 % intervals hold the truth, and does A/A stay quiet? By simulation; needs no llama.cpp.
+"""Check by simulation that 95 % intervals contain the true value, and A/A comparisons find nothing.
 
     python scripts/validate_intervals.py
 
-Simulates benches whose true speed-up is known and asks `ggufspec.stats` for it. Fails when the interval of
-the speed-up holds the truth in less than 93 or more than 97 % of 2,000 benches, or when more A/A comparisons
-than 5 % and twice their simulation error come out significant. Scenarios below the line are printed, not
-judged; docs/statistics.md says why. Takes two to three minutes on one core.
+Simulates benches whose true speed-up is known and asks `ggufspec.stats` for it; needs no llama.cpp. Fails if
+the interval of the speed-up contains the true value in less than 93 or more than 97 % of 2,000 benches, or if
+more A/A comparisons than 5 % and twice their simulation error are significant. Scenarios below the line are
+printed without a goal; docs/statistics.md says why. Takes two to three minutes on one core.
 
 Noise: run times have an excess of 2 % on average, skewed to the right; every fiftieth run is slower by up to
 another 30 %; the machine drifts slowly (AR(1) from run to run, φ = 0.9, standard deviation 2 %), and 0.5 % is
@@ -41,14 +41,14 @@ def main() -> None:
     line(
         "prompts × repeats",
         "prompts differ by",
-        "holds the truth",
+        "contains the true value",
         "half width",
         "A/A p < 0.05",
         "A/A verdicts",
     )
     line(*["---"] * 6)
     passed = [row(design, spread) for design in DESIGNS for spread in SPREADS]
-    line("*not judged*")
+    line("*no goal*")
     for phi in (0.0, 0.9):
         line(f"8 × 3, tokens/s, drift φ = {phi:g}", "0%", f"{absolute((8, 3), phi):.1%}")
     line("8 × 3 and on until ±1%", "0%", f"{stopped(0.01):.1%}")

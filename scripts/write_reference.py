@@ -31,6 +31,42 @@ _ENDS = {
     141: "the program that reads standard output has ended, such as `head`",
     143: "ended by SIGTERM, likewise",
 }
+_OTHERS = (
+    ("`XDG_CACHE_HOME` `XDG_DATA_HOME` `XDG_CONFIG_HOME`", "where those three are by default (Linux)"),
+    (
+        "`HF_TOKEN` `HF_ENDPOINT` `HF_HOME` `HF_HUB_CACHE` `HF_HUB_OFFLINE` `HF_HUB_VERBOSITY`",
+        "as for all tools of the Hugging Face Hub",
+    ),
+    (
+        "`CXX` `CUDACXX` `CUDAHOSTCXX` `CUDA_PATH` `CUDA_HOME` `CUDAARCHS`",
+        "compilers, toolkit and GPU architectures of a build",
+    ),
+    ("`CUDA_VISIBLE_DEVICES`", "the GPUs that may be used"),
+    (
+        "`PIP_INDEX_URL` `PIP_EXTRA_INDEX_URL` `PIP_FIND_LINKS` `PIP_NO_INDEX` `PIP_CONFIG_FILE`",
+        "where sources come from, as for pip",
+    ),
+    (
+        "`UV_DEFAULT_INDEX` `UV_INDEX` `UV_INDEX_URL` `UV_EXTRA_INDEX_URL` `UV_FIND_LINKS`",
+        "the same, as for uv",
+    ),
+    ("`PIP_TRUSTED_HOST` `UV_INSECURE_HOST`", "hosts whose certificates are not checked, as for pip and uv"),
+    (
+        "`PIP_CERT` `REQUESTS_CA_BUNDLE` `SSL_CERT_FILE` `CURL_CA_BUNDLE`",
+        "certificates for that download; the first one that is set",
+    ),
+    ("`NO_COLOR`", "no colours"),
+    ("`LLAMA_…`", "not passed to llama.cpp's programs, like everything not needed and not listed below"),
+    (
+        "`GGML_…` `OMP_…` `GOMP_…` `CUDA_…` and others that may change a speed",
+        "passed to llama.cpp and stored with each bench; `compare` names a difference, `--resume` refuses it",
+    ),
+    (
+        "`CC` `CFLAGS` `CMAKE_…` and others that may change a build",
+        "passed to compilers and recorded with the build",
+    ),
+    ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
+)
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
 _ITEM = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
 
@@ -111,7 +147,7 @@ def exit_codes() -> Iterator[str]:
 
 
 def environment() -> Iterator[str]:
-    """Every environment variable: settings and places from the code, the others from the README's table."""
+    """Every environment variable: settings and places from the code, then those of other programs."""
     variables = {key: settings.PREFIX + key.upper() for key in settings.KEYS}
     places = re.findall(r"^(GGUFSPEC_\w+)\s+(.+?)\s+\(default: (.+?)\)$", paths.__doc__ or "", re.MULTILINE)
     assert {name for name, *_ in places} == {f"GGUFSPEC_{place.upper()}" for place in paths.PLACES}
@@ -127,18 +163,10 @@ def environment() -> Iterator[str]:
     yield "| variable | what lies there | default |"
     yield "|---|---|---|"
     yield from (f"| `{name}` | {what} | {default} |" for name, what, default in places)
-    yield "\n## Variables that are not our own\n"
+    yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"
-    yield from _of_others({*variables.values(), *(name for name, *_ in places)})
-
-
-def _of_others(known: set[str]) -> Iterator[str]:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.split("| variable | what it does |\n|---|---|\n")[1].split("\n\n")[0]
-    for row in table.splitlines():
-        if not {*re.findall(r"`([A-Z_]+…?)`", row.split(" | ")[0])} <= known:
-            yield row
+    yield from (f"| {names} | {meaning} |" for names, meaning in _OTHERS)
 
 
 def schemas() -> Iterator[str]:

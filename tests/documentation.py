@@ -1,12 +1,13 @@
-"""What the documentation shows, as values: marked blocks of commands, and whether output has the shape shown.
+"""The documentation's code blocks as values, and whether printed output has the shape that a page shows.
 
-    <!-- run -->                  directly above a block of ```console or ```python: it is executed
-    <!-- run: exit 33 -->         and its last command ends with this code
-    <!-- run: exit 0 or 33 -->    or with this one, on a machine of another mood; the page shows the first
-    <!-- not run: needs a GPU --> it is not, and why
+    <!-- run -->                  directly above a ```sh or ```python block: the tests run it
+    <!-- run: exit 33 -->         the block's last command exits with this code
+    <!-- run: exit 0 or 33 -->    or with the second one; the page shows the output of the first
+    <!-- not run: needs a GPU --> the tests do not run it, and why
 
-In a console block `$ ` opens a command, which goes on after a backslash at the end of a line; what follows is
-what it prints, `…` alone in a line standing for any lines. All blocks of a page share a home and a folder.
+A ```sh block holds commands alone, one to a line, so that they can be copied; a backslash at the end of a
+line continues a command. A ```text block that follows after one blank line is what the last command prints;
+`…` alone on a line stands for any lines. All blocks of a page share a home and a folder.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ ROOT = Path(__file__).parent.parent
 PAGES = (*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md")
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>console|python)\n(?P<body>.*?)^```$",
+    r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^```(?P<language>sh|python)\n(?P<body>.*?)^```$"
+    r"(?:\n\n^```text\n(?P<shown>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
+_COMMAND = re.compile(r"(?:.*\\\n)*.+\n")
+"""A command: lines that end in a backslash, and the one after them."""
 _MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run: (?P<why>\S.*)")
 _CHANCE = ("warning ", "Speed-ups are known to ", "costs: not kept")
 """How lines begin that depend on how quiet the machine was."""
@@ -56,13 +60,14 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A block of a page; ``line`` counts from 1 and is that of its fence."""
+    """A block of a page with the output shown below it; ``line`` counts from 1 and is that of its fence."""
 
     page: Path
     line: int
     language: str
     mark: str | None
     body: str
+    shown: str
 
     @property
     def is_marked(self) -> bool:
@@ -76,17 +81,15 @@ class Block:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands of a console block, in order."""
-        found: list[Command] = []
-        for entry in re.split(r"^\$ ", self.body, flags=re.MULTILINE)[1:]:
-            lines = entry.splitlines()
-            ends = next(place for place, line in enumerate(lines) if not line.endswith("\\"))
-            found.append(Command(line="\n".join(lines[: ends + 1]), shown=tuple(lines[ends + 1 :])))
+        """The commands of a ```sh block, in order; the last one has the output and the exit codes."""
+        *first, last = (line.rstrip("\n") for line in _COMMAND.findall(self.body))
         match = _MARK.fullmatch(self.mark or "")
-        if match and match["code"] and found:
-            codes = tuple(int(code) for code in match.group("code", "other") if code)
-            found[-1] = Command(line=found[-1].line, shown=found[-1].shown, exit_codes=codes)
-        return tuple(found)
+        codes = tuple(int(code) for code in match.group("code", "other") if code) if match else ()
+        shown = tuple(self.shown.splitlines())
+        return (
+            *(Command(line=line, shown=()) for line in first),
+            Command(line=last, shown=shown, exit_codes=codes or (0,)),
+        )
 
 
 def blocks(page: Path) -> tuple[Block, ...]:
@@ -99,6 +102,7 @@ def blocks(page: Path) -> tuple[Block, ...]:
             language=match["language"],
             mark=match["mark"],
             body=match["body"],
+            shown=match["shown"] or "",
         )
         for match in _BLOCK.finditer(text)
     )

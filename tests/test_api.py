@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -48,6 +49,7 @@ def test_mistakes_are_our_errors() -> None:
 
 def test_all_public_names_exist_and_nothing_else() -> None:
     assert dir(ggufspec) == ggufspec.__all__
+    assert ggufspec.__version__ == version("ggufspec")
     for name in ggufspec.__all__:
         assert getattr(ggufspec, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):

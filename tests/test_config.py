@@ -45,10 +45,11 @@ def test_every_key_is_an_option_of_a_command() -> None:
     assert options >= settings.KEYS.keys()
 
 
-def test_the_readme_lists_every_variable_of_ours() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+def test_the_reference_lists_every_variable_of_ours() -> None:
+    page = Path(__file__).parent.parent / "docs" / "reference" / "environment.md"
+    reference = page.read_text(encoding="utf-8")
     names = (*settings.KEYS, *paths.PLACES)
-    assert not [name for name in names if f"`{settings.PREFIX}{name.upper()}`" not in readme]
+    assert not [name for name in names if f"`{settings.PREFIX}{name.upper()}`" not in reference]
 
 
 def test_nothing_set_gives_nothing(config: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 import runpy
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ggufspec.domain import Outcome
 from tests.documentation import PAGES, ROOT, blocks, unlike
 
 DOCS = ROOT / "docs"
@@ -98,22 +100,43 @@ def test_every_block_says_whether_it_is_run() -> None:
 def test_fences_are_closed_and_none_escapes_the_marks(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(re.findall(r"^\s*```", text, re.MULTILINE)) % 2 == 0
-    opened = re.findall(r"^\s*```(?:console|python)\b.*$", text, re.MULTILINE)
+    opened = re.findall(r"^\s*```(?:sh|bash|shell|console|python)\b.*$", text, re.MULTILINE)
     assert len(opened) == len(blocks(page))
+
+
+def test_the_readme_is_one_screen_of_narrow_blocks() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= 6 * 1024
+    bodies = re.findall(r"^```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown = [line for body in bodies for line in body.splitlines()]
+    assert shown
+    assert max(map(len, shown)) <= 100
+
+
+def test_every_outcome_is_explained() -> None:
+    page = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    assert not [outcome for outcome in Outcome if f"`{outcome.value}`" not in page]
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {importlib.metadata.version('ggufspec')}\n" in citation
 
 
 def test_a_block_is_read_as_it_is_typed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "text\n<!-- run: exit 33 -->\n```console\n$ one \\\n    --two\nsaid\n…\n$ three\n```\n"
-        "\n```console\n$ four\n```\n"
+        "text\n<!-- run: exit 33 -->\n```sh\none \\\n    --two\nthree\n```\n\n```text\nsaid\n…\n```\n"
+        "\n```sh\nfour\n```\n\nmore\n\n```text\nof something else\n```\n"
     )
     first, second = blocks(page)
     assert (first.line, first.is_run, second.is_marked) == (3, True, False)
     one, three = first.commands
-    assert (one.line, one.shown, one.exit_codes) == ("one \\\n    --two", ("said", "…"), (0,))
-    assert (three.line, three.shown, three.exit_codes) == ("three", (), (33,))
-    page.write_text("<!-- run: exit 0 or 33 -->\n```console\n$ one\n$ two\n```\n")
+    assert (one.line, one.shown, one.exit_codes) == ("one \\\n    --two", (), (0,))
+    assert (three.line, three.shown, three.exit_codes) == ("three", ("said", "…"), (33,))
+    (four,) = second.commands
+    assert (four.line, four.shown) == ("four", ())
+    page.write_text("<!-- run: exit 0 or 33 -->\n```sh\none\ntwo\n```\n")
     assert [command.exit_codes for command in blocks(page)[0].commands] == [(0,), (0, 33)]
 
 

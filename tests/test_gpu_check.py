@@ -141,7 +141,7 @@ def test_the_summary_names_the_mode_the_bars_and_what_is_missing(check: Any) -> 
     text = writing.summary("gpu", [_report(check), missing])
     assert text.startswith("# Measured on a GPU\n")
     assert "1 steps done, 1 not run, 0 failed" in text
-    assert "| Step a | tokens/s, worst | -11 %   | within 10 % | missed    |" in text
+    assert "| Step a | tokens/s, worst | -11 %      | within 10 % | missed    |" in text
     assert "- Step b: not run, 3 s were left" in text
     assert "| γ   | tokens/s   |\n" in text
     assert "empty" not in text

@@ -103,7 +103,7 @@ class Measured:
 
 
 def sweep(bench: Bench, pairing: Pairing, layers: Layers, seconds: float) -> Section:
-    """Measure every γ at the notebook's acceptance, by dice, as far as time allows.
+    """Measure every γ at the notebook's acceptance, simulated, as far as time allows.
 
     Raises:
         OutOfMemoryError: these layers do not fit, by the memory plan.

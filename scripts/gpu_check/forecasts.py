@@ -1,4 +1,4 @@
-"""Forecast against measurement: the embedded pair's own acceptance, and random pairs at the dice's."""
+"""Forecast against measurement: the embedded pair at its own acceptance, random pairs at a simulated one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def embedded(bench: Bench, seconds: float) -> Section:
 
 
 def synthetic(bench: Bench, measured: Measured, layers: Layers, seconds: float) -> Section:
-    """Time the parts of a round in the library, and foretell each run from what the dice accepted in it."""
+    """Time the parts of a round in the library, and forecast each run from what was accepted in it."""
     drafting = [arm for at, arm in measured.arms() if at == layers and arm.role is Role.DRAFTING and arm.good]
     if not drafting:
         raise NotRunError(f"the sweep did not come to {layers} layers")
@@ -76,7 +76,7 @@ def synthetic(bench: Bench, measured: Measured, layers: Layers, seconds: float) 
         rows=rows,
         notes=[
             f"Synthetic acceptance; {layers} layers of the target were asked for on the GPU.",
-            "Each run is foretold at the acceptance that the dice gave it; a row is the middle of its runs.",
+            "Each run is forecast at its simulated acceptance; a row is the median of its runs.",
         ],
         bars=_bars(rows),
     )

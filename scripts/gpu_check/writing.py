@@ -15,8 +15,8 @@ from gpu_check.steps import DONE, FAILED, NOT_RUN, Bar, Report, Row
 
 _ABSENT = {None, ""}
 _BASIS = (
-    "Tokens/s are medians over prompts. *Synthetic*: dice accept 70.8 % of the drafted tokens at γ = 3, each "
-    "token with the same chance, at every γ; the models are random, and the texts mean nothing."
+    "Tokens/s are medians over prompts. *Synthetic*: acceptance is simulated, 70.8 % of drafted tokens at "
+    "γ = 3, with the same probability for each token at every γ; the models and their texts are random."
 )
 
 
@@ -48,7 +48,7 @@ def write(out: Path, mode: str, reports: Iterable[Report]) -> str:
 
 
 def summary(mode: str, reports: Sequence[Report]) -> str:
-    """Return everything as Markdown: how it ended, the bars, then a section for each step."""
+    """Return everything as Markdown: how it ended, the criteria, then a section for each step."""
     counts = {status: sum(each.status == status for each in reports) for status in (DONE, NOT_RUN, FAILED)}
     title = "# Measured on a GPU" if mode == "gpu" else "# Dry run on a CPU: no figure here is a GPU's"
     lines = [
@@ -91,7 +91,7 @@ def _bars(mode: str, reports: Sequence[Report]) -> list[str]:
     rows = [_bar(report, bar, mode) for report in reports for bar in report.section.bars]
     if not rows:
         return []
-    return ["## Bars", "", *_table(rows)]
+    return ["## Criteria", "", *_table(rows)]
 
 
 def _bar(report: Report, bar: Bar, mode: str) -> Row:
@@ -99,8 +99,8 @@ def _bar(report: Report, bar: Bar, mode: str) -> Row:
     return {
         "of": report.title,
         "what": bar.name,
-        "found": value,
-        "wanted": f"within {bar.limit:g} {bar.unit}",
+        "measured": value,
+        "criterion": f"within {bar.limit:g} {bar.unit}",
         "verdict": bar.verdict if mode == "gpu" else f"{bar.verdict} (CPU)",
     }
 

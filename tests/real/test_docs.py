@@ -68,11 +68,11 @@ def _follow(block: Block, *, env: dict[str, str], folder: Path) -> None:
     "page", [page for page in PAGES if _RUN[page]], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_the_commands_of_a_page_do_what_it_shows(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
-    """Console blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
+    """Shell blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
     folder = ROOT if page.parent == ROOT else tmp_path / "folder"  # the README is read in the clone
     folder.mkdir(exist_ok=True)
     for block in _RUN[page]:
-        if block.language == "console":
+        if block.language == "sh":
             _follow(block, env=reader, folder=folder)
     cells = [block.body for block in _RUN[page] if block.language == "python"]
     if cells:
