@@ -10,10 +10,18 @@ from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
 from ggufspec.modelfiles.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
-from ggufspec.modelfiles.memory.settings import TODAY, Layout, Settings, layout_for
+from ggufspec.modelfiles.memory.settings import (
+    DEFAULT_UBATCH,
+    TODAY,
+    Layout,
+    Settings,
+    layout_for,
+    settings_for,
+)
 from ggufspec.modelfiles.memory.verdicts import Fit, Verdict, verdict
 
 __all__ = [
+    "DEFAULT_UBATCH",
     "RESERVE_BYTES",
     "TODAY",
     "Fit",
@@ -28,6 +36,7 @@ __all__ = [
     "doubts",
     "layout_for",
     "plan",
+    "settings_for",
     "trade",
     "verdict",
 ]

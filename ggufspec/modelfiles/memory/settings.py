@@ -1,8 +1,13 @@
-"""What besides the models decides how much memory llama.cpp takes."""
+"""What decides, besides the models, how much memory llama.cpp takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ggufspec.domain import RunSpec
+
+DEFAULT_UBATCH = 512
+"""Tokens that llama.cpp evaluates at once unless it is told otherwise (``-ub``)."""
 
 _CELLS = 256  # contexts are rounded up to this many cells
 
@@ -53,7 +58,7 @@ class Settings:
     context: int
     kv_type_k: str = "F16"
     kv_type_v: str = "F16"
-    n_ubatch: int = 512
+    n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     layout: Layout = TODAY
 
@@ -72,3 +77,21 @@ class Settings:
         if not self.layout.window_cache:
             return self.cells
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
+
+
+def settings_for(spec: RunSpec, layout: Layout) -> Settings:
+    """Return the memory settings of a run.
+
+    Args:
+        spec: the run; its cache type holds for keys and values. What it leaves open is llama.cpp's default.
+        layout: how the build in use lays models out.
+    """
+    kv_type = (spec.kv_type or "f16").upper()
+    return Settings(
+        context=spec.context,
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        n_ubatch=spec.ubatch or DEFAULT_UBATCH,
+        n_draft=spec.drafting.n_max if spec.drafting else 0,
+        layout=layout,
+    )
