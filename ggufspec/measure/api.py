@@ -9,7 +9,7 @@ from typing import Any
 
 from ggufspec import machine, results
 from ggufspec.analysis import warnings as doubts
-from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
+from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
 from ggufspec.measure import measuring
@@ -111,7 +111,7 @@ def _planned_runs(suite: Suite, store: ResultSet) -> int:
     @cache
     def is_planned(spec: RunSpec) -> bool:
         first_turn = spec.prompt.id.partition("#")[0]
-        return first_turn in prompts and replace(spec, prompt=Prompt(id="", text="")).key in arms
+        return first_turn in prompts and replace(spec, prompt=NO_PROMPT).key in arms
 
     current = store.current
     others: int = sum(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from ggufspec.domain import Pair, Prompt, Role, RunSpec, Sample, Sampling
+from ggufspec.domain import NO_PROMPT, Pair, Role, RunSpec, Sample, Sampling
 from ggufspec.engines.server.capabilities import Capabilities
 from ggufspec.engines.server.launch import Server
 
@@ -70,9 +70,6 @@ class Pool:
             self.drop(key)
 
 
-_NO_PROMPT = Prompt(id="", text="")
-
-
 def load_of(spec: RunSpec) -> RunSpec:
     """Return a run's specification without prompt, length and sampling; equal loads can share a server.
 
@@ -84,5 +81,5 @@ def load_of(spec: RunSpec) -> RunSpec:
         pair, role = Pair(name="", target=spec.model), Role.TARGET
         offload = spec.own_offload.target_alone
     return replace(
-        spec, pair=pair, role=role, offload=offload, prompt=_NO_PROMPT, n_predict=0, sampling=Sampling()
+        spec, pair=pair, role=role, offload=offload, prompt=NO_PROMPT, n_predict=0, sampling=Sampling()
     )

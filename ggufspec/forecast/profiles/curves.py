@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
 from ggufspec.engines.library import Part, Timing, messages
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
-from ggufspec.stats import Estimate
+from ggufspec.stats import Z95, Estimate
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-_Z95 = 1.959964
 _MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples
 _DISTURBED = 2.0  # samples that took so many times their median are somebody else's work
 _NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
@@ -168,7 +167,7 @@ def _estimate(values: Sequence[float], skew: float) -> Estimate:
     """Return a median with the normal interval of medians; the spread is taken from the quartiles' half."""
     middle = median(values)
     spread = median(abs(value - middle) for value in values) * 1.4826  # of a normal distribution
-    half = _Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
+    half = Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
     if len(values) < 3:  # two samples tell no spread
         return Estimate(value=middle * skew, lo=None, hi=None)
     return Estimate(value=middle * skew, lo=max(0.0, (middle - half) * skew), hi=(middle + half) * skew)
