@@ -65,7 +65,7 @@ def prospects(
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
         for one in forecast.forecasts(
             seen,
-            curves[_placed(first), first.drafter],
+            curves[first.offload, first.drafter],
             method=first.drafting.method,
             n_max=sorted({_drafting(arm).n_max for arm in group}),
             p_min=sorted({_drafting(arm).p_min for arm in group}),
@@ -143,10 +143,6 @@ def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 
 def _source(arm: RunSpec) -> tuple[object, ...]:
     return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads
-
-
-def _placed(arm: RunSpec) -> Offload:
-    return arm.offload
 
 
 def _drafting(arm: RunSpec) -> Drafting:

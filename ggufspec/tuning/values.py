@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
@@ -152,11 +151,6 @@ class Tuned:
     by_category: tuple[Choice, ...]
     refusal: Advice | None
     spent: Spent
-
-    @cached_property
-    def expected(self) -> Mapping[RunSpec, Forecast]:
-        """The forecast of each arm that has one."""
-        return {each.arm: each.overall for each in self.outlook.prospects}
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
