@@ -25,10 +25,10 @@ from typing import Any
 import filelock
 
 from ggufspec import paths
-from ggufspec.environ import without_credentials
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents, processor
 from ggufspec.llama.install.contents import Entry
+from ggufspec.redaction import without_credentials
 
 MANIFEST = "build.json"
 _SCHEMA = 2  # 1 recorded neither files nor environment
