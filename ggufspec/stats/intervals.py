@@ -1,4 +1,8 @@
-"""95 % intervals of a mean over prompts of medians over repeats: bootstrap, Student's t, order statistics."""
+"""95 % intervals of a mean over prompts of medians over repeats: bootstrap, Student's t, order statistics.
+
+The bootstrap is our own because ``scipy.stats.bootstrap`` resamples one level only, and its methods have no
+studentised interval: prompts are drawn here, then the repeats of each drawn prompt.
+"""
 
 from __future__ import annotations
 
