@@ -114,6 +114,19 @@ def expanded(text: str, where: str) -> Path:
         ) from error
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: it cannot be opened, or its file system cannot do this.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _override(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return expanded(value, variable) if value else None

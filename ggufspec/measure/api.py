@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -35,15 +35,25 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     session = identify(prepare(asked))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
-        *_, finished = measuring.record(
-            session.suite,
-            session.engine,
-            session.install,
-            store,
-            render=session.render,
-            files=session.files or (),
-        )
+        *_, finished = record(session, store)
     return finished
+
+
+def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
+    """Measure a session, and yield the growing ResultSet; see ``measuring.record`` for the errors.
+
+    Args:
+        session: what to measure, after ``identify``.
+        store: what ``begin`` returned.
+    """
+    return measuring.record(
+        session.suite,
+        session.engine,
+        session.install,
+        store,
+        render=session.render,
+        files=session.files or (),
+    )
 
 
 def look_around(session: Session) -> dict[str, str]:

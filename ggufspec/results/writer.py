@@ -13,6 +13,7 @@ from typing import IO
 
 from filelock import lock_descriptor
 
+from ggufspec import paths
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
@@ -205,16 +206,7 @@ def replace_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until a folder's file names are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    paths.sync(path.parent)
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from ggufspec.measure import (
     api,
     check_finite,
     identity,
-    measuring,
     pair_method,
     refuse_endless,
 )
@@ -248,14 +247,7 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     begun = time.monotonic()
     store = api.begin(session, command=("ggufspec.tune", repr(asked)))
     with session.engine:
-        *_, results = measuring.record(
-            session.suite,
-            session.engine,
-            session.install,
-            store,
-            render=session.render,
-            files=session.files or (),
-        )
+        *_, results = api.record(session, store)
     tuned = verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
     keep(tuned)
     return tuned

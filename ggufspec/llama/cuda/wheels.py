@@ -163,7 +163,7 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
             yield from _install(partial, log)
             contents.sync(partial)
             partial.rename(home)
-            contents.sync_path(home.parent)
+            paths.sync(home.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     found = find(home)
