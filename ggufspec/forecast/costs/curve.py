@@ -167,13 +167,13 @@ class _Grid:
 
     def weights(self, tokens: int, depth: float) -> Mapping[int, float]:
         if (tokens, depth) not in self._seen:
-            found: dict[int, float] = {}
+            weights: dict[int, float] = {}
             nearest = {next(iter(self._rows)): 1.0} if len(self._rows) == 1 else self._mix(self._rows, depth)
             for row, share in nearest.items():
                 for column, part in self._mix(self._rows[row], tokens).items():
                     place = self._rows[row][column]
-                    found[place] = found.get(place, 0.0) + share * part
-            self._seen[tokens, depth] = found
+                    weights[place] = weights.get(place, 0.0) + share * part
+            self._seen[tokens, depth] = weights
         return self._seen[tokens, depth]
 
     def _mix(self, known: Mapping[int, object], wanted: float) -> dict[int, float]:

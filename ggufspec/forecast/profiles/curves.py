@@ -1,7 +1,7 @@
 """Raw timings of the in-process engine -> a cost curve.
 
-A point is the median of its samples, times how much the mean of all samples lies above their medians: the
-median does not mind a single disturbed sample, and runs pay means.
+A point is the median of its samples, times the ratio of the mean of all samples to their medians: a single
+disturbed sample does not change the median, and the time of a run is a sum, so it grows with the mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
 _MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples
-_DISTURBED = 2.0  # samples that took so many times their median are somebody else's work
+_DISTURBED = 2.0  # samples above this many times their median were disturbed by other programs
 _NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
 
 Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
@@ -72,11 +72,11 @@ def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
         measured: raw timings at the same batches and depths.
         about: what they are of.
     """
-    timings = [each for curve in measured for each in curve.timings]
-    alone = _samples(each for each in timings if each.drafter is None)
+    timings = [timing for curve in measured for timing in curve.timings]
+    alone = _samples(timing for timing in timings if timing.drafter is None)
     if about.drafter is None:
         return CostCurve(verify=_points(alone, _skew(alone)), measured_on=about)
-    return _joined(alone, [each for each in timings if each.drafter is not None], about)
+    return _joined(alone, [timing for timing in timings if timing.drafter is not None], about)
 
 
 def of(
@@ -103,7 +103,7 @@ def sized(model: ModelFile) -> ModelFile:
 
 
 def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
-    parts = {part: _samples(each for each in timings if each.part is part) for part in Part}
+    parts = {part: _samples(timing for timing in timings if timing.part is part) for part in Part}
     (draft, besides), verify = _drafting(timings), parts[Part.VERIFY]
     steps = _points(alone, _skew(alone))
     among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
@@ -119,10 +119,10 @@ def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> Cos
 
 
 def _samples(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
-    found: dict[tuple[int, int], list[float]] = {}
-    for each in timings:
-        found.setdefault((each.tokens, each.depth_tokens), []).append(each.seconds)
-    return found
+    samples: dict[tuple[int, int], list[float]] = {}
+    for timing in timings:
+        samples.setdefault((timing.tokens, timing.depth_tokens), []).append(timing.seconds)
+    return samples
 
 
 def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[float]], list[float]]:
@@ -131,7 +131,9 @@ def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[flo
     The first token of a draft is dearer than the others, because the target has used the caches meanwhile.
     Rounds were timed in sweeps over all sizes: the n-th draft of every size lies on the n-th line.
     """
-    by_size: dict[tuple[int, int], list[float]] = _samples(e for e in timings if e.part is Part.DRAFT)
+    by_size: dict[tuple[int, int], list[float]] = _samples(
+        timing for timing in timings if timing.part is Part.DRAFT
+    )
     found: dict[tuple[int, int], list[float]] = {}
     besides: list[float] = []
     for depth in sorted({depth for _, depth in by_size}):

@@ -178,12 +178,12 @@ class _Keys:
         if isinstance(value, NumberArray):
             if len(value) < n_layers:
                 raise self._wrong(key, f"has {len(value)} entries for {n_layers} layers")
-            each = tuple(int(number) for number in value[:n_layers])
-            if min(each) < 0:
-                raise self._wrong(key, f"is {min(each)}")
-            return each
-        one = self.get(key, int)
-        return None if one is None else (one,) * n_layers
+            numbers = tuple(int(number) for number in value[:n_layers])
+            if min(numbers) < 0:
+                raise self._wrong(key, f"is {min(numbers)}")
+            return numbers
+        number = self.get(key, int)
+        return None if number is None else (number,) * n_layers
 
     def strings(self, key: str) -> StringArray | None:
         value = self._metadata.get(key)

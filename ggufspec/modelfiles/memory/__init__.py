@@ -43,13 +43,13 @@ __all__ = [
 
 
 def doubts(card: ModelCard) -> tuple[str, ...]:
-    """Return what about this model the figures may miss."""
+    """Return the parts of this model that the figures may not count."""
     arch = card.architecture
-    found = []
+    reasons = []
     if card.is_recurrent:
-        found.append("it has recurrent layers, whose state is only estimated")
+        reasons.append("it has recurrent layers, whose state is only estimated")
     if any(key.startswith(f"{arch}.attention.indexer.") for key in card.metadata):
-        found.append("it has sparse attention, whose index is not counted")
+        reasons.append("it has sparse attention, whose index is not counted")
     if f"{arch}.nextn_predict_layers" in card.metadata:
-        found.append("its layers for multi-token prediction count as ordinary ones")
-    return tuple(found)
+        reasons.append("its layers for multi-token prediction count as ordinary ones")
+    return tuple(reasons)
