@@ -254,19 +254,21 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
 
 
 def keep(tuned: Tuned) -> None:
-    """Store what a report draws beside the measurements: what was forecast of the chosen drafter.
+    """Store the forecasts of the chosen drafter, which a report draws beside the measurements.
 
     Raises:
         ResultsError: it cannot be written.
     """
     chosen = tuned.overall.arm.spec
-    wanted = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
-    found = [
-        each.overall
-        for each in tuned.outlook.prospects
-        if each.overall.p_min in wanted and (each.arm.drafter == chosen.drafter or chosen.drafting is None)
+    p_mins = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
+    forecasts = [
+        prospect.overall
+        for prospect in tuned.outlook.prospects
+        if prospect.overall.method.needs_drafter
+        and prospect.overall.p_min in p_mins
+        and (prospect.arm.drafter == chosen.drafter or chosen.drafting is None)
     ]
-    profiles.keep([each for each in found if each.method.needs_drafter], tuned.results.folder)
+    profiles.keep(forecasts, tuned.results.folder)
 
 
 def _asked(options: dict[str, Any]) -> TuneRequest:

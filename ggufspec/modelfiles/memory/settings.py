@@ -14,9 +14,10 @@ _CELLS = 256  # contexts are rounded up to this many cells
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a range of builds lays models out. Read in b2697, b5904, b8643 and in the summer of 2026.
+    """How a range of builds lays models out, from the source of b2697, b5904, b8643 and the summer of 2026.
 
-    Between these a change counts from the first build in which it was seen: rather too much than too little.
+    A change between two of these counts from the first build in which it was seen: a plan asks for too much
+    memory rather than too little.
     """
 
     output_first: bool  # the first layer to be offloaded is the output; before, it was the last
@@ -30,7 +31,7 @@ TODAY = Layout(output_first=True, window_cache=True, flash_attention=True, few_l
 
 
 def layout_for(build: int | None) -> Layout:
-    """Return how a build lays models out; today's way where the number is not known."""
+    """Return how a build lays models out; as the newest builds do where the number is not known."""
     if build is None:
         return TODAY
     return Layout(
@@ -69,7 +70,7 @@ class Settings:
 
     @property
     def cells(self) -> int:
-        """How many tokens a whole cache holds."""
+        """How many tokens a complete cache holds."""
         return -(-self.context // _CELLS) * _CELLS
 
     def window_cells(self, window: int) -> int:
