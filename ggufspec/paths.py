@@ -15,28 +15,28 @@ import platformdirs
 from ggufspec.errors import GgufspecError
 
 PLACES = ("cache", "data", "config")
-"""What GGUFSPEC_… can move."""
+"""The places that environment variables GGUFSPEC_… can move."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again: sources and builds."""
+    """Return the folder for sources and builds, which can be made again."""
     return _override("GGUFSPEC_CACHE") or platformdirs.user_cache_path("ggufspec")
 
 
 def data_dir() -> Path:
-    """Return the folder for what was measured and must not be lost."""
+    """Return the folder for results, which must not be lost."""
     return _override("GGUFSPEC_DATA") or platformdirs.user_data_path("ggufspec")
 
 
 def config_dir() -> Path:
-    """Return the folder for what the user wrote: settings, and a catalogue of their own pairs."""
+    """Return the folder for the user's files: settings, and a catalogue of their own pairs."""
     return _override("GGUFSPEC_CONFIG") or platformdirs.user_config_path("ggufspec")
 
 
 def config_file() -> Path:
-    """Return where the user's settings are looked for; it need not exist."""
+    """Return the path of the user's settings; the file need not exist."""
     return config_dir() / "config.toml"
 
 
@@ -76,7 +76,7 @@ def beside(path: Path) -> Path | None:
     from difflib import get_close_matches
 
     try:
-        names = {each.name for each in path.parent.iterdir() if each.is_file()}
+        names = {file.name for file in path.parent.iterdir() if file.is_file()}
     except OSError:
         return None
     lower = {name.lower(): name for name in sorted(names)}
@@ -112,6 +112,19 @@ def expanded(text: str, where: str) -> Path:
             f"{where}: {text} is in the home of a user who is not known here",
             f"name another folder, or write ./{user} for a folder of that name",
         ) from error
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk.
+
+    Raises:
+        OSError: it cannot be opened, or its file system cannot do this.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _override(variable: str) -> Path | None:

@@ -26,8 +26,8 @@ from typing import IO
 
 import psutil
 
-from ggufspec.environ import without_secrets
 from ggufspec.errors import ChildCrashedError
+from ggufspec.redaction import without_secrets
 
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05

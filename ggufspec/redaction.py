@@ -1,16 +1,38 @@
-"""Text without what gives access: credentials and queries of addresses, authorization headers, tokens.
+"""What a secret is, environments without secrets, and text without them.
 
-A query may hold a signature under any name (X-Amz-Signature, Policy, sig, …), so none of it is kept.
+llama.cpp, compilers, build scripts and git need no access token. They get an environment without any, so
+that nothing that they run, print or upload can contain one. A variable is a secret by its name (``HF_TOKEN``,
+``AWS_SECRET_ACCESS_KEY``) or by its value: a known form of token, or an address with credentials.
+
+In messages and logs, ``***`` replaces credentials and queries of addresses, authorization headers and tokens.
+A query can hold a signature under any name (X-Amz-Signature, Policy, sig), so all of it is replaced.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
+
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+"""Variables, in lower case, that programs which use the network need even where they hold a password."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of API_KEY, apiKey and api-key
+_SECRET_WORDS = frozenset(
+    {"auth", "bearer", "cookie", "dsn", "jwt", "key", "keys", "pass", "pat", "psk", "pwd", "token", "tokens"}
+)
+_SECRET_PARTS = ("apikey", "credential", "passphrase", "passwd", "password", "secret")
+_SECRET_ENDS = ("accesskey", "privatekey", "token")
+_NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})  # folders, and the socket of the agent for keys
+_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#\"'<>]+)@", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|sk-[\w-]{16,}|xox[abprs]-[\w-]{10,}|AKIA[A-Z0-9]{12,}|eyJ[\w-]{8,}\.[\w-]{8,}\.)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:Bearer|Basic) [\w+/=.~-]{8,}"
+)
 
 _HIDDEN = "***"
 _PATTERNS = (
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#'\"<>]*@", re.IGNORECASE), rf"\1{_HIDDEN}@"),
     (re.compile(r"\?[\w.~%+\[\]-]+=[^\s'\"<>]*"), f"?{_HIDDEN}"),
     (
         re.compile(
@@ -25,15 +47,45 @@ _PATTERNS = (
 )
 
 
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables that hold a secret."""
+    return {name: value for name, value in environ.items() if not is_secret(name, value)}
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable holds a token, a password, a key, or an address with credentials."""
+    if name in _NOT_SECRET:
+        return False
+    words = [word.lower() for word in _WORD.findall(name)]
+    joined = "".join(words)
+    return (
+        not _SECRET_WORDS.isdisjoint(words)
+        or any(part in joined for part in _SECRET_PARTS)
+        or any(word.endswith(_SECRET_ENDS) for word in words)
+        or _TOKEN.search(value) is not None
+        or without_credentials(value) != value
+    )
+
+
+def without_credentials(text: str) -> str:
+    """Return a text in which ``***`` replaces the credentials of every address.
+
+    A user name without a password stays where it is not a secret: ``ssh://git@host`` is an address, while
+    ``https://name@host`` may have a token as its name.
+    """
+    return _ADDRESS.sub(_hide_credentials, text)
+
+
 def redact(text: str) -> str:
-    """Return a text in which ``***`` stands for everything that gives access to something."""
+    """Return a text in which ``***`` replaces credentials, queries, authorization headers and tokens."""
+    text = without_credentials(text)
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
 
 
 class Redacting(logging.Filter):
-    """Lets every record pass, without what gives access."""
+    """Lets every record pass, without its secrets."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the record's message, and the text of its exception."""
@@ -41,3 +93,8 @@ class Redacting(logging.Filter):
         if record.exc_info:
             record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
         return True
+
+
+def _hide_credentials(match: re.Match[str]) -> str:
+    login_only = ":" not in match["user"] and "ssh" in match["scheme"].lower()
+    return match[0] if login_only else f"{match['scheme']}://{_HIDDEN}@"

@@ -30,13 +30,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ggufspec import results, stats
-from ggufspec.analysis import arms
-from ggufspec.domain import (
-    Build,
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ggufspec import results, stats  # noqa: E402
+from ggufspec.analysis import arms  # noqa: E402
+from ggufspec.domain import (  # noqa: E402
     Conditions,
     Drafting,
-    Machine,
     ModelFile,
     Pair,
     Program,
@@ -47,8 +48,9 @@ from ggufspec.domain import (
     Sample,
     Status,
 )
-from ggufspec.report import frames
-from ggufspec.results import ResultSet, records, seals
+from ggufspec.report import frames  # noqa: E402
+from ggufspec.results import ResultSet, records, seals  # noqa: E402
+from tests import values  # noqa: E402
 
 GOAL = 2.0
 REPEATS = 5
@@ -161,14 +163,7 @@ def appending(n_runs: int) -> None:
 
 def store(name: str, runs: Iterator[RunResult]) -> Path:
     """Store runs as ``append`` does, but wait for the disk only once; return the folder."""
-    stored = results.create(
-        engine="binary",
-        command=("bench_store",),
-        build=Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp"),
-        machine=Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30),
-        doubts={},
-        name=name,
-    )
+    stored = values.bench(name=name)
     assert stored.writer is not None
     ledger, checksum = stored.writer.ledger, stored.writer.checksum
     with (stored.folder / "runs.jsonl").open("wb") as file:

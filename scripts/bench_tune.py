@@ -29,7 +29,7 @@ from ggufspec import stats, tuning
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role, RunSpec
-from ggufspec.measure import api, measuring
+from ggufspec.measure import api
 from ggufspec.measure.request import Request, identify, prepare
 from ggufspec.measure.sweep import Block, Suite
 from ggufspec.results import ResultSet
@@ -101,9 +101,7 @@ def _measured(request: Request, suite: Suite) -> ResultSet:
     session = identify(replace(prepare(request), suite=suite))
     store = api.begin(session, command=("bench_tune",))
     with session.engine:
-        *_, results = measuring.record(
-            session.suite, session.engine, session.install, store, render=session.render
-        )
+        *_, results = api.record(session, store)
     return results
 
 

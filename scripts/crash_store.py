@@ -22,23 +22,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-from ggufspec import paths, results
-from ggufspec.domain import Build, Machine, ModelFile, Pair, Prompt, Role, RunResult, RunSpec, Sample, Status
-from ggufspec.results import ResultSet
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ggufspec import paths, results  # noqa: E402
+from ggufspec.domain import RunResult  # noqa: E402
+from tests import values  # noqa: E402
 
 CELLS = 8
 LETTERS = 4_000_000
 SECTOR = 512  # bytes
-SPEC = RunSpec(
-    pair=Pair(name="tiny", target=ModelFile(filename="target.gguf")),
-    role=Role.TARGET,
-    prompt=Prompt(id="p", text="Once"),
-    n_predict=32,
-    context=512,
-    threads=1,
-)
 
 
 def main() -> int:
@@ -98,13 +94,13 @@ def one_birth(name: str, chance: random.Random, seen: Counter[str]) -> None:
     """Kill a child while it makes a bench: there is an empty one or none, and the name can be used."""
     child = os.fork()
     if not child:
-        make(name)
+        values.bench(name=name)
         os._exit(0)
     time.sleep(chance.uniform(0, 0.004))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     listed = name in results.ids()
-    bench = results.reopen(name) if listed else make(name)
+    bench = results.reopen(name) if listed else values.bench(name=name)
     results.close(results.append(bench, run(0)))
     assert stored(name) == 1
     seen["in the making"] += not listed and (paths.runs_dir() / name).is_dir()
@@ -112,7 +108,7 @@ def one_birth(name: str, chance: random.Random, seen: Counter[str]) -> None:
 
 def one_power_cut(name: str, chance: random.Random, seen: Counter[str]) -> None:
     """Let a disk keep a part of the last append: the runs before it are there, and it can be made again."""
-    bench = make(name)
+    bench = values.bench(name=name)
     file = bench.folder / "runs.jsonl"
     told = chance.randrange(4)
     for repeat in range(told):
@@ -149,38 +145,20 @@ def kept(lines: bytes, start: int, kind: str, chance: random.Random) -> bytes:
 
 def fill(name: str, sender: int | None) -> None:
     """Append the cells that a bench does not have yet; tell each once it is stored."""
-    bench = results.reopen(name) if name in results.ids() else make(name)
+    bench = results.reopen(name) if name in results.ids() else values.bench(name=name)
     done = results.finished(bench)
     for repeat in range(CELLS):
-        if results.cell(SPEC, repeat) not in done:
+        if results.cell(values.spec(), repeat) not in done:
             bench = results.append(bench, run(repeat))
             if sender is not None:
                 os.write(sender, b".")
 
 
-def make(name: str) -> ResultSet:
-    """Make an empty bench."""
-    build = Build(version="1", commit=None, backend="cpu", path="/opt/llama.cpp")
-    machine = Machine(hostname="box", system="Linux", cpu="A Processor", cores=1, memory_bytes=1 << 30)
-    return results.create(
-        engine="binary", command=("crash_store",), build=build, machine=machine, doubts={}, name=name
-    )
-
-
 def run(repeat: int, *, letters: int = LETTERS) -> RunResult:
     """Return the run of a cell, with a text of its own, but for the first."""
     text = f"{repeat} " * (letters // 2 if repeat else 1)
-    return RunResult(
-        spec=SPEC,
-        repeat=repeat,
-        engine="binary",
-        sample=Sample(status=Status.OK, gen_tokens=32, gen_s=1.0, text=text),
-        argv=("llama",),
-        log=f"{repeat:04d}",
-        started_at="2026-01-02T03:04:05.678+00:00",
-        wall_s=1.0,
-        program_s=1.0,
-    )
+    made = values.run(repeat=repeat)
+    return replace(made, sample=replace(made.sample, text=text))
 
 
 def stored(name: str) -> int:

@@ -22,26 +22,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ggufspec import results
-from ggufspec.domain import (
-    Build,
-    Conditions,
-    Difference,
-    Drafting,
-    Machine,
-    ModelFile,
-    Pair,
-    Program,
-    Prompt,
-    Role,
-    RunResult,
-    RunSpec,
-    Sample,
-    Status,
-    Verdict,
-)
-from ggufspec.errors import ResultsError
-from ggufspec.results import ResultSet
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ggufspec import results  # noqa: E402
+from ggufspec.domain import Conditions, Difference, Role, RunResult, Status, Verdict  # noqa: E402
+from ggufspec.errors import ResultsError  # noqa: E402
+from ggufspec.results import ResultSet  # noqa: E402
+from tests import values  # noqa: E402
 
 FILES = ("meta.json", "runs.jsonl")
 
@@ -119,15 +107,7 @@ def as_measured(bench: ResultSet) -> list[RunResult]:
 
 def make(name: str) -> ResultSet:
     """Store a bench with runs of every kind."""
-    stored = results.create(
-        engine="binary",
-        command=("fuzz_store",),
-        build=Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp"),
-        machine=Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30),
-        doubts={"few-repeats": "use more"},
-        name=name,
-        planned_runs=12,
-    )
+    stored = values.bench(doubts={"few-repeats": "use more"}, name=name, planned_runs=12)
     for number in range(16):
         drafting = number % 3 == 1
         status = Status.CRASHED if number == 9 else Status.OK
@@ -142,38 +122,27 @@ def make(name: str) -> ResultSet:
 
 def run(number: int, *, drafting: bool, status: Status) -> RunResult:
     """Return one run of a bench."""
-    target, drafter = (ModelFile(filename=f"{name}.gguf") for name in ("target", "drafter"))
-    spec = RunSpec(
-        pair=Pair(name="tiny", target=target, draft=drafter if drafting else None),
-        role=Role.DRAFTING if drafting else Role.TARGET,
-        prompt=Prompt(id=f"p{number % 2}", text=f"Text {number % 2}"),
-        n_predict=32,
-        context=512,
-        threads=2,
-        drafting=Drafting(n_max=3) if drafting else None,
-    )
-    sample = Sample(
-        status=status,
-        program=Program.TREE if drafting else Program.PLAIN,
-        gen_tokens=100,
-        gen_s=2.4 + number / 8,
-        n_drafted=24 if drafting else None,
-        n_accepted=18 if drafting else None,
-        text=f"words {number % 4}",
-    )
-    return RunResult(
-        spec=spec,
+    role = Role.DRAFTING if drafting else Role.TARGET
+    made = values.run(
+        role,
+        prompt=f"p{number % 2}",
         repeat=number // 2,
-        engine="binary",
-        sample=sample if status is Status.OK else Sample(status=status),
-        argv=("llama", "-m", "target.gguf"),
+        tps=100 / (2.4 + number / 8),
+        draft=3 if drafting else None,
+        drafted=24,
+        accepted=18,
+        status=status,
+    )
+    text = f"words {number % 4}" if status is Status.OK else None
+    return replace(
+        made,
+        sample=replace(made.sample, text=text),
         log=f"{number:04d}",
         started_at=f"2026-01-02T03:04:{number:02d}.678+00:00",
-        wall_s=2.5,
-        program_s=2.4,
         warmup=number < 2,
         anchor=number == 5,
         conditions=Conditions(others_cores=0.25, cpu_mhz=2500.5),
+        text_identical=None,
     )
 
 

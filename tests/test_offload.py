@@ -26,7 +26,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import ModelLoad, Run
-from ggufspec.engines.server.pool import load_of
+from ggufspec.engines.server import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.logs import offload as logs_offload

@@ -94,6 +94,18 @@ def test_spec_bench_loads_as_it_is() -> None:
     assert suite.prompts[1].text.endswith("Die Brücke ist gesperrt.")
 
 
+def test_turns_of_a_conversation_without_a_template_are_joined() -> None:
+    turns = prompts.PromptTurns(Prompt(id="a", text="Hello", category="c", followups=("More", "Bye")), None)
+    answers = iter(("Hi", "Yes"))
+    while not turns.is_complete:
+        turns.add_answer(next(answers))
+    assert turns.made == [
+        Prompt(id="a", text="Hello", category="c"),
+        Prompt(id="a#2", text="HelloHi\n\nMore\n\n", category="c", message="More"),
+        Prompt(id="a#3", text="HelloHi\n\nMore\n\nYes\n\nBye\n\n", category="c", message="Bye"),
+    ]
+
+
 @pytest.mark.parametrize(("name", "later_turns"), [("speed-bench", 2), ("speed-bench-prepared", 1)])
 def test_speed_bench_loads_as_it_is(name: str, later_turns: int) -> None:
     talk, code = prompts.load(SUITES / f"{name}.jsonl").prompts

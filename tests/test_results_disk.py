@@ -95,7 +95,7 @@ def test_two_processes_never_write_to_one_bench() -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(ResultsError, match="mine is being written already"):
+        with pytest.raises(ResultsError, match="mine is already being written"):
             results.reopen("mine")
         assert results.load("mine") == stored
         other.kill()
@@ -104,7 +104,7 @@ def test_two_processes_never_write_to_one_bench() -> None:
 
 def test_only_an_open_bench_is_written_to() -> None:
     stored = values.bench(values.run())
-    with pytest.raises(ResultsError, match="is being written already"):
+    with pytest.raises(ResultsError, match="is already being written"):
         results.reopen(stored.meta.id)
     results.close(stored)
     for shut in (stored, results.load(stored.meta.id)):

@@ -255,7 +255,7 @@ def _wheels(place: Path) -> object:
     [
         (Kind.BUILDS, _build, "is being built"),
         (Kind.CUDA, _wheels, "is in use"),
-        (Kind.RESULTS, Lock, "is being written already"),
+        (Kind.RESULTS, Lock, "is already being written"),
     ],
 )
 def test_what_is_in_use_is_kept(

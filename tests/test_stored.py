@@ -124,7 +124,7 @@ def test_a_damaged_bench_can_be_deleted_and_one_that_is_written_cannot() -> None
     damaged = _drafting_bench("damaged")
     (damaged.folder / "meta.json").write_bytes(b"\xff")
     results.delete("damaged")
-    with pytest.raises(ResultsError, match="is being written already"):
+    with pytest.raises(ResultsError, match="is already being written"):
         results.delete("live")
     assert results.ids() == ("live",)
     results.append(live, values.run())

@@ -251,8 +251,8 @@ def test_one_bench_has_one_writer(llama: Fakes) -> None:
         if not line.startswith(("pair: ", "llama.cpp: ", "warning "))
     ]
     assert lines == [
-        f"error: the bench {NAME} is being written already",
-        "hint: wait until the other process has ended, or start a bench of your own",
+        f"error: the bench {NAME} is already being written",
+        "hint: wait until the other process has ended, or start a new bench",
     ]
     assert llama.n_starts == 1
     _kill(first)

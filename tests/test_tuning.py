@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import tuning
-from ggufspec.domain import Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
+from ggufspec.domain import NO_PROMPT, Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.measure.sweep import Block
@@ -54,7 +54,7 @@ def _arm(n_max: int = 3, p_min: float = 0.0, drafter: str = "drafter.gguf", **of
     return replace(
         spec,
         pair=replace(spec.pair, draft=ModelFile(filename=drafter)),
-        prompt=Prompt(id="", text=""),
+        prompt=NO_PROMPT,
         drafting=Drafting(n_max=n_max, p_min=p_min),
         offload=Offload(**offload),  # type: ignore[arg-type]
     )

@@ -1,4 +1,4 @@
-"""Small values for tests: a spec, a run, a bench's results."""
+"""Small values for tests and scripts: a spec, a run, a bench's results."""
 
 from __future__ import annotations
 
@@ -84,10 +84,21 @@ def run(
     )
 
 
-def bench(*runs: RunResult, doubts: dict[str, str] | None = None) -> ResultSet:
+def bench(
+    *runs: RunResult,
+    doubts: dict[str, str] | None = None,
+    name: str | None = None,
+    planned_runs: int | None = None,
+) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
-        engine="binary", command=("ggufspec", "bench"), build=BUILD, machine=MACHINE, doubts=doubts or {}
+        engine="binary",
+        command=("ggufspec", "bench"),
+        build=BUILD,
+        machine=MACHINE,
+        doubts=doubts or {},
+        name=name,
+        planned_runs=planned_runs,
     )
     for one in runs:
         stored = results.append(stored, one)

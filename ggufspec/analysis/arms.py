@@ -15,11 +15,10 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, warnings
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.warnings import Doubt
-from ggufspec.domain import Method, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Method, ModelFile, Role, RunSpec, Sample, Status
 from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
-_NO_PROMPT = Prompt(id="", text="")
 _MOSTLY = 0.8  # of the watched time: a fifth at most, at less power, is something else than the request
 _DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
 
@@ -277,7 +276,7 @@ def _with_first_files(spec: RunSpec, files: dict[str, ModelFile]) -> RunSpec:
 
 def _of(spec: RunSpec) -> RunSpec:
     """Return a run's arm; older benches name a drafter even for the target alone."""
-    return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=_NO_PROMPT)
+    return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
 def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:

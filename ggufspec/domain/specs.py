@@ -178,6 +178,10 @@ class Prompt:
     followups: tuple[str, ...] = ()
 
 
+NO_PROMPT = Prompt(id="", text="")
+"""The prompt of a specification that stands for an arm or a load, on any prompt."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that decides what one run measures. ``drafting is None`` is plain decoding.

@@ -17,6 +17,7 @@ from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, words
+from ggufspec.engines.library.link import start
 from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
@@ -28,8 +29,9 @@ from ggufspec.engines.library.messages import (
     Trace,
     TraceRun,
 )
-from ggufspec.engines.library.workers import Hosted, Workers
+from ggufspec.engines.library.workers import Hosted
 from ggufspec.engines.placing import as_drafter, placed
+from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
 
@@ -46,10 +48,10 @@ class InprocessEngine(Engine):
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a run
     command: tuple[str, ...] = WORKER
-    _workers: Workers = field(init=False)
+    _workers: Pool[ModelLoad, Hosted] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._workers = Workers(capacity=self.capacity)
+        self._workers = Pool(capacity=self.capacity)
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return a command that makes the same run in a worker of its own, and prints its record."""
@@ -170,8 +172,7 @@ class InprocessEngine(Engine):
         hosted: Hosted | None = None
         try:
             try:
-                command = (*self.command, "--library", str(self._library()))
-                hosted = self._workers.get(host, command)
+                hosted = self._worker(host)
                 load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
                 asked.started_s = time.perf_counter()
                 asked.reply = hosted.link.ask(request, timeout_s=self.timeout_s)
@@ -186,8 +187,18 @@ class InprocessEngine(Engine):
                 asked.beside = next((as_drafter(head) for head in heads if head is not None), None)
                 asked.log = hosted.link.read_log()
         finally:  # also when Ctrl-C ends the wait
-            self._workers.settle(host)
+            self._workers.drop_unusable(host)
         return asked
+
+    def _worker(self, host: ModelLoad) -> Hosted:
+        """Return the worker of a target; a new one without one that is usable."""
+        command = (*self.command, "--library", str(self._library()))
+        hosted = self._workers.get(host)
+        if hosted is None:
+            self._workers.make_room()
+            hosted = Hosted(link=start(command))
+            self._workers.put(host, hosted)
+        return hosted
 
     def _library(self) -> Path:
         """Return the folder of the library for a worker.

@@ -10,9 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from ggufspec.forecast.values import Forecast
-from ggufspec.stats import Estimate
-
-_Z95 = 1.959964
+from ggufspec.stats import Z95, Estimate
 
 
 class Reason(StrEnum):
@@ -68,7 +66,7 @@ def ratio(a: Forecast, b: Forecast) -> Estimate:
     logs = np.array([math.log(a.rates[name] / b.rates[name]) for name in a.rates])
     spread = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     costs = float(np.linalg.norm(np.subtract(a.cost_errors, b.cost_errors)))
-    half, middle = _Z95 * math.hypot(spread, costs), float(logs.mean())
+    half, middle = Z95 * math.hypot(spread, costs), float(logs.mean())
     return Estimate(value=math.exp(middle), lo=math.exp(middle - half), hi=math.exp(middle + half))
 
 
@@ -81,13 +79,13 @@ def best(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Forecast:
         forecasts: of the same prompts, at least one.
         threshold: the smallest gain that matters.
     """
-    fastest = max(forecasts, key=lambda each: each.tokens_per_s.value)
-    ties = [each for each in forecasts if _ties(ratio(fastest, each), threshold)]
-    return min(ties, key=lambda each: (each.n_max, each.p_min))
+    fastest = max(forecasts, key=lambda forecast: forecast.tokens_per_s.value)
+    ties = [forecast for forecast in forecasts if _ties(ratio(fastest, forecast), threshold)]
+    return min(ties, key=lambda forecast: (forecast.n_max, forecast.p_min))
 
 
 def advise(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Advice:
-    """Return what to do: the best draft size, or none where it gains no more than the threshold.
+    """Return the advice: the best draft size, or none where it gains no more than the threshold.
 
     Args:
         forecasts: of the same prompts, at least one; each drafts.
@@ -96,7 +94,7 @@ def advise(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Advice:
     chosen = best(forecasts, threshold=threshold)
     if chosen.speedup.value > 1 + threshold:
         return Advice(forecast=chosen)
-    nearest = max(forecasts, key=lambda each: each.speedup.value)
+    nearest = max(forecasts, key=lambda forecast: forecast.speedup.value)
     return Advice(forecast=nearest, reason=_reason(forecasts), needs=needs(nearest))
 
 
@@ -120,12 +118,12 @@ def needs(of: Forecast) -> Needs:
 
 
 def _reason(forecasts: Sequence[Forecast]) -> Reason:
-    """All accepted, would some size pay? If not, would it with a drafter that costs nothing?"""
-    if any((each.break_even_accept_rate or 0.0) < 1 for each in forecasts):
+    """Return the reason: whether some size would pay if all were accepted, else if drafting cost nothing."""
+    if any((forecast.break_even_accept_rate or 0.0) < 1 for forecast in forecasts):
         return Reason.ACCEPTANCE_TOO_LOW
-    for each in forecasts:
-        most = (1 + each.n_drafted / each.n_rounds) * each.target_s
-        if most > each.round_s * (1 - each.draft_share):
+    for forecast in forecasts:
+        most = (1 + forecast.n_drafted / forecast.n_rounds) * forecast.target_s
+        if most > forecast.round_s * (1 - forecast.draft_share):
             return Reason.DRAFTER_TOO_SLOW
     return Reason.VERIFICATION_TOO_DEAR
 

@@ -185,9 +185,6 @@ def _theorem(alpha: float, curve: CostCurve, n_max: int) -> float | None:
     return closed_form(alpha, n_max, cost)
 
 
-_Z95 = 1.959964
-
-
 def rates_of(runs: Sequence[Exposure], costs: Values) -> dict[str, float]:
     """Return each prompt's tokens per second."""
     return {run.prompt_id: run.tokens / float(run.paid @ costs) for run in runs}
@@ -212,6 +209,6 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
     assert own is not None
     if own.lo is None or own.hi is None:
         return own
-    costs = _Z95 * float(np.linalg.norm(contributions))
+    costs = stats.Z95 * float(np.linalg.norm(contributions))
     half = math.hypot(math.log(own.hi / own.value), costs)
     return Estimate(value=own.value, lo=own.value * math.exp(-half), hi=own.value * math.exp(half))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from ggufspec import machine, results
 from ggufspec.analysis import warnings as doubts
-from ggufspec.domain import FileIdentity, FileUse, Prompt, RunSpec
+from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
 from ggufspec.measure import measuring
@@ -35,15 +35,25 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     session = identify(prepare(asked))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
-        *_, finished = measuring.record(
-            session.suite,
-            session.engine,
-            session.install,
-            store,
-            render=session.render,
-            files=session.files or (),
-        )
+        *_, finished = record(session, store)
     return finished
+
+
+def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
+    """Measure a session, and yield the growing ResultSet; see ``measuring.record`` for the errors.
+
+    Args:
+        session: what to measure, after ``identify``.
+        store: what ``begin`` returned.
+    """
+    return measuring.record(
+        session.suite,
+        session.engine,
+        session.install,
+        store,
+        render=session.render,
+        files=session.files or (),
+    )
 
 
 def look_around(session: Session) -> dict[str, str]:
@@ -111,7 +121,7 @@ def _planned_runs(suite: Suite, store: ResultSet) -> int:
     @cache
     def is_planned(spec: RunSpec) -> bool:
         first_turn = spec.prompt.id.partition("#")[0]
-        return first_turn in prompts and replace(spec, prompt=Prompt(id="", text="")).key in arms
+        return first_turn in prompts and replace(spec, prompt=NO_PROMPT).key in arms
 
     current = store.current
     others: int = sum(

@@ -1,4 +1,4 @@
-"""Will what is asked for fit into memory, and how much of it at once?"""
+"""Whether the requested configurations fit into memory, and how many loads of them at once."""
 
 from __future__ import annotations
 
@@ -13,49 +13,43 @@ from ggufspec.llama.install import Install
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 
-_UBATCH = 512  # llama.cpp's default
-
 Cards = Mapping[ModelFile, gguf.ModelCard]
 
 
 def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
-    """Return how many loads of these models may be held at once: one on a GPU, half of what is free else.
+    """Return how many loads of these models may be held at once: one on a GPU, else half of the free memory.
 
-    Weights are mapped from the file and shared, but some are repacked into copies for the processor.
+    Weights are mapped from the file and shared, but llama.cpp repacks some of them into copies for the
+    processor.
     """
     if install.gpu is not False:
         return 1
+    layout = memory.layout_for(install.build_number)
     most = max(
         memory.plan(
             cards[arm.model],
             cards[arm.drafter] if arm.drafter else None,
             Offload(target_layers=0, draft_layers=0),
-            memory.Settings(context=arm.context, n_ubatch=arm.ubatch or _UBATCH),
+            memory.settings_for(arm, layout),
         ).host_bytes
-        for arm in _hungriest(sweep)
+        for arm in _largest_arms(sweep)
     )
     return max(1, machine.memory().free_bytes // 2 // most)
 
 
 def check(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Iterator[str]:
-    """Yield what will hardly fit.
+    """Yield a note for each configuration that may not fit.
 
     Raises:
-        OutOfMemoryError: something cannot fit, and nobody insisted.
+        OutOfMemoryError: a configuration cannot fit, and ``force`` is not set.
     """
     room = machine.memory(install.gpus)
     can_adjust = any("--fit" in program.options for program in install.programs.values())
-    for spec in (arm for arm in _hungriest(sweep) if arm.role is not Role.DRAFTER):
+    layout = memory.layout_for(install.build_number)
+    for spec in (arm for arm in _largest_arms(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
         offload = spec.offload if install.gpu is not False else Offload(target_layers=0, draft_layers=0)
-        settings = memory.Settings(
-            context=spec.context,
-            kv_type_k=(spec.kv_type or "f16").upper(),
-            kv_type_v=(spec.kv_type or "f16").upper(),
-            n_ubatch=spec.ubatch or _UBATCH,
-            n_draft=spec.drafting.n_max if spec.drafting else 0,
-            layout=memory.layout_for(install.build_number),
-        )
+        settings = memory.settings_for(spec, layout)
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),
             room,
@@ -68,25 +62,25 @@ def check(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Itera
             yield f"memory: {verdict.reason}" + (f"; {verdict.hint}" if verdict.hint else "")
 
 
-def _hungriest(sweep: Sweep) -> Iterator[RunSpec]:
+def _largest_arms(sweep: Sweep) -> Iterator[RunSpec]:
     """Yield arms of which at least one needs as much memory on each device as any arm of the sweep.
 
-    Longer drafts and more tokens at once take more of it; layers move it from the host to a GPU.
+    Longer drafts and larger batches need more; layers move it from the host to a GPU.
     """
     few = replace(
         sweep,
         target_layers=_ends(sweep.target_layers),
         draft_layers=_ends(sweep.draft_layers),
         draft_sizes=(max(sweep.draft_sizes),) if sweep.draft_sizes else (),
-        ubatches=(max(sweep.ubatches, key=lambda tokens: tokens or _UBATCH),),
+        ubatches=(max(sweep.ubatches, key=lambda tokens: tokens or memory.DEFAULT_UBATCH),),
         p_mins=sweep.p_mins[:1],
         threads=sweep.threads[:1],
     )
     return (arm for block in few.blocks() for arm in block.arms)
 
 
-def _ends(asked: Sequence[Layers]) -> tuple[Layers, ...]:
-    """Return the fewest and the most layers, and the words."""
-    numbers = [layers for layers in asked if isinstance(layers, int)]
-    words = [layers for layers in asked if not isinstance(layers, int)]
+def _ends(choices: Sequence[Layers]) -> tuple[Layers, ...]:
+    """Return the smallest and the largest number of layers, and the words ("all", "auto")."""
+    numbers = [layers for layers in choices if isinstance(layers, int)]
+    words = [layers for layers in choices if not isinstance(layers, int)]
     return tuple(dict.fromkeys((*([min(numbers), max(numbers)] if numbers else ()), *words)))

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
+    NO_PROMPT,
     Drafting,
     Layers,
     Method,
@@ -31,7 +32,6 @@ T = TypeVar("T")
 _ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
 MOST_ARMS = 100_000
 MOST_RUNS = 1_000_000
-_NO_PROMPT = Prompt(id="", text="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Sweep:
         alone = RunSpec(
             pair=Pair(name=self.name, target=target),
             role=Role.TARGET,
-            prompt=_NO_PROMPT,
+            prompt=NO_PROMPT,
             n_predict=self.n_predict,
             context=self.context,
             threads=threads,

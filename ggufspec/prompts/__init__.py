@@ -22,6 +22,7 @@ from ggufspec.prompts.suite import (
     build,
     check_text,
 )
+from ggufspec.prompts.turns import PromptTurns
 
 __all__ = [
     "BUILT_IN",
@@ -31,6 +32,7 @@ __all__ = [
     "BadPromptError",
     "Message",
     "PromptSuite",
+    "PromptTurns",
     "Render",
     "chat",
     "check_text",

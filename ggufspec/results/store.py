@@ -28,7 +28,7 @@ from ggufspec.results.ledger import Ledger
 from ggufspec.results.records import JudgedRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
-from ggufspec.results.writer import Lock, Writer, disk, sync_folder, write_object
+from ggufspec.results.writer import Lock, Writer, disk, write_object
 
 _DELETED = ".deleted-"  # before the name of a folder that is being removed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -93,7 +93,7 @@ def create(
                 )
             file.touch()
             write_object(folder / reading.META, meta)  # from here on it is a bench
-            sync_folder(folder.parent)
+            paths.sync(folder.parent)
             writer = Writer(file=file, ledger=Ledger(), lock=lock, checksum=seals.start(meta.id))
     return _view(meta, folder, writer)
 

@@ -1,9 +1,8 @@
-"""The disk under a bench: complete files in one step, complete lines at the end, one process at a time."""
+"""Writing to a bench: files replaced in one step, complete lines appended, one process at a time."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import weakref
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from filelock import lock_descriptor
+
+from ggufspec import paths
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
@@ -22,12 +24,13 @@ _LOCK = "lock"
 class Lock:
     """The right to write to a bench; ends with this object, ``release`` or the process, however it ends.
 
-    As a context it is released by an exception only: afterwards a writer has it. filelock does not tell which
-    file it has locked, and a lock whose file was removed keeps nobody else from locking a new one.
+    As a context it is released by an exception only: afterwards a writer has it. The descriptor is kept here,
+    not in a ``FileLock``, because ``check`` must compare the locked file with the one that has its name now:
+    where the file was removed, another process can lock a new one.
 
     Raises:
         ResultsError: another process, or another ResultSet of this one, has it.
-        OSError: the lock's file cannot be made.
+        OSError: the lock's file cannot be made or locked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,14 +38,12 @@ class Lock:
         while True:
             self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
             self._close = weakref.finalize(self, os.close, self._descriptor)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not lock_descriptor(self._descriptor, blocking=False):
                 self._close()
                 raise ResultsError(
-                    f"the bench {folder.name} is being written already",
-                    "wait until the other process has ended, or start a bench of your own",
-                ) from error
+                    f"the bench {folder.name} is already being written",
+                    "wait until the other process has ended, or start a new bench",
+                )
             if self._is_in_place():
                 return
             self._close()  # its file was removed between the two calls
@@ -60,11 +61,11 @@ class Lock:
         return self._close.alive
 
     def release(self) -> None:
-        """Let others write; a second call does nothing."""
+        """Let other processes write; a second call does nothing."""
         self._close()
 
     def check(self) -> None:
-        """Raise where the lock's file was removed: somebody else may have locked another one since.
+        """Raise if the lock's file was removed: another process may have locked a new one.
 
         Raises:
             ResultsError: it was removed or replaced.
@@ -72,7 +73,7 @@ class Lock:
         if not self._is_in_place():
             raise ResultsError(
                 f"the lock of the bench {self._file.parent.name} was removed while it was written",
-                "nothing that was stored is lost; go on with --resume once no other process writes to it",
+                "stored results are not lost; continue with --resume once no other process writes to it",
             )
 
     def _is_in_place(self) -> bool:
@@ -83,8 +84,13 @@ class Lock:
 class Writer:
     """Appends to one file of complete lines.
 
-    ``size`` is how many of its bytes are undamaged lines, ``checksum`` theirs. ``end`` is how many bytes it
-    has; None after a failed write, of which any part may be there.
+    Attributes:
+        file: the file, which exists.
+        ledger: its records in memory.
+        lock: the right to write.
+        checksum: of the first ``size`` bytes.
+        size: bytes of undamaged lines at the file's start.
+        end: bytes of the file; None after a failed write, of which any part may be in the file.
     """
 
     file: Path
@@ -96,22 +102,22 @@ class Writer:
     _identity: os.stat_result = field(init=False)
 
     def __post_init__(self) -> None:
-        """Remember which file it is."""
+        """Remember the file's identity."""
         self._identity = self.file.stat()
 
     def append(self, contents: Sequence[bytes]) -> None:
         """Add JSON objects as lines, and wait until they are on the disk; after a failure none was added.
 
         Raises:
-            ResultsError: somebody else changed, replaced or removed the file, or the lock's.
+            ResultsError: another program changed, replaced or removed the file, or the lock's.
         """
         lines, checksum = seals.seal_all(contents, self.checksum)
         with self._open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # from the look at the lock to the end of the write
+            lock_descriptor(file.fileno())  # from the check of the bench's lock to the end of the write
             self.lock.check()
             size = self._check(file)
             self.end = None
-            if size > self.size:  # what a crash or a failed write left behind
+            if size > self.size:  # a crash or a failed write left a part of a line
                 file.truncate(self.size)
             file.seek(self.size)
             file.write(lines)
@@ -122,10 +128,10 @@ class Writer:
             self._check(file)
 
     def check(self) -> None:
-        """Raise where something that was appended is not there any more.
+        """Raise if anything that was appended is missing.
 
         Raises:
-            ResultsError: somebody else changed, replaced or removed the file, or the lock's.
+            ResultsError: another program changed, replaced or removed the file, or the lock's.
         """
         with self._open() as file:
             self.lock.check()
@@ -141,7 +147,7 @@ class Writer:
         """Return the file's size.
 
         Raises:
-            ResultsError: it is not the file that was opened first, or not as long as it was left.
+            ResultsError: it is not the file that was opened first, or another program changed its length.
         """
         status = os.fstat(file.fileno())
         if not (os.path.samestat(status, self._identity) and _is_at(self.file, status)):
@@ -150,14 +156,14 @@ class Writer:
             raise self._changed(f"was cut from {self.size} to {status.st_size} bytes")
         if self.end is not None and status.st_size > self.end:
             file.seek(self.end)
-            if b"\n" in file.read():  # else it is the beginning of a line, which nobody can have read
+            if b"\n" in file.read():  # otherwise the start of a line, which no reader takes
                 raise self._changed(f"has grown from {self.end} to {status.st_size} bytes")
         return status.st_size
 
-    def _changed(self, what: str) -> ResultsError:
+    def _changed(self, change: str) -> ResultsError:
         return ResultsError(
-            f"{self.file} {what} by another program while the bench was written",
-            "nothing more is stored; see what is left with `ggufspec show`",
+            f"{self.file} {change} by another program while the bench was written",
+            "no more results are stored; `ggufspec show` prints the stored ones",
         )
 
 
@@ -193,28 +199,19 @@ def read_object(path: Path) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at any instant the old one or the new one is there, also after a power cut."""
+    """Replace a file in one step: after a crash or a power cut the old or the new one is there, complete."""
     draft = path.with_name(f"{path.name}.tmp")
     with draft.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    paths.sync(path.parent)
 
 
 @contextmanager
 def disk(folder: Path) -> Iterator[None]:
-    """Turn a full disk into its own error."""
+    """Raise DiskFullError where the disk is full, ResultsError for other errors of the disk."""
     try:
         yield
     except OSError as error:
@@ -223,5 +220,6 @@ def disk(folder: Path) -> Iterator[None]:
                 f"cannot write to {folder}: {error.strerror}", "set GGUFSPEC_DATA to a writable folder"
             ) from error
         raise DiskFullError(
-            f"no space left to store results in {folder}", "free some, or set GGUFSPEC_DATA to another disk"
+            f"no space left to store results in {folder}",
+            "free some space, or set GGUFSPEC_DATA to a folder on another disk",
         ) from error

@@ -8,12 +8,14 @@ from __future__ import annotations
 from ggufspec.stats.cells import Cell, Rates
 from ggufspec.stats.comparison import Procedure, Significance, Verdict, significance
 from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
+from ggufspec.stats.intervals import Z95
 from ggufspec.stats.planning import Needed, needed
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
 from ggufspec.stats.trend import drift
 
 __all__ = [
     "UNSTABLE_ABOVE",
+    "Z95",
     "Cell",
     "Estimate",
     "Needed",

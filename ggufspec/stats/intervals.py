@@ -1,4 +1,8 @@
-"""95 % intervals of a mean over prompts of medians over repeats: bootstrap, Student's t, order statistics."""
+"""95 % intervals of a mean over prompts of medians over repeats: bootstrap, Student's t, order statistics.
+
+The bootstrap is our own because ``scipy.stats.bootstrap`` resamples one level only, and its methods have no
+studentised interval: prompts are drawn here, then the repeats of each drawn prompt.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ _T95 = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-_Z95 = 1.959964
+Z95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
 
 _RESAMPLES = 2000
 _SEED = 20240419
@@ -59,7 +64,7 @@ def t95(degrees: int) -> float:
     """Return the two-sided 95 % quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5 above 30)."""
     if degrees <= len(_T95):
         return _T95[degrees - 1]
-    z, first = _Z95, (_Z95**3 + _Z95) / 4
+    z, first = Z95, (Z95**3 + Z95) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return z + first / degrees + second / degrees**2
 

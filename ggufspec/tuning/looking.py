@@ -1,10 +1,10 @@
-"""Look before measuring: traces and cost curves in one process, then a forecast of every configuration."""
+"""The forecast of every configuration before any is measured: traces and cost curves in one process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines, forecast, units
@@ -12,20 +12,17 @@ from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import Texts
-from ggufspec.prompts import Message, Render
+from ggufspec.prompts import PromptTurns
 from ggufspec.tuning import pricing, prospects
 from ggufspec.tuning.values import Outlook, Plan, Spent, Stage
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-
-from dataclasses import dataclass
-
 _HELPING = (2, 4, 8)  # draft sizes at which a drafter may help to write
-_SURELY = 2.0
-_BEGINNING = 32  # tokens of the first text, which tell whether a drafter may help to write all texts
-_SHORT_RUN_S = 0.05  # what a run of an engine that keeps its models takes beside its tokens
+_MIN_GAIN = 2.0  # the speed-up by the theorem from which a drafter helps to write
+_BEGINNING = 32  # tokens of the first text that decide whether a drafter helps to write all texts
+_SHORT_RUN_S = 0.05  # the time of a run beside its tokens, in an engine that keeps its models loaded
 
 
 def look(plan: Plan) -> Generator[Stage, None, Outlook]:
@@ -60,7 +57,7 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
         except ending.Failure as failure:
             raise ending.error(failure.status, f"the look ahead failed: {failure.reason}") from failure
     spent = Spent(traces_s=traced - begun, costs_s=time.monotonic() - traced)
-    found = prospects.prospects(
+    forecasts = prospects.prospects(
         known,
         texts,
         drafters,
@@ -70,9 +67,9 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
         build=install.build_number,
     )
     return Outlook(
-        prospects=found,
+        prospects=forecasts,
         unknown=tuple(arm for arm in arms if arm not in known and prospects.has_own_size(arm)),
-        prompts=tuple(each.prompt for each in texts),
+        prompts=tuple(text.prompt for text in texts),
         n_predict=allowed.n_predict,
         finalists=allowed.finalists,
         spent=spent,
@@ -81,78 +78,65 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
 
 
 def outlook(plan: Plan) -> Outlook:
-    """Look to the end, for callers that show no progress; raises what ``look`` does."""
-    looking = look(plan)
+    """Return the Outlook, for callers that show no progress; raises what ``look`` does."""
+    stages = look(plan)
     while True:
         try:
-            next(looking)
+            next(stages)
         except StopIteration as end:
-            found: Outlook = end.value
-            return found
+            result: Outlook = end.value
+            return result
 
 
 def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
-    """Return the target's own run, placed as in the first configuration that a drafter shares with it."""
+    """Return the run of the target alone, with the offload of the first configuration that has a drafter."""
     offload = next((arm.offload for arm in known if arm.drafter is not None), plan.alone.offload)
     return replace(plan.alone, offload=offload)
 
 
 def _speed(engine: InprocessEngine, spec: RunSpec) -> tuple[float, float]:
-    """Return the target's seconds per token, and those that loading it takes."""
+    """Return the seconds per token of the target, and the seconds to load it."""
     begun = time.monotonic()
     timings = engine.curve(spec, (), batches=(1,), depths=(1,), repeats=3).timings
-    token_s = min(each.seconds for each in timings)
-    return token_s, max(0.0, time.monotonic() - begun - sum(each.seconds for each in timings))
+    token_s = min(timing.seconds for timing in timings)
+    return token_s, max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
 
 
 def _texts(
     engine: InprocessEngine, plan: Plan, first: RunSpec, drafters: Sequence[ModelFile], allowed: Budget
 ) -> Generator[Stage, None, list[Texts]]:
-    """Trace the prompts; each later turn of a conversation is one of its own, after the target's answers."""
+    """Trace the prompts; each later turn of a conversation is a prompt after the target's answers."""
     program = engines.ENGINES[plan.session.engine.name]
     largest = max(
         (arm.drafting.n_max for block in plan.blocks for arm in block.arms if arm.drafting), default=1
     )
     spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
-    found: list[Texts] = []
+    texts: list[Texts] = []
     (beginning,) = profiles.traces(engine, replace(spec, n_predict=_BEGINNING), [first.prompt], drafters)
     writing = _quickest(beginning)
     chosen = spread(plan.session.suite.prompts, allowed.prompts)
     for number, prompt in enumerate(chosen):
         yield Stage(about=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
-        turn = replace(prompt, followups=())
-        messages: list[Message] = []
-        (one,) = profiles.traces(engine, spec, [turn], drafters, writing=writing)
-        found.append(one)
-        for later, followup in enumerate(prompt.followups, start=2):
-            messages += [Message("user", turn.message or turn.text), Message("assistant", one.text)]
-            text = _continued(plan.session.render, turn, one.text, followup, messages)
-            turn = Prompt(id=f"{prompt.id}#{later}", text=text, category=prompt.category, message=followup)
-            (one,) = profiles.traces(engine, spec, [turn], drafters, writing=writing)
-            found.append(one)
-    return found
+        turns = PromptTurns(prompt, plan.session.render)
+        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing)
+        while not turns.is_complete:
+            turns.add_answer(texts[-1].text)
+            texts += profiles.traces(engine, spec, turns.made[-1:], drafters, writing=writing)
+    return texts
 
 
 def _quickest(seen: Texts) -> tuple[int, int] | None:
-    """Return the drafter that surely makes writing faster, and its draft size; None where none does.
+    """Return the place and the draft size of the drafter that makes writing faster; None where none does.
 
-    Surely: by the theorem, which takes a verified batch to cost as little as one token, at least twice.
+    The closed form takes a verified batch to cost as little as one token, so it must promise a speed-up of 2.
     """
     size = len(seen.own.tokens)
     gains: dict[tuple[int, int], float] = {}
     for place, (look, look_s) in enumerate(zip(seen.by_drafter, seen.look_s, strict=True)):
         alpha, cost = sum(look.match) / size, look_s / seen.written_s
         gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
-    best = max(gains, key=lambda each: gains[each], default=None)
-    return best if best is not None and gains[best] >= _SURELY else None
-
-
-def _continued(
-    render: Render | None, turn: Prompt, answer: str, followup: str, messages: Sequence[Message]
-) -> str:
-    if render is None:
-        return f"{turn.text}{answer}\n\n{followup}\n\n"
-    return render([*messages, Message("user", followup)])
+    best = max(gains, key=gains.__getitem__, default=None)
+    return best if best is not None and gains[best] >= _MIN_GAIN else None
 
 
 def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
@@ -166,16 +150,16 @@ def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
 
 FINALISTS = 6  # configurations that are measured beside the target alone
 _FEWEST_FINALISTS = 2
-_SHORTEST = 48  # tokens; below that the ends of texts weigh too much
+_SHORTEST = 48  # tokens; in shorter texts the last round weighs too much
 _FEWEST_PROMPTS = 4
 _REPEATS = 2  # measured at least
-_ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is known
+_ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, for the cost curve
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What the time allows: prompts, tokens of each, finalists, and seconds for the cost curves."""
+    """What fits into the time: prompts, tokens of each, finalists, and seconds for the cost curves."""
 
     prompts: int
     n_predict: int
@@ -184,16 +168,16 @@ class Budget:
 
 
 def allow(*, time_s: float | None, token_s: float, run_s: float, prompts: int, n_predict: int) -> Budget:
-    """Return what fits into a time: first texts get shorter, then there are fewer, then fewer finalists.
+    """Return what fits into a time: first shorter texts, then fewer of them, then fewer finalists.
 
-    Every prompt is written once for its trace, and measured with the target alone and each finalist.
+    Each prompt is answered once for its trace, and measured with the target alone and each finalist.
 
     Args:
-        time_s: seconds for everything; None for any number.
-        token_s: seconds of the target alone per token.
-        run_s: seconds that a measured run takes besides, such as loading.
-        prompts: how many were asked for.
-        n_predict: tokens of each that were asked for.
+        time_s: seconds for everything; None for no limit.
+        token_s: seconds per token of the target alone.
+        run_s: other seconds of a measured run, such as loading.
+        prompts: requested number of prompts.
+        n_predict: requested tokens of each.
     """
     if time_s is None:
         return Budget(prompts=prompts, n_predict=n_predict, finalists=FINALISTS, costs_s=float("inf"))
@@ -209,12 +193,14 @@ def allow(*, time_s: float | None, token_s: float, run_s: float, prompts: int, n
         *((number, shortest, FINALISTS) for number in range(prompts - 1, fewest - 1, -1)),
         *((fewest, shortest, number) for number in range(FINALISTS - 1, _FEWEST_FINALISTS - 1, -1)),
     ]
-    chosen = next((each for each in tries if seconds(*each) <= left_s), (fewest, shortest, _FEWEST_FINALISTS))
+    chosen = next(
+        (sizes for sizes in tries if seconds(*sizes) <= left_s), (fewest, shortest, _FEWEST_FINALISTS)
+    )
     return Budget(prompts=chosen[0], n_predict=chosen[1], finalists=chosen[2], costs_s=time_s * _COSTS_SHARE)
 
 
 def spread(prompts: Sequence[Prompt], number: int) -> tuple[Prompt, ...]:
-    """Return so many prompts in their order, every category in turn giving one."""
+    """Return ``number`` prompts in their order, taken from each category in turn."""
     by_category: dict[str | None, list[Prompt]] = {}
     for prompt in prompts:
         by_category.setdefault(prompt.category, []).append(prompt)

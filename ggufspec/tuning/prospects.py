@@ -1,4 +1,4 @@
-"""Traces × cost curves -> a forecast of every configuration, and which of them deserve to be measured."""
+"""Traces × cost curves -> a forecast of every configuration, and which of them to measure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggufspec.tuning.values import Prospect
 
 Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]
 
-_WORTH_TRYING = 0.93  # of the leader's forecast; forecasts are off by 5 % in the middle, 10 % at worst
+_WORTH_TRYING = 0.93  # of the leader's forecast; forecasts are off by 5 % in the median, 10 % at worst
 _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the same draft size
 
 
@@ -27,7 +27,7 @@ def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
 
 
 def has_own_size(arm: RunSpec) -> bool:
-    """Whether a configuration drafts as many tokens as its method does if nobody asks for a number."""
+    """Whether a configuration has one of its method's default draft sizes."""
     drafting = _drafting(arm)
     return drafting.n_max in trace.draft_sizes(drafting.method)
 
@@ -48,80 +48,81 @@ def prospects(
         arms: the configurations; all can be forecast.
         texts: the traces of every prompt.
         drafters: in the order of the traces.
-        curves: what evaluations cost, by offload and drafter.
-        engine: whose way of drafting is forecast.
+        curves: the cost curves by offload and drafter.
+        engine: the engine whose way of drafting is forecast.
         n_predict: tokens of each prompt.
         build: llama.cpp's build number.
     """
     program = engines.ENGINES[engine]
-    found: dict[RunSpec, Prospect] = {}
+    by_arm: dict[RunSpec, Prospect] = {}
     for group in _groups(arms).values():
         first = group[0]
         assert first.drafting is not None
-        seen = [
-            each.own if first.drafter is None else each.by_drafter[drafters.index(first.drafter)]
-            for each in texts
+        traces = [
+            text.own if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
+            for text in texts
         ]
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
-        for one in forecast.forecasts(
-            seen,
-            curves[_placed(first), first.drafter],
+        for result in forecast.forecasts(
+            traces,
+            curves[first.offload, first.drafter],
             method=first.drafting.method,
             n_max=sorted({_drafting(arm).n_max for arm in group}),
             p_min=sorted({_drafting(arm).p_min for arm in group}),
             program=program,
             n_predict=n_predict,
-            # exact sampling is what the library and the tree program do; the others sample from the target
-            # alone and compare, which the match bits of a sampled text tell as well
+            # the library and the tree program sample exactly; the others sample from the target alone and
+            # compare, and for these the match bits of a sampled text hold as well
             sampling=not first.sampling.greedy and (engine == "inprocess" or program is Program.TREE),
             build=build,
         ):
-            by_drafting.setdefault((one.n_max, one.p_min), {})[one.category] = one
+            by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
         for arm in group:
-            told = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
-            found[arm] = Prospect(
+            by_category = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
+            by_arm[arm] = Prospect(
                 arm=arm,
-                overall=told[None],
-                by_category={name: each for name, each in told.items() if name is not None},
+                overall=by_category[None],
+                by_category={name: result for name, result in by_category.items() if name is not None},
             )
-    return tuple(found[arm] for arm in arms)
+    return tuple(by_arm[arm] for arm in arms)
 
 
 def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:
-    """Return what is worth measuring, the most promising first.
+    """Return the configurations to measure, the fastest forecast first.
 
-    The leader overall; the leader of every other drafter, method or offload that is not far behind; the
-    leader of every category; then whatever comes next, so that the neighbours of the leader take part.
+    These are the leader overall; the leader of every other drafter, method or offload that is not far behind;
+    the leader of every category; then the next fastest, so that the neighbours of the leader are included.
 
     Args:
         prospects: every configuration.
         most: how many may be measured; always at least one is returned.
     """
     chosen: dict[RunSpec, Prospect] = {}
-    for each in _wanted(prospects):
+    for prospect in _by_priority(prospects):
         if len(chosen) >= max(1, most):
             break
-        if not any(_alike(each, other) for other in chosen.values()):
-            chosen[each.arm] = each
+        if not any(_alike(prospect, other) for other in chosen.values()):
+            chosen[prospect.arm] = prospect
     return tuple(chosen.values())
 
 
-def _wanted(prospects: Sequence[Prospect]) -> Iterator[Prospect]:
+def _by_priority(prospects: Sequence[Prospect]) -> Iterator[Prospect]:
     ranked = _ranked(prospects, None)
     leader = ranked[0]
     yield leader
     leaders: dict[tuple[object, ...], Prospect] = {}
-    for each in ranked:
-        leaders.setdefault(_source(each.arm), each)
-    yield from (each for each in leaders.values() if _rate(each) >= _WORTH_TRYING * _rate(leader))
+    for prospect in ranked:
+        leaders.setdefault(_source(prospect.arm), prospect)
+    least = _WORTH_TRYING * _rate(leader)
+    yield from (prospect for prospect in leaders.values() if _rate(prospect) >= least)
     for category in leader.by_category:
         yield _ranked(prospects, category)[0]
     yield from ranked
 
 
 def _ranked(prospects: Sequence[Prospect], category: str | None) -> list[Prospect]:
-    """Sort the fastest first; of those as fast the smaller draft."""
-    return sorted(prospects, key=lambda each: (-_rate(each, category), _drafting(each.arm).n_max))
+    """Sort by forecast rate, the fastest first; equal ones by draft size."""
+    return sorted(prospects, key=lambda prospect: (-_rate(prospect, category), _drafting(prospect.arm).n_max))
 
 
 def _rate(prospect: Prospect, category: str | None = None) -> float:
@@ -129,24 +130,20 @@ def _rate(prospect: Prospect, category: str | None = None) -> float:
 
 
 def _alike(one: Prospect, other: Prospect) -> bool:
-    """Whether two differ in nothing but a p_min that does next to nothing."""
+    """Whether two differ only in p_min, and hardly in their forecasts."""
     same = _source(one.arm) == _source(other.arm) and _drafting(one.arm).n_max == _drafting(other.arm).n_max
     return same and abs(_rate(one) / _rate(other) - 1) < _ALIKE
 
 
 def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
-    found: dict[tuple[object, ...], list[RunSpec]] = {}
+    groups: dict[tuple[object, ...], list[RunSpec]] = {}
     for arm in arms:
-        found.setdefault(_source(arm), []).append(arm)
-    return found
+        groups.setdefault(_source(arm), []).append(arm)
+    return groups
 
 
 def _source(arm: RunSpec) -> tuple[object, ...]:
     return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads
-
-
-def _placed(arm: RunSpec) -> Offload:
-    return arm.offload
 
 
 def _drafting(arm: RunSpec) -> Drafting:

@@ -24,7 +24,6 @@ from ggufspec.measure import (
     api,
     check_finite,
     identity,
-    measuring,
     pair_method,
     refuse_endless,
 )
@@ -248,33 +247,28 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     begun = time.monotonic()
     store = api.begin(session, command=("ggufspec.tune", repr(asked)))
     with session.engine:
-        *_, results = measuring.record(
-            session.suite,
-            session.engine,
-            session.install,
-            store,
-            render=session.render,
-            files=session.files or (),
-        )
+        *_, results = api.record(session, store)
     tuned = verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
     keep(tuned)
     return tuned
 
 
 def keep(tuned: Tuned) -> None:
-    """Store what a report draws beside the measurements: what was forecast of the chosen drafter.
+    """Store the forecasts of the chosen drafter, which a report draws beside the measurements.
 
     Raises:
         ResultsError: it cannot be written.
     """
     chosen = tuned.overall.arm.spec
-    wanted = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
-    found = [
-        each.overall
-        for each in tuned.outlook.prospects
-        if each.overall.p_min in wanted and (each.arm.drafter == chosen.drafter or chosen.drafting is None)
+    p_mins = {0.0, chosen.drafting.p_min if chosen.drafting else 0.0}
+    forecasts = [
+        prospect.overall
+        for prospect in tuned.outlook.prospects
+        if prospect.overall.method.needs_drafter
+        and prospect.overall.p_min in p_mins
+        and (prospect.arm.drafter == chosen.drafter or chosen.drafting is None)
     ]
-    profiles.keep([each for each in found if each.method.needs_drafter], tuned.results.folder)
+    profiles.keep(forecasts, tuned.results.folder)
 
 
 def _asked(options: dict[str, Any]) -> TuneRequest:

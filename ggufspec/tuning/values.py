@@ -1,10 +1,9 @@
-"""What tuning deals with: prospects that were forecast, choices that were measured, and the verdict."""
+"""The values of tuning: forecasts of configurations, measured choices, and the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
@@ -17,28 +16,28 @@ from ggufspec.stats import Estimate, Significance
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """A configuration that drafts, and what is forecast of it, overall and by category of prompts."""
+    """A configuration that drafts, with its forecasts over all prompts and by category."""
 
     arm: RunSpec
     overall: Forecast
     by_category: Mapping[str, Forecast]
 
     def forecast(self, category: str | None) -> Forecast:
-        """Return the forecast of a category, or with None of all prompts."""
+        """Return the forecast of a category; None means all prompts."""
         return self.overall if category is None else self.by_category[category]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What may be chosen from, and for how long: a checked session and its configurations.
+    """A checked session, the configurations to choose from, and the time limit.
 
     Attributes:
         session: how the finalists will be measured; its suite holds all prompts.
-        blocks: what may be chosen, each block with the target alone first.
-        vram_bytes: the GPU memory that was planned with; None without a GPU.
-        max_time_s: for everything together; None for as long as it takes.
-        precision: half of the speed-ups' intervals over the speed-ups that is wanted.
-        fresh: measure costs anew even where they are known.
+        blocks: the configurations, each block with the target alone first.
+        vram_bytes: GPU memory to plan with; None without a GPU.
+        max_time_s: time limit of the whole tuning; None for no limit.
+        precision: requested relative half width of the speed-ups' intervals.
+        fresh: measure costs again, even where stored ones could be reused.
     """
 
     session: Session
@@ -56,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What is being done, and how much of its kind is done already."""
+    """The current step of a tuning, and how many of its parts are done."""
 
     about: str
     done: int
@@ -73,21 +72,21 @@ class Spent:
 
     @property
     def total_s(self) -> float:
-        """All of them."""
+        """The seconds of all stages."""
         return self.traces_s + self.costs_s + self.measuring_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """Everything that was forecast, and what the finalists are to be measured on.
+    """All forecasts, and what the finalists are measured on.
 
     Attributes:
         prospects: of every configuration, in the order of the axes.
         unknown: configurations that cannot be forecast; they are measured.
-        prompts: those that were traced.
+        prompts: the traced prompts.
         n_predict: tokens of each.
-        finalists: how many configurations there is time to measure.
-        spent: the time it took.
+        finalists: number of configurations that there is time to measure.
+        spent: seconds of the traces and the costs.
         notes: what was left out, reused or shortened.
     """
 
@@ -100,9 +99,10 @@ class Outlook:
     notes: tuple[str, ...] = ()
 
     def prospect(self, spec: RunSpec) -> Prospect | None:
-        """Return what was forecast of a configuration, whose texts may have become shorter since."""
-        wanted = _configuration(spec)
-        return next((each for each in self.prospects if _configuration(each.arm) == wanted), None)
+        """Return the forecasts of a configuration; the length of its texts does not matter."""
+        configuration = _configuration(spec)
+        matches = (prospect for prospect in self.prospects if _configuration(prospect.arm) == configuration)
+        return next(matches, None)
 
 
 def _configuration(spec: RunSpec) -> tuple[object, ...]:
@@ -111,7 +111,7 @@ def _configuration(spec: RunSpec) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What to run for some prompts. ``arm`` is the target alone where drafting does not pay.
+    """The best configuration for some prompts; ``arm`` is the target alone where drafting does not pay.
 
     ``gain`` compares it with the target alone at its best; None where it is that itself.
     """
@@ -135,7 +135,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The verdict, and all it rests on.
+    """The verdict, with the forecasts and measurements behind it.
 
     Attributes:
         outlook: what was forecast.
@@ -152,11 +152,6 @@ class Tuned:
     by_category: tuple[Choice, ...]
     refusal: Advice | None
     spent: Spent
-
-    @cached_property
-    def expected(self) -> Mapping[RunSpec, Forecast]:
-        """The forecast of each arm that has one."""
-        return {each.arm: each.overall for each in self.outlook.prospects}
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -11,7 +11,7 @@ from typing import Any
 from ggufspec.analysis import arms, review
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Layers, Role, RunSpec, Status
-from ggufspec.measure import api, measuring, request
+from ggufspec.measure import api, request
 from ggufspec.measure.request import Request
 from ggufspec.results import ResultSet
 from gpu_check.presets import ALPHA, PROMPTS, Pairing, Preset
@@ -47,14 +47,8 @@ class Bench:
         )
         store = api.begin(session, command=("gpu_check", repr(shared)))
         with session.engine:
-            for latest in measuring.record(
-                replace(session.suite, blocks=wanted),
-                session.engine,
-                session.install,
-                store,
-                render=session.render,
-                files=session.files or (),
-            ):
+            suite = replace(session.suite, blocks=wanted)
+            for latest in api.record(replace(session, suite=suite), store):
                 store = latest  # the last one has everything
         return store, tuple(arm for block in wanted for arm in block.arms)
 

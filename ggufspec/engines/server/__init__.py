@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.engines.server.engine import ServerEngine
-from ggufspec.engines.server.pool import load_of
+from ggufspec.engines.server.loads import load_of
 from ggufspec.engines.server.ranking import Candidate, Rank, ranker
 from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
 

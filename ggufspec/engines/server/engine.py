@@ -13,10 +13,11 @@ from ggufspec.domain import Method, Program, RunSpec, Sample, Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.placing import placed
+from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe
 from ggufspec.engines.server.launch import Server, readable_argv, start
-from ggufspec.engines.server.pool import Loaded, Pool, load_of
+from ggufspec.engines.server.loads import Loaded, load_of
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
 from ggufspec.llama.install import Install
@@ -48,7 +49,7 @@ class ServerEngine(Engine):
     name: str = "server"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a request
-    _pool: Pool = field(init=False)
+    _pool: Pool[Hashable, Loaded] = field(init=False)
     _families: set[RunSpec] = field(default_factory=set)  # loads that serve every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
 

@@ -1,4 +1,10 @@
-"""What a llama-server of any era sends while it answers, checked: events of a stream, and errors."""
+"""What a llama-server of any era sends while it answers, checked: events of a stream, and errors.
+
+httpx2's ``EventSource`` is not used. It follows the standard for event streams, and so skips the field
+``error``, in which old builds report a failure, and every line that is not an event, which the record of a
+run keeps. It also yields nothing before an event is complete, so that a server that sends single bytes would
+never reach the time limit of a request.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.engines.server.events import Event, Timings, event_text, read_event
 from ggufspec.engines.server.launch import Server
-from ggufspec.engines.server.pool import Loaded
+from ggufspec.engines.server.loads import Loaded
 from ggufspec.engines.server.request import body, lines
 
 

@@ -10,9 +10,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from ggufspec.domain import Build, Machine, ModelFile, Offload
-from ggufspec.stats import Estimate
+from ggufspec.stats import Z95, Estimate
 
-_Z95 = 1.959964
 _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
 
 
@@ -95,7 +94,7 @@ class CostCurve:
     def errors_s(self) -> tuple[float, ...]:
         """The standard error of each of ``points``; 0 where no interval is known."""
         spans = ((point.seconds.lo, point.seconds.hi) for point in self.points)
-        return tuple(0.0 if lo is None or hi is None else (hi - lo) / 2 / _Z95 for lo, hi in spans)
+        return tuple(0.0 if lo is None or hi is None else (hi - lo) / 2 / Z95 for lo, hi in spans)
 
     @property
     def most_tokens(self) -> int:
@@ -168,13 +167,13 @@ class _Grid:
 
     def weights(self, tokens: int, depth: float) -> Mapping[int, float]:
         if (tokens, depth) not in self._seen:
-            found: dict[int, float] = {}
+            weights: dict[int, float] = {}
             nearest = {next(iter(self._rows)): 1.0} if len(self._rows) == 1 else self._mix(self._rows, depth)
             for row, share in nearest.items():
                 for column, part in self._mix(self._rows[row], tokens).items():
                     place = self._rows[row][column]
-                    found[place] = found.get(place, 0.0) + share * part
-            self._seen[tokens, depth] = found
+                    weights[place] = weights.get(place, 0.0) + share * part
+            self._seen[tokens, depth] = weights
         return self._seen[tokens, depth]
 
     def _mix(self, known: Mapping[int, object], wanted: float) -> dict[int, float]:

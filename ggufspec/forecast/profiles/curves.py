@@ -1,7 +1,7 @@
 """Raw timings of the in-process engine -> a cost curve.
 
-A point is the median of its samples, times how much the mean of all samples lies above their medians: the
-median does not mind a single disturbed sample, and runs pay means.
+A point is the median of its samples, times the ratio of the mean of all samples to their medians: a single
+disturbed sample does not change the median, and the time of a run is a sum, so it grows with the mean.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
 from ggufspec.engines.library import Part, Timing, messages
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
-from ggufspec.stats import Estimate
+from ggufspec.stats import Z95, Estimate
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-_Z95 = 1.959964
 _MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples
-_DISTURBED = 2.0  # samples that took so many times their median are somebody else's work
+_DISTURBED = 2.0  # samples above this many times their median were disturbed by other programs
 _NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
 
 Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
@@ -73,11 +72,11 @@ def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
         measured: raw timings at the same batches and depths.
         about: what they are of.
     """
-    timings = [each for curve in measured for each in curve.timings]
-    alone = _samples(each for each in timings if each.drafter is None)
+    timings = [timing for curve in measured for timing in curve.timings]
+    alone = _samples(timing for timing in timings if timing.drafter is None)
     if about.drafter is None:
         return CostCurve(verify=_points(alone, _skew(alone)), measured_on=about)
-    return _joined(alone, [each for each in timings if each.drafter is not None], about)
+    return _joined(alone, [timing for timing in timings if timing.drafter is not None], about)
 
 
 def of(
@@ -104,7 +103,7 @@ def sized(model: ModelFile) -> ModelFile:
 
 
 def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
-    parts = {part: _samples(each for each in timings if each.part is part) for part in Part}
+    parts = {part: _samples(timing for timing in timings if timing.part is part) for part in Part}
     (draft, besides), verify = _drafting(timings), parts[Part.VERIFY]
     steps = _points(alone, _skew(alone))
     among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
@@ -120,10 +119,10 @@ def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> Cos
 
 
 def _samples(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
-    found: dict[tuple[int, int], list[float]] = {}
-    for each in timings:
-        found.setdefault((each.tokens, each.depth_tokens), []).append(each.seconds)
-    return found
+    samples: dict[tuple[int, int], list[float]] = {}
+    for timing in timings:
+        samples.setdefault((timing.tokens, timing.depth_tokens), []).append(timing.seconds)
+    return samples
 
 
 def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[float]], list[float]]:
@@ -132,7 +131,9 @@ def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[flo
     The first token of a draft is dearer than the others, because the target has used the caches meanwhile.
     Rounds were timed in sweeps over all sizes: the n-th draft of every size lies on the n-th line.
     """
-    by_size: dict[tuple[int, int], list[float]] = _samples(e for e in timings if e.part is Part.DRAFT)
+    by_size: dict[tuple[int, int], list[float]] = _samples(
+        timing for timing in timings if timing.part is Part.DRAFT
+    )
     found: dict[tuple[int, int], list[float]] = {}
     besides: list[float] = []
     for depth in sorted({depth for _, depth in by_size}):
@@ -168,7 +169,7 @@ def _estimate(values: Sequence[float], skew: float) -> Estimate:
     """Return a median with the normal interval of medians; the spread is taken from the quartiles' half."""
     middle = median(values)
     spread = median(abs(value - middle) for value in values) * 1.4826  # of a normal distribution
-    half = _Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
+    half = Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
     if len(values) < 3:  # two samples tell no spread
         return Estimate(value=middle * skew, lo=None, hi=None)
     return Estimate(value=middle * skew, lo=max(0.0, (middle - half) * skew), hi=(middle + half) * skew)

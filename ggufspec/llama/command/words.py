@@ -69,7 +69,6 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 """One row per meaning: its spellings, the one to prefer first."""
 
 _OPTIONAL = {
-    "cache_ram",
     *("threads_batch", "top_k", "top_p", "min_p", "layers", "draft_layers", "draft_threads"),
     *("draft_threads_batch", "draft_context", "draft_cache_k", "draft_cache_v", "draft_min", "draft_p_min"),
     *("cache_ram", "slots_dir", "ngram_simple_min_hits", "ngram_map_k_min_hits", "ngram_map_k4v_min_hits"),

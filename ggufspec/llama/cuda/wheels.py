@@ -28,11 +28,11 @@ from pathlib import Path
 import filelock
 
 from ggufspec import paths, proc
-from ggufspec.environ import PROXIES, without_secrets
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda.driver import Driver, Release, said
 from ggufspec.llama.install import contents
 from ggufspec.llama.progress import Progress, Step
+from ggufspec.redaction import PROXIES, without_secrets
 
 PINNED: Release = (13, 0)
 REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={said(PINNED)}.*"
@@ -163,7 +163,7 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
             yield from _install(partial, log)
             contents.sync(partial)
             partial.rename(home)
-            contents.sync_path(home.parent)
+            paths.sync(home.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     found = find(home)

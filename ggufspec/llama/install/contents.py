@@ -8,14 +8,13 @@ while it stays as it is.
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggufspec import digests
+from ggufspec import digests, paths
 
 _SMALL_BYTES = 1 << 20  # to read these is faster than to remember them
 _ELF = b"\x7fELF"
@@ -86,16 +85,7 @@ def sync(folder: Path) -> None:
     """Wait until every file and folder below a folder is on the disk, and the folder itself."""
     for path in (*_files(folder), *(path for path in folder.rglob("*") if path.is_dir()), folder):
         if not path.is_symlink():
-            sync_path(path)
-
-
-def sync_path(path: Path) -> None:
-    """Wait until one file, or the names in one folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            paths.sync(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:

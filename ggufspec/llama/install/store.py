@@ -25,10 +25,10 @@ from typing import Any
 import filelock
 
 from ggufspec import paths
-from ggufspec.environ import without_credentials
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents, processor
 from ggufspec.llama.install.contents import Entry
+from ggufspec.redaction import without_credentials
 
 MANIFEST = "build.json"
 _SCHEMA = 2  # 1 recorded neither files nor environment
@@ -240,7 +240,7 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     if built.path.exists():  # damaged, or find() would have returned it
         built.path.rename(folder.with_name("replaced"))
     folder.rename(built.path)
-    contents.sync_path(built.path.parent)
+    paths.sync(built.path.parent)
     return built
 
 
@@ -252,7 +252,7 @@ def adopt(built: Built) -> Built:
     """
     built = replace(built, files=contents.record(built.bin))
     _write(built.path, built)
-    contents.sync_path(built.path)
+    paths.sync(built.path)
     return built
 
 
@@ -273,7 +273,7 @@ def _write(folder: Path, built: Built) -> None:
     text = json.dumps({"schema": _SCHEMA, **facts, "files": files}, indent=2)
     aside = folder / f".{MANIFEST}"
     aside.write_text(text + "\n", encoding="utf-8")
-    contents.sync_path(aside)
+    paths.sync(aside)
     aside.replace(folder / MANIFEST)
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ggufspec import proc
-from ggufspec.environ import PROXIES, is_secret, without_credentials
 from ggufspec.errors import SourceError
-from ggufspec.redaction import redact
+from ggufspec.redaction import PROXIES, is_secret, redact, without_credentials
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 """What an address may begin with. Others, such as ``ext::``, let git run a command that the address names."""

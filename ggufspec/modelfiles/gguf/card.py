@@ -28,9 +28,7 @@ class Vocabulary:
     tokens: StringArray | None
     bos_id: int | None
     eos_id: int | None
-    eot_id: int | None
     unk_id: int | None
-    pad_id: int | None
     add_bos: bool | None
     add_eos: bool | None
 
@@ -69,7 +67,6 @@ class ModelCard:
     sliding_window: int | None
     n_experts: int
     n_experts_used: int
-    rope_dimensions: int | None
     rope_freq_base: float | None
     vocabulary: Vocabulary
     chat_template: str | None
@@ -140,7 +137,6 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
         sliding_window=keys.get(f"{arch}.attention.sliding_window", int) or None,
         n_experts=keys.get(f"{arch}.expert_count", int) or 0,
         n_experts_used=keys.get(f"{arch}.expert_used_count", int) or 0,
-        rope_dimensions=keys.get(f"{arch}.rope.dimension_count", int),
         rope_freq_base=keys.get(f"{arch}.rope.freq_base", float),
         vocabulary=_vocabulary(keys),
         chat_template=keys.get("tokenizer.chat_template", str),
@@ -182,12 +178,12 @@ class _Keys:
         if isinstance(value, NumberArray):
             if len(value) < n_layers:
                 raise self._wrong(key, f"has {len(value)} entries for {n_layers} layers")
-            each = tuple(int(number) for number in value[:n_layers])
-            if min(each) < 0:
-                raise self._wrong(key, f"is {min(each)}")
-            return each
-        one = self.get(key, int)
-        return None if one is None else (one,) * n_layers
+            numbers = tuple(int(number) for number in value[:n_layers])
+            if min(numbers) < 0:
+                raise self._wrong(key, f"is {min(numbers)}")
+            return numbers
+        number = self.get(key, int)
+        return None if number is None else (number,) * n_layers
 
     def strings(self, key: str) -> StringArray | None:
         value = self._metadata.get(key)
@@ -225,9 +221,7 @@ def _vocabulary(keys: _Keys) -> Vocabulary:
         tokens=keys.strings("tokenizer.ggml.tokens"),
         bos_id=token_id("bos"),
         eos_id=token_id("eos"),
-        eot_id=token_id("eot"),
         unk_id=token_id("unknown"),
-        pad_id=token_id("padding"),
         add_bos=keys.get("tokenizer.ggml.add_bos_token", bool),
         add_eos=keys.get("tokenizer.ggml.add_eos_token", bool),
     )

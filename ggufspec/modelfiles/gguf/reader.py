@@ -1,8 +1,11 @@
-"""Read the header of a GGUF that may come from a stranger: every count is checked before it is believed.
+"""Read the header of a GGUF file that is not trusted: every count is checked before it is used.
 
-The format is described in ggml's docs/gguf.md. What is refused here is what llama.cpp's own reader refuses
-(ggml/src/gguf.cpp), and headers that are several times as large as any model needs: each key, tensor and
-token takes time to read, in a file that a stranger may have made for that.
+The format is described in ggml's docs/gguf.md. This reader refuses what llama.cpp's own reader refuses
+(ggml/src/gguf.cpp), and headers several times as large as any model needs: each key, tensor and token takes
+time to read, and a file can be made for that purpose.
+
+The GGUFReader of the package ``gguf`` is not used: it needs the complete file on this machine, where a
+header is to be read from the Hub by ranges, and it believes the counts in the file.
 """
 
 from __future__ import annotations

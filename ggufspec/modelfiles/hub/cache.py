@@ -109,18 +109,10 @@ def write_atomically(file: Path, text: str) -> None:
 
 def publish(complete: Path, place: Path) -> None:
     """Give a file its final name; after a power cut it is there with all of its bytes, or not at all."""
-    _sync(complete)
+    paths.sync(complete)
     complete.replace(place)
     with suppress(OSError):  # some network file systems cannot sync a folder
-        _sync(place.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        paths.sync(place.parent)
 
 
 def _model(table: dict[str, Any]) -> ModelFile:

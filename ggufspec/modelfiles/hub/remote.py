@@ -36,8 +36,6 @@ class RemoteFile:
         self._name = f"{repo}/{filename}"
         self._url = access.url(repo, filename, revision)
         self._size: int | None = None
-        self.bytes_read = 0
-        """How many bytes have come over the network."""
         self._front = self._range(0, _FIRST_BYTES)
 
     @property
@@ -55,9 +53,7 @@ class RemoteFile:
         return front + self._range(start, end) if start < end else front
 
     def _range(self, start: int, end: int) -> bytes:
-        body: bytes = call(partial(self._request, start, end), self._about, self._access)
-        self.bytes_read += len(body)
-        return body
+        return call(partial(self._request, start, end), self._about, self._access)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for the bytes from ``start`` to ``end``, and learn the file's size from the answer.

@@ -1,4 +1,8 @@
-"""One file's way from the Hub to its name: locked, resumed, hashed while it grows, checked, then renamed."""
+"""Download one file from the Hub: locked, resumed, hashed while it arrives, checked, then renamed.
+
+huggingface_hub's own download compares sizes, not hashes, so a damaged start of a resumed file would stay.
+Files that the Hub serves through its Xet protocol alone are left to it, and are hashed afterwards.
+"""
 
 from __future__ import annotations
 

@@ -10,10 +10,18 @@ from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
 from ggufspec.modelfiles.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
-from ggufspec.modelfiles.memory.settings import TODAY, Layout, Settings, layout_for
+from ggufspec.modelfiles.memory.settings import (
+    DEFAULT_UBATCH,
+    TODAY,
+    Layout,
+    Settings,
+    layout_for,
+    settings_for,
+)
 from ggufspec.modelfiles.memory.verdicts import Fit, Verdict, verdict
 
 __all__ = [
+    "DEFAULT_UBATCH",
     "RESERVE_BYTES",
     "TODAY",
     "Fit",
@@ -28,19 +36,20 @@ __all__ = [
     "doubts",
     "layout_for",
     "plan",
+    "settings_for",
     "trade",
     "verdict",
 ]
 
 
 def doubts(card: ModelCard) -> tuple[str, ...]:
-    """Return what about this model the figures may miss."""
+    """Return the parts of this model that the figures may not count."""
     arch = card.architecture
-    found = []
+    reasons = []
     if card.is_recurrent:
-        found.append("it has recurrent layers, whose state is only estimated")
+        reasons.append("it has recurrent layers, whose state is only estimated")
     if any(key.startswith(f"{arch}.attention.indexer.") for key in card.metadata):
-        found.append("it has sparse attention, whose index is not counted")
+        reasons.append("it has sparse attention, whose index is not counted")
     if f"{arch}.nextn_predict_layers" in card.metadata:
-        found.append("its layers for multi-token prediction count as ordinary ones")
-    return tuple(found)
+        reasons.append("its layers for multi-token prediction count as ordinary ones")
+    return tuple(reasons)

@@ -16,11 +16,11 @@ def cache_bytes(card: ModelCard, settings: Settings) -> tuple[int, ...]:
     keeps = _keeps_keys(card)
     shared = _first_shared(card)
     state = _state_bytes(card)
-    each = []
+    sizes = []
     for layer, window in enumerate(windows(card)):
         size = _layer_bytes(card, layer, window, settings) if keeps[layer] and layer < shared else 0
-        each.append(size + (state if _has_state(card, layer) else 0))
-    return tuple(each)
+        sizes.append(size + (state if _has_state(card, layer) else 0))
+    return tuple(sizes)
 
 
 def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: Settings) -> int:

@@ -74,5 +74,5 @@ def best_fit(
         vram_bytes: the GPU's memory.
         reserve_bytes: what to leave free of it.
     """
-    fitting = [each for each in plans if each.gpu_bytes + reserve_bytes <= vram_bytes]
-    return max(fitting, key=lambda each: each.target.gpu_layers, default=None)
+    fitting = [plan for plan in plans if plan.gpu_bytes + reserve_bytes <= vram_bytes]
+    return max(fitting, key=lambda plan: plan.target.gpu_layers, default=None)

@@ -1,17 +1,23 @@
-"""What besides the models decides how much memory llama.cpp takes."""
+"""What decides, besides the models, how much memory llama.cpp takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ggufspec.domain import RunSpec
+
+DEFAULT_UBATCH = 512
+"""Tokens that llama.cpp evaluates at once unless it is told otherwise (``-ub``)."""
 
 _CELLS = 256  # contexts are rounded up to this many cells
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a range of builds lays models out. Read in b2697, b5904, b8643 and in the summer of 2026.
+    """How a range of builds lays models out, from the source of b2697, b5904, b8643 and the summer of 2026.
 
-    Between these a change counts from the first build in which it was seen: rather too much than too little.
+    A change between two of these counts from the first build in which it was seen: a plan asks for too much
+    memory rather than too little.
     """
 
     output_first: bool  # the first layer to be offloaded is the output; before, it was the last
@@ -25,7 +31,7 @@ TODAY = Layout(output_first=True, window_cache=True, flash_attention=True, few_l
 
 
 def layout_for(build: int | None) -> Layout:
-    """Return how a build lays models out; today's way where the number is not known."""
+    """Return how a build lays models out; as the newest builds do where the number is not known."""
     if build is None:
         return TODAY
     return Layout(
@@ -53,7 +59,7 @@ class Settings:
     context: int
     kv_type_k: str = "F16"
     kv_type_v: str = "F16"
-    n_ubatch: int = 512
+    n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     layout: Layout = TODAY
 
@@ -64,7 +70,7 @@ class Settings:
 
     @property
     def cells(self) -> int:
-        """How many tokens a whole cache holds."""
+        """How many tokens a complete cache holds."""
         return -(-self.context // _CELLS) * _CELLS
 
     def window_cells(self, window: int) -> int:
@@ -72,3 +78,21 @@ class Settings:
         if not self.layout.window_cache:
             return self.cells
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
+
+
+def settings_for(spec: RunSpec, layout: Layout) -> Settings:
+    """Return the memory settings of a run.
+
+    Args:
+        spec: the run; its cache type holds for keys and values. What it leaves open is llama.cpp's default.
+        layout: how the build in use lays models out.
+    """
+    kv_type = (spec.kv_type or "f16").upper()
+    return Settings(
+        context=spec.context,
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        n_ubatch=spec.ubatch or DEFAULT_UBATCH,
+        n_draft=spec.drafting.n_max if spec.drafting else 0,
+        layout=layout,
+    )

@@ -49,9 +49,9 @@ def verdict(
     """
     if not room.gpus:
         return _on_host(_parts(plan, gpu_too=True), room, more_layers=False)
-    found = _judge(plan, None, room)
-    if found.outcome is Fit.FITS:
-        return found
+    judged = _judge(plan, None, room)
+    if judged.outcome is Fit.FITS:
+        return judged
     free = sum(gpu.free_bytes for gpu in room.gpus)
     plans = tuple(alternatives())
     best = best_fit(plans, free)
@@ -64,10 +64,10 @@ def _judge(plan: MemoryPlan, best: MemoryPlan | None, room: Room, *, worst: Fit 
     """Judge both sides; ``worst`` is the most that can be wrong with the GPU's."""
     more_layers = best is not None and best.target.gpu_layers > plan.target.gpu_layers
     both = _on_gpus(plan, best, room.gpus, worst), _on_host(_parts(plan), room, more_layers=more_layers)
-    chosen = max(both, key=lambda each: each.outcome)
-    if chosen.outcome is Fit.FITS:
-        return Verdict(outcome=Fit.FITS, reason="; ".join(each.reason for each in both))
-    return chosen
+    worse = max(both, key=lambda verdict: verdict.outcome)
+    if worse.outcome is Fit.FITS:
+        return Verdict(outcome=Fit.FITS, reason="; ".join(verdict.reason for verdict in both))
+    return worse
 
 
 def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: Fit) -> Verdict:

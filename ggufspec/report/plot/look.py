@@ -11,7 +11,7 @@ from ggufspec.report.plot.rows import Row
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-BLUE, VERMILLION, GREEN = PALETTE[:3]
+BLUE, VERMILLION = PALETTE[:2]
 QUIET = PALETTE[-1]
 INK = "#24292f"
 WIDTH, HEIGHT = 560, 300

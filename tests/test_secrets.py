@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggufspec import environ, proc
+from ggufspec import proc, redaction
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 
@@ -33,7 +33,7 @@ TOKEN = "hf_" + "a1B2c3D4" * 4
     ],
 )
 def test_names_of_secrets_are_recognized(name: str) -> None:
-    assert environ.is_secret(name, "anything")
+    assert redaction.is_secret(name, "anything")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_names_of_secrets_are_recognized(name: str) -> None:
     ],
 )
 def test_values_with_a_secret_are_recognized_whatever_their_name(value: str) -> None:
-    assert environ.is_secret("HARMLESS", value)
+    assert redaction.is_secret("HARMLESS", value)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_values_with_a_secret_are_recognized_whatever_their_name(value: str) -> 
     ],
 )
 def test_settings_are_kept(name: str, value: str) -> None:
-    assert environ.without_secrets({name: value}) == {name: value}
+    assert redaction.without_secrets({name: value}) == {name: value}
 
 
 def test_secrets_are_left_out_and_everything_else_is_kept() -> None:
     given = {"PATH": "/bin", "HF_TOKEN": TOKEN, "PIP_INDEX_URL": "https://a:b@c.example", "CC": "clang"}
-    assert environ.without_secrets(given) == {"PATH": "/bin", "CC": "clang"}
+    assert redaction.without_secrets(given) == {"PATH": "/bin", "CC": "clang"}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_secrets_are_left_out_and_everything_else_is_kept() -> None:
     ],
 )
 def test_addresses_lose_their_credentials_and_nothing_else(text: str, shown: str) -> None:
-    assert environ.without_credentials(text) == shown
+    assert redaction.without_credentials(text) == shown
 
 
 def test_children_do_not_inherit_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
