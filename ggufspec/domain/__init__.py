@@ -18,6 +18,7 @@ from ggufspec.domain.measurements import (
     Verdict,
 )
 from ggufspec.domain.specs import (
+    ENGINES,
     Drafting,
     Experts,
     Layers,
@@ -34,6 +35,7 @@ from ggufspec.domain.specs import (
 )
 
 __all__ = [
+    "ENGINES",
     "Build",
     "Conditions",
     "Difference",
