@@ -120,6 +120,6 @@ def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:
         "",
         (
             "error: no smaller model of the family 'T' was found\n"
-            "hint: name a drafter yourself: ggufspec fetch --target … --draft-model …\n"
+            "hint: name a drafter: ggufspec fetch --target … --draft-model …\n"
         ),
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.bench import RunOptions
+from ggufspec.cli.options.bench import RunOptions, sampling_options
 from ggufspec.cli.options.placement import placement_options
-from ggufspec.cli.options.shared import Count, Layers, Number
+from ggufspec.cli.options.shared import Count, Layers
 from ggufspec.cli.options.typed import pass_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -59,24 +59,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Maximum tokens in an answer.",
 )
-@click.option(
-    "--temp", type=Number(0), help="Temperature. [default: 0 (greedy); 1 with --top-k, --top-p or --min-p]"
-)
-@click.option(
-    "--top-k",
-    type=Count(0),
-    help="Sample from the k most likely tokens. [default: 1 if greedy, otherwise 40]",
-)
-@click.option(
-    "--top-p",
-    type=Number(0, 1),
-    default=1.0,
-    show_default=True,
-    help="Top-p (nucleus) sampling; 1 turns it off.",
-)
-@click.option(
-    "--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling; 0 turns it off."
-)
+@sampling_options
 @click.option("-s", "--seed", type=Count(0), default=1, show_default=True, help="Random seed for sampling.")
 @click.option(
     "--chat/--raw",

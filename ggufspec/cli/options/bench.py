@@ -211,22 +211,7 @@ _AXES = (
 _LISTS = {"--draft", "--method"}  # several values even in a bench
 _DEFAULTS = {"--ngl": "auto", "--ngld": "auto"}
 
-_SHARED = (
-    click.option(
-        "--pair",
-        metavar="NAME",
-        shell_complete=completions.pairs,
-        help="Pair from the catalogue; download it first with `ggufspec fetch`.",
-    ),
-    click.option(
-        "-n",
-        "--n-predict",
-        type=Count(2),
-        default=250,
-        show_default=True,
-        help="Tokens to generate in each run.",
-    ),
-    click.option("-c", "--ctx", type=Count(16), help="Context size in tokens. [default: as needed]"),
+_SAMPLING = (
     click.option(
         "--temp",
         type=Number(0),
@@ -247,6 +232,24 @@ _SHARED = (
     click.option(
         "--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling; 0 turns it off."
     ),
+)
+
+_SHARED = (
+    click.option(
+        "--pair",
+        metavar="NAME",
+        shell_complete=completions.pairs,
+        help="Pair from the catalogue; download it first with `ggufspec fetch`.",
+    ),
+    click.option(
+        "-n",
+        "--n-predict",
+        type=Count(2),
+        default=250,
+        show_default=True,
+        help="Tokens to generate in each run.",
+    ),
+    click.option("-c", "--ctx", type=Count(16), help="Context size in tokens. [default: as needed]"),
     click.option(
         "-s",
         "--seed",
@@ -318,6 +321,13 @@ _REPEATING = (
 )
 
 
+def sampling_options(command: Command) -> Command:
+    """Add the options of the sampler, besides its seed."""
+    for option in reversed(_SAMPLING):
+        command = option(command)
+    return command
+
+
 def measure_options(
     *, many: bool, repeating: bool = True, engine: str = next(iter(ENGINES))
 ) -> Callable[[Command], Command]:
@@ -335,6 +345,7 @@ def measure_options(
             _model("-md", "--draft-model", many=many, text="Drafter (GGUF file)."),
             *(_axis(option, many=many) for option in _AXES),
             placement_options,
+            sampling_options,
             *_SHARED,
             click.option(
                 "--engine",
