@@ -7,8 +7,8 @@ from ggufspec.cli.options.axes import Axis
 
 DRAFT = Axis("draft sizes", least=1, most=64)
 LAYERS = Axis("layers", words=("all", "auto"))
-CHANCE = Axis("probabilities", kind=float, most=1)
-TYPES = Axis("types", kind=None, words=("f16", "q8_0"))
+CHANCE = Axis("probabilities", number=float, most=1)
+TYPES = Axis("types", number=None, words=("f16", "q8_0"))
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,20 @@ def test_values(axis: Axis, text: str, values: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     ("axis", "text", "words"),
     [
-        (DRAFT, "three", "'three' is not a number of draft sizes; give for example 3 or 3,5,8"),
+        (DRAFT, "three", "'three' is not a number, a list or a range; examples: 3; 3,5,8"),
         (DRAFT, "0", "from 1 to 64"),
-        (DRAFT, "8-3", "lower ones first"),
+        (DRAFT, "8-3", "a range starts with its lower end"),
         (DRAFT, "1-9999", "from 1 to 64"),
         (DRAFT, "", "is not a number"),
         (DRAFT, "1-8+0", "the step in '1-8+0' must be greater than 0"),
         (DRAFT, "1-8*1", "the step in '1-8*1' must be greater than 1"),
         (LAYERS, "-1", "from 0 to 9999"),
-        (LAYERS, "0-80*2", "the range '0-80*2' multiplies and cannot begin at 0"),
+        (LAYERS, "0-80*2", "the range '0-80*2' multiplies and cannot start at 0"),
         (LAYERS, "0-9000", "more than 1000 values"),
         (CHANCE, "1.5", "from 0 to 1"),
         (CHANCE, "0.1.2", "is not a number"),
         (TYPES, "q9", "'q9' is not one of f16, q8_0"),
-        (Axis("layers", single=True), "1,2", "`ggufspec sweep` takes several"),
+        (Axis("layers").single(), "1,2", "`ggufspec sweep` accepts several"),
     ],
 )
 def test_bad_values_are_told_what_to_give(axis: Axis, text: str, words: str) -> None:

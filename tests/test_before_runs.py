@@ -94,7 +94,7 @@ def test_parquet_on_a_terminal_is_refused_first(llama: Path) -> None:
     os.close(theirs)
     os.close(ours)
     assert done.returncode == 1
-    assert done.stderr == "error: this format is not for a terminal\nhint: name a file with --out\n"
+    assert done.stderr == "error: this format cannot be printed on a terminal\nhint: name a file with --out\n"
     assert not (llama / "starts").exists()
 
 

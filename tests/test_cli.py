@@ -119,10 +119,10 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("bench", "--ngl", "many"), 2, "is not a number of layers"),
-        (("bench", "--draft", "8-3"), 2, "draft sizes go from 1 to 64"),
-        (("bench", "--draft", "0"), 2, "draft sizes go from 1 to 64"),
-        (("bench", "--draft", "x"), 2, "is not a number of draft sizes"),
+        (("bench", "--ngl", "many"), 2, "'many' is not a number, a list or a range; examples: 3; 3,5,8;"),
+        (("bench", "--draft", "8-3"), 2, "out of range: draft sizes are from 1 to 64"),
+        (("bench", "--draft", "0"), 2, "out of range: draft sizes are from 1 to 64"),
+        (("bench", "--draft", "x"), 2, "'x' is not a number, a list or a range"),
         (("bench", "-o", "xml"), 2, "'xml' is not one of"),
         (("bench", "-n", "1"), 2, "1 is not in the range"),
         (("bench", "-md", "drafter.gguf"), 1, "a drafter was given without a target"),
@@ -130,12 +130,12 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("bench", *DEMO, "-p", " "), 1, "prompt p2 is empty"),
         (("bench", "--pair", "demo", "-p", "a " * 300, "-c", "64"), 8, "context"),
         (("bench", "--llama", "/nonexistent"), 3, "--llama names /nonexistent"),
-        (("bench", "--ngl", "0,20"), 2, "give one value here, not '0,20'; `ggufspec sweep` takes several"),
+        (("bench", "--ngl", "0,20"), 2, "'0,20' is more than one value; `ggufspec sweep` accepts several"),
         (("bench", "--suite", "nope"), 2, "'nope' is not one of 'demo', 'domains'"),
         (
             ("bench", "--precision", "2"),
             2,
-            "'2' is not a percentage between 0.01% and 100%; give for example 2%",
+            "'2' is not a percentage between 0.01% and 100%; examples: 2%",
         ),
         (("bench", "--max-time", "soon"), 2, "not a duration: 'soon'"),
         (("bench", *DEMO, "--chat"), 1, "the target has no chat template"),
@@ -143,9 +143,9 @@ def test_dry_run_prints_commands_that_run(llama: Path) -> None:
         (("bench", *DEMO, "--ctx", "99999999"), 11, "but the machine has"),
         (("bench", *DEMO, "--name", "../x"), 13, "'../x' cannot be the name of a bench"),
         (("sweep", *DEMO, "--resume", "nope"), 13, "no bench is stored yet"),
-        (("sweep", *DEMO, "--name", "a", "--resume", "b"), 2, "give one of them"),
+        (("sweep", *DEMO, "--name", "a", "--resume", "b"), 2, "use one of them"),
         (("sweep", "--draft", "1-8+0"), 2, "the step in '1-8+0' must be greater than 0"),
-        (("sweep", "--p-min", "0,2"), 2, "probabilities go from 0 to 1"),
+        (("sweep", "--p-min", "0,2"), 2, "probabilities are from 0 to 1"),
         (("sweep", "-ctk", "q9"), 2, "'q9' is not one of f32, f16"),
         (("compare", "a", "b"), 13, "no bench is stored yet"),
         (("show", "--per", "arms"), 2, "'arms' is not one of 'arm', 'prompt'"),
@@ -287,7 +287,7 @@ def test_an_interrupted_bench_loses_nothing_and_leaves_nothing(
         words = shlex.join(["ggufspec", *QUICK, "--warmup", "0", "--resume", stored.meta.id])
         assert (
             err.strip().splitlines()[-1]
-            == f"Interrupted, {len(stored.current)} of 6 runs. Continue with: {words}"
+            == f"Interrupted after {len(stored.current)} of 6 runs. Continue with: {words}"
         )
         assert not [*scratch.iterdir()]
     first, empty, *_ = shell.here("show").stdout.splitlines()

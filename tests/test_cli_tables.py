@@ -154,7 +154,7 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
     assert table.column("gen_tps").to_pylist() == pytest.approx([row["gen_tps"] for row in rows])
     assert table.column("accept_rate").to_pylist() == [None, None, 0.75]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with pytest.raises(GgufspecError, match="not for a terminal") as refused:
+    with pytest.raises(GgufspecError, match="cannot be printed on a terminal") as refused:
         shared.emit(b"PAR1", None)
     assert refused.value.hint == "name a file with --out"
     shared.emit("a text\n", None)

@@ -33,7 +33,7 @@ def defaults(name: str) -> dict[str, object]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     with click.Context(command):
-        return {key: value() for key, value in command_defaults.defaults(command).items()}
+        return {key: value() for key, value in command_defaults.read_defaults(command).items()}
 
 
 def test_every_key_is_an_option_of_a_command() -> None:
@@ -132,7 +132,7 @@ def test_a_format_that_a_command_does_not_know_is_none_of_its_business(config: P
         ("threads = 2\nengin = 'server'\n", 2, "there is no key 'engin'; did you mean engine?"),
         ("engine = 'sever'\n", 1, "engine: 'sever' is not one of 'binary', 'binary-simple'"),
         ("\n\nsuite = 'nope'\n", 3, "suite: 'nope' is not one of 'demo'"),
-        ("threads = 0\n", 1, "threads: threads go from 1 to"),
+        ("threads = 0\n", 1, "threads: '0' is out of range: threads are from 1 to"),
         ("threads = true\n", 1, "threads is a whole number, not True"),
         ("threads = '4'\n", 1, "threads is a whole number, not '4'"),
         ("pair = 3\n", 1, "pair is a text, not 3"),
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_one_line_with_file_and_line(
     ("variable", "text", "message"),
     [
         ("GGUFSPEC_THREADS", "many", "GGUFSPEC_THREADS: threads is a whole number, not 'many'"),
-        ("GGUFSPEC_THREADS", "0", "GGUFSPEC_THREADS: threads: threads go from 1 to"),
+        ("GGUFSPEC_THREADS", "0", "GGUFSPEC_THREADS: threads: '0' is out of range: threads are from 1 to"),
         ("GGUFSPEC_SUITE", "nope", "GGUFSPEC_SUITE: suite: 'nope' is not one of"),
         ("GGUFSPEC_OUTPUT", "xml", "GGUFSPEC_OUTPUT: output: 'xml' is not one of"),
         ("GGUFSPEC_PAIR", "no-such-pair", "GGUFSPEC_PAIR: no pair is called 'no-such-pair'"),
@@ -248,7 +248,7 @@ def test_a_variable_that_is_no_setting_is_named_with_what_may_be_meant(
 ) -> None:
     monkeypatch.setenv("GGUFSPEC_THREAD", "4")
     said = shell.here("config").stderr
-    assert "note: GGUFSPEC_THREAD is set and is not a setting; did you mean GGUFSPEC_THREADS?" in said
+    assert "note: the variable GGUFSPEC_THREAD is not a setting; did you mean GGUFSPEC_THREADS?" in said
 
 
 def test_files_that_cannot_be_read_are_one_line(config: Path) -> None:
@@ -342,7 +342,9 @@ def test_a_wrong_key_can_be_taken_out(config: Path) -> None:
 
 def test_a_variable_that_hides_a_change_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GGUFSPEC_ENGINE", "server")
-    assert "GGUFSPEC_ENGINE is set and wins" in shell.here("config", "set", "engine", "binary").stderr
+    assert (
+        "GGUFSPEC_ENGINE is set and has precedence" in shell.here("config", "set", "engine", "binary").stderr
+    )
 
 
 def test_verbose_says_who_set_what(config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
-from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.bench import BenchOptions
+from ggufspec.cli.options.typed import build_options
 from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError
@@ -111,9 +112,7 @@ def _read(command: str) -> Request:
     assert (program, name) == ("ggufspec", "bench")
     bench = cli.get_command(click.Context(cli), "bench")
     assert bench is not None
-    asked = dict(bench.make_context("bench", words).params)
-    own = ("dry_run", "name", "resume", "output", "out")
-    return Request(**given({option: value for option, value in asked.items() if option not in own}))
+    return build_options(BenchOptions, bench.make_context("bench", words).params).to_request()
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from ggufspec import engines
-from ggufspec.cli.options import bench
+from ggufspec.cli import bench
 from ggufspec.domain import Program, Role, RunSpec, Status
 from ggufspec.engines.binary import generated_text
 from ggufspec.llama.install import installs
@@ -192,8 +193,10 @@ def test_engines_say_what_they_keep_loaded(name: str, tmp_path: Path) -> None:
 
 @every_engine
 def test_the_command_line_offers_exactly_these_engines(name: str) -> None:
-    assert name in bench.ENGINES
-    assert len(bench.ENGINES) == len(engines.ENGINES)
+    engine = next(parameter for parameter in bench.command.params if parameter.name == "engine")
+    assert isinstance(engine.type, click.Choice)
+    assert name in engine.type.choices
+    assert len(engine.type.choices) == len(engines.ENGINES)
 
 
 @binary_engine

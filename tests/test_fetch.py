@@ -104,9 +104,7 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stdin", nobody)
         code, _, err = run("fetch", "--target", TARGET)
     assert code == 32
-    assert err.endswith(
-        "error: 10.2 GiB would be downloaded, and nobody is there to agree\nhint: add --yes\n"
-    )
+    assert err.endswith("error: the download of 10.2 GiB needs confirmation\nhint: add --yes\n")
     assert run("fetch", "--yes", "--target", TARGET)[0] == 28  # it went on, to a file that is smaller
 
 
@@ -117,7 +115,10 @@ def test_large_downloads_need_consent(hub: Hub, run: Run, monkeypatch: pytest.Mo
         (
             2048,
             0,
-            "demo is the largest pair that fits: 123 MiB with a context of 4096, of 2 GiB free on the GPU",
+            (
+                "demo is the largest pair that fits: "
+                "123 MiB with a context of 4096 tokens, of 2 GiB free on the GPU"
+            ),
         ),
         (1000, 11, "error: no pair of the catalogue fits into 1000 MiB free on the GPU"),
         (None, 0, " of memory"),

@@ -130,7 +130,7 @@ FAULTS: dict[str, Case] = {
     ),
     "two revisions": (
         nothing, ["me/T-GGUF@main", "--revision", "v2"], 30,
-        "--revision contradicts the revision in a reference", "name it once",
+        "--revision contradicts the revision in a reference", "use only one of them",
     ),
     "no local file": (
         nothing, ["./none.gguf"], 6, "there is no file CWD/none.gguf", "check the path",

@@ -79,7 +79,7 @@ def test_a_web_page_does_not_cost_what_is_here(hub: Hub, home: Path, run: Run) -
     assert run("fetch", "--target", TARGET)[0] == 28
     code, _, err = run("fetch", "--target", TARGET)
     assert code == 0
-    assert "36% here" in err
+    assert "36% cached" in err
     assert hub.bytes_served == len(body) - (1 << 20)
 
 

@@ -110,7 +110,7 @@ def test_tables_with_something_in_them_need_no_word(tmp_path: Path, monkeypatch:
 def test_no_stored_costs_say_what_measures_them() -> None:
     done = shell.here("whatif", "--profile", "list")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "no costs of a pair are stored yet: `ggufspec tune` measures and keeps them\n"
+    assert done.stderr == "no profile of a pair is stored yet; `ggufspec tune` measures one\n"
     last = shell.here("whatif", "--profile", "last", "--accept", "0.7")
     assert last.returncode == 2
-    assert "none is stored yet; `ggufspec tune` measures and keeps them" in last.stderr
+    assert "none is stored yet; `ggufspec tune` measures one" in last.stderr

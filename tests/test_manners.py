@@ -316,9 +316,9 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     )
     pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)
     found = Survey(pair=pair, items=(item,), folder=nowhere, free_bytes=1 << 60)
-    with pytest.raises(ConsentNeededError, match="asks nothing"):
-        fetch._ask(found, yes=False, quiet=True)
-    fetch._ask(found, yes=True, quiet=True)
+    with pytest.raises(ConsentNeededError, match="--quiet does not ask"):
+        fetch._confirm_download(found, yes=False, quiet=True)
+    fetch._confirm_download(found, yes=True, quiet=True)
 
 
 def test_a_traceback_shows_no_credentials() -> None:

@@ -289,10 +289,10 @@ def test_what_is_asked_for_reaches_every_program(llama: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-ts", "3,x"), "'3,x' are not shares; give for example 3,1"),
-        (("-ts", "0,0"), "are not shares"),
-        (("--device", "CUDA0,,CUDA1"), "are not devices; give for example CUDA0"),
-        (("--device", "none,CUDA0"), "are not devices"),
+        (("-ts", "3,x"), "'3,x' is not a list of proportions; example: 3,1"),
+        (("-ts", "0,0"), "is not a list of proportions"),
+        (("--device", "CUDA0,,CUDA1"), "is not a list of devices; examples: CUDA0"),
+        (("--device", "none,CUDA0"), "is not a list of devices"),
         (("--n-cpu-moe", "some"), "'some' is not a number of layers"),
         (("--fit", "maybe"), "maybe"),
     ],

@@ -1,51 +1,107 @@
-# ruff: noqa: E501  # help texts are as llama.cpp prints them
+"""The edge of the command line: options become frozen values with the same names, and then requests."""
+
 from __future__ import annotations
 
-from ggufspec.llama.install.options import parse_help
-from tests.fakes import HELP
+from dataclasses import fields, replace
+from pathlib import Path
 
-OLD_HELP = """\
-usage: ./main [options]
+import click
+import pytest
+from click.testing import CliRunner
 
-options:
-  -h, --help            show this help message and exit
-  -s SEED, --seed SEED  RNG seed (default: -1, use random seed for < 0)
-  -tb N, --threads-batch N
-                        number of threads to use during batch and prompt processing (default: same as --threads)
-  -ts SPLIT --tensor-split SPLIT
-                        how to split tensors across multiple GPUs, comma-separated list of proportions, e.g. 3,1
-  -md FNAME, --model-draft FNAME
-                        draft model for speculative decoding (default: unused)
-  --draft N             number of tokens to draft for speculative decoding (default: 5)
-"""
+from ggufspec.cli import COMMANDS, GROUPS, cli
+from ggufspec.cli.options.bench import BenchOptions, RunOptions, TuneOptions
+from ggufspec.cli.options.typed import build_options, pass_options
+from ggufspec.cli.options.whatif import WhatIfOptions
+from ggufspec.cli.plan import PlanOptions
+from ggufspec.domain import Offload, SplitMode
+from ggufspec.measure import Request
+from ggufspec.tuning import default
+from tests import shell
 
 
-def test_old_help_is_the_common_parser_only_for_the_plain_program() -> None:
-    options = parse_help(OLD_HELP, plain=True)
-    assert options.generic
-    assert not parse_help(OLD_HELP, plain=False).generic
-    assert all(
-        flag in options for flag in ("-s", "--seed", "-tb", "--threads-batch", "-ts", "-md", "--draft")
+def _command(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
+def _bench_options(*words: str, command: str = "bench") -> BenchOptions:
+    return build_options(BenchOptions, _command(command).make_context(command, [*words]).params)
+
+
+@pytest.mark.parametrize(
+    ("name", "options_class"),
+    [
+        ("bench", BenchOptions),
+        ("sweep", BenchOptions),
+        ("tune", TuneOptions),
+        ("chat", RunOptions),
+        ("whatif", WhatIfOptions),
+        ("plan", PlanOptions),
+    ],
+)
+def test_every_field_is_an_option_of_its_command(name: str, options_class: type) -> None:
+    assert {field.name for field in fields(options_class)} <= {param.name for param in _command(name).params}
+
+
+def test_a_bench_without_options_is_the_default_request() -> None:
+    request = _bench_options().to_request()
+    assert replace(request, ngl="auto", ngld="auto") == Request()
+    assert (request.ngl, request.ngld) == (("auto",), ("auto",))
+    assert _bench_options(command="sweep").to_request() == request
+
+
+def test_a_tuning_without_options_is_the_default_of_tunings() -> None:
+    params = _command("tune").make_context("tune", []).params
+    request = build_options(TuneOptions, params).to_request()
+    assert replace(request, ngl="auto", ngld="auto") == default()
+
+
+def test_options_become_a_request() -> None:
+    words = "-m t.gguf --draft 1-3 --draft 8 --temp 0.5 --raw --precision 2% --max-time 10m"
+    placement = "-dev A,B -sm row -ncmoe 2 --fit off"
+    request = _bench_options(*words.split(), *placement.split()).to_request()
+    assert request.target == Path("t.gguf")
+    assert request.draft == (1, 2, 3, 8)
+    assert (request.temp, request.chat, request.precision, request.max_time) == (0.5, False, 0.02, 600)
+    assert request.offload == Offload(
+        devices=("A", "B"), split_mode=SplitMode.ROW, cpu_moe=2, draft_cpu_moe=None, fit=False
     )
-    assert "--threads" not in options  # named only in another flag's text
-    assert "-1" not in options
 
 
-def test_removed_flags_are_not_there() -> None:
-    options = parse_help((HELP / "0.3.36" / "llama-speculative.txt").read_text(), plain=False)
-    assert "--draft" not in options
-    assert "--draft-max" not in options
-    assert options.first("--draft", "--spec-draft-n-max") == "--spec-draft-n-max"
+def test_options_are_passed_before_the_others() -> None:
+    calls = []
+
+    @pass_options(BenchOptions)
+    def run(options: BenchOptions, *, name: str) -> None:
+        calls.append((options, name))
+
+    options = _bench_options("-n", "7")
+    run(**{field.name: getattr(options, field.name) for field in fields(options)}, name="a")
+    assert calls == [(options, "a")]
 
 
-def test_values_are_found_in_the_text_of_their_own_flag() -> None:
-    options = parse_help((HELP / "0.3.36" / "llama-completion.txt").read_text(), plain=True)
-    assert not options.generic
-    assert options.mentions("--flash-attn", "auto")
-    assert options.mentions("--verbosity", "4: trace")
-    assert not options.mentions("--n-predict", "auto")
-    assert not options.mentions("--no-such-flag", "auto")
+def test_commands_are_listed_by_group() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    assert list(GROUPS) == ["Models", "Measure", "Results", "Setup"]
+    positions = [text.index(f"\n{title}:\n") for title in GROUPS]
+    assert positions == sorted(positions)
+    lines = [line.strip() for line in text.splitlines()]
+    assert all(f"{name:<10}  {line}" in lines for name, line in COMMANDS.items())
 
 
-def test_nothing_is_found_in_nothing() -> None:
-    assert "--model" not in parse_help("", plain=True)
+@pytest.mark.parametrize(("columns", "longest"), [(80, 80), (100, 100), (110, 110), (200, 110)])
+def test_help_uses_the_terminal_up_to_110_columns(
+    monkeypatch: pytest.MonkeyPatch, columns: int, longest: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = shell.ggufspec("bench", "--help").stdout.splitlines()
+    assert longest - 12 < max(map(len, lines)) <= longest
+
+
+def test_the_help_names_every_backend() -> None:
+    from ggufspec.llama.install import Backend
+
+    text = CliRunner().invoke(cli, ["build", "--help"]).output
+    assert all(backend.value in text for backend in Backend)

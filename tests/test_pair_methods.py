@@ -158,14 +158,14 @@ def test_a_pair_without_a_drafter_in_use_is_planned_without_one(name: str) -> No
     assert done.returncode == 0
     assert "drafter" not in done.stdout
     method = "ngram-mod" if name == "lookup" else "ngram-simple"
-    assert f"note: {name} drafts by {method}, which loads no second model\n" in done.stderr
+    assert f"note: {name} drafts with {method}, which needs no second model\n" in done.stderr
 
 
 def test_questions_about_a_drafter_that_is_none_say_why() -> None:
     for words in (("check", "lookup"), ("check", "both"), ("whatif", *WHATIF, "--pair", "lookup")):
         done = shell.here(*words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert " drafts by ngram-" in done.stderr
+        assert " drafts with ngram-" in done.stderr
 
 
 def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, run: Run) -> None:
@@ -185,7 +185,7 @@ def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -
     assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench --engine server\n")
     assert drafting(Request(engine="server")) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
     _, _, err = run("fetch", "--target", hub_client.TARGET)
-    assert "note: nothing drafts for this target; find a drafter: ggufspec suggest me/T-GGUF/" in err
+    assert "note: this target has no drafter; find one: ggufspec suggest me/T-GGUF/" in err
     assert "ggufspec bench" not in err
 
 

@@ -144,14 +144,14 @@ def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:
 def test_doubtful_models_come_with_a_note(tmp_path: Path) -> None:
     hybrid = models.write_model(tmp_path / "m.gguf", *models.llama(ssm__state_size=16))
     result = _plan("-m", str(hybrid))
-    assert "note: the target may need more or less: it has recurrent layers" in result.stderr
+    assert "note: the memory for the target is uncertain: it has recurrent layers" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--vram", "much"), "not a size: 'much'"),
-        (("--pair", "demo", "-m", "x.gguf"), "give a pair or a target, not both"),
+        (("--pair", "demo", "-m", "x.gguf"), "name a pair or a target, not both"),
         (("-md", "x.gguf"), "a drafter needs a target"),
     ],
 )

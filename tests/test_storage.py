@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ggufspec import paths
-from ggufspec.cli import cache, cli
+from ggufspec.cli import cli
 from ggufspec.doctor import storage
 from ggufspec.doctor.storage import Kind
 from ggufspec.errors import ConsentNeededError, GgufspecError
@@ -103,7 +103,9 @@ def test_everything_has_a_name_and_a_size(kept: dict[Kind, Path]) -> None:
 
 def test_the_overview_keeps_what_others_share_apart(kept: dict[Kind, Path]) -> None:
     rows = {row["kind"]: row for row in json.loads(run("-o", "json").stdout)}
-    assert list(rows) == list(cache._KINDS) == [kind.value for kind in Kind]
+    assert list(rows) == [kind.value for kind in Kind]
+    assert all(kind.value in run("--help").stdout for kind in Kind)
+    assert [item.name for item in Kind if run("list", item.value).exit_code] == []
     assert [kind for kind, row in rows.items() if row["shared"]] == ["models"]
     assert rows["other"]["items"] == 2
     text = run()
@@ -115,7 +117,7 @@ def test_the_overview_keeps_what_others_share_apart(kept: dict[Kind, Path]) -> N
 def test_an_empty_machine_keeps_nothing() -> None:
     assert json.loads(run("list", "-o", "json").stdout) == []
     listed = run("list")
-    assert (listed.stdout, listed.stderr, listed.exit_code) == ("", "nothing is here\n", 0)
+    assert (listed.stdout, listed.stderr, listed.exit_code) == ("", "nothing is stored\n", 0)
     assert run("prune", "sources", "--yes").stderr == "nothing to delete\n"
 
 

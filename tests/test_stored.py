@@ -231,7 +231,7 @@ def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
     assert refused > len(content) // 2
     written = shell.here("report", "mine", "-o", str(tmp_path / "report.html"))
     assert written.returncode == 0
-    assert "does not match its checksum: they are left out" in written.stderr
+    assert "does not match its checksum; the forecasts are left out" in written.stderr
 
 
 def test_forecasts_of_older_versions_are_read(tmp_path: Path) -> None:

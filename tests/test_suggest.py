@@ -27,7 +27,7 @@ def test_pairs_are_verified_by_asking(
     )
     code, out, err = run("pairs", "gone", "--verify")
     assert (code, out) == (31, "gone: me/T-GGUF has no file t-Q2_K.gguf\n")
-    assert err == "error: 1 of 1 pairs are not to be had\nhint: fix the catalogue\n"
+    assert err == "error: 1 of 1 pairs are not available\nhint: fix the catalogue\n"
     code, out, _ = run("pairs", "gone", "--verify", "-o", "json")
     assert (code, json.loads(out)[0]["error"]) == (31, "me/T-GGUF has no file t-Q2_K.gguf")
     mine = json.loads(run("pairs", "mine", "--verify", "-o", "json")[1])
@@ -41,7 +41,7 @@ def test_pairs_are_verified_by_asking(
     assert not listed["mine"]["verified"]
     assert json.loads(run("pairs", "mine", "-o", "json")[1]) == [listed["mine"]]
     code, out, _ = run("pairs", "mine")
-    assert "verified   by nobody; ask the Hub with --verify\n" in out
+    assert "verified   no; check with --verify\n" in out
 
 
 def test_fit_takes_the_largest_that_fits(
@@ -64,7 +64,7 @@ def test_fit_takes_the_largest_that_fits(
     assert code == 0
     assert "me/Fits-GGUF/f-Q4_0.gguf" in out
     assert "fits is the largest pair that fits: " in err
-    assert "pairs are left out: " in err
+    assert "unavailable pairs are left out; the first: " in err
     assert run("fetch", "demo", "--fit")[0] == 2
 
 
@@ -120,6 +120,6 @@ def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:
         "",
         (
             "error: no smaller model of the family 'T' was found\n"
-            "hint: name a drafter yourself: ggufspec fetch --target … --draft-model …\n"
+            "hint: name a drafter: ggufspec fetch --target … --draft-model …\n"
         ),
     )

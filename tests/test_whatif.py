@@ -179,9 +179,9 @@ def test_where_knowledge_ends_the_table_ends() -> None:
     result = _run(*NOTEBOOK, "--accept", "0.9,0.8", "--verify-ratio", "1.5")
     assert "| 2 " in result.stdout
     assert "| 3 " not in result.stdout
-    assert "nothing is known about drafts of more than 2 tokens" in result.stderr
+    assert "no acceptance or cost is known for drafts of more than 2 tokens" in result.stderr
     costs_end = _run(*NOTEBOOK, "--accept", "0.9", "--verify-cost", "1,1.2,1.4,1.6")
-    assert "nothing is known about drafts of more than 3 tokens" in costs_end.stderr
+    assert "no acceptance or cost is known for drafts of more than 3 tokens" in costs_end.stderr
 
 
 def test_other_formats_have_every_figure() -> None:
@@ -191,7 +191,7 @@ def test_other_formats_have_every_figure() -> None:
     assert [(row["n_max"], row["alpha"]) for row in rows] == [
         (str(size), alpha) for alpha in ("0.5", "0.6") for size in (1, 2, 3)
     ]
-    assert "at best" in result.stderr
+    assert "the best case" in result.stderr
 
 
 def test_costs_are_computed_from_headers_and_a_machine(tmp_path: Path) -> None:
@@ -216,17 +216,17 @@ def test_machines_are_listed() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "give an acceptance"),
+        ("", "the acceptance is missing"),
         ("--accept 1.5", "from 0 to 1"),
         ("--accept 0.5,0.9", "never rising"),
         ("--accept much", "'much' is not an acceptance"),
         ("--accept 0.7@0", "a draft has 1 to 1000 tokens, not 0"),
         ("--accept 0.9-0.5", "not a range of acceptances"),
-        ("--accept 0.9,0.8 --draft 5", "nothing is known about drafts of these sizes"),
-        ("--accept 0.7 --observed 3", "takes one --draft"),
+        ("--accept 0.9,0.8 --draft 5", "no acceptance or cost is known for drafts of these sizes"),
+        ("--accept 0.7 --observed 3", "needs one --draft"),
         ("--accept 0.7 --observed 300 --draft 3", "longer than these rounds"),
-        ("--accept 0.7 --machine h100", "not both"),
-        ("--accept 0.7 --verify-cost 1,x", "not positive numbers"),
+        ("--accept 0.7 --machine h100", "use either rates"),
+        ("--accept 0.7 --verify-cost 1,x", "not a list of positive numbers"),
     ],
 )
 def test_wrong_words_are_named(words: str, message: str) -> None:
@@ -238,9 +238,9 @@ def test_wrong_words_are_named(words: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--target-tps 3", "give both"),
-        ("--machine abacus", "no machine 'abacus' is known; there are h200"),
-        ("--bandwidth 900G", "give rates, or --machine"),
+        ("--target-tps 3", "are needed together"),
+        ("--machine abacus", "unknown machine: 'abacus'; known are h200"),
+        ("--bandwidth 900G", "costs are missing: use --target-tps and --drafter-tps, or --machine"),
         ("--bandwidth fast", "not a quantity"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command line: a table of commands, loaded when they are called, and errors turned into exit codes."""
+"""The command line: commands that are imported when they run, and errors turned into exit codes."""
 
 from __future__ import annotations
 
@@ -22,43 +22,55 @@ from ggufspec.harmless import one_line
 
 __all__ = ["COMMANDS", "cli", "main"]
 
-COMMANDS = {
-    "bench": "Measure target, drafter and drafting, and print the table.",
-    "build": "Build llama.cpp, or list what is built and found.",
-    "cache": "Show what builds, models and results take, and free it.",
-    "chat": "Talk to a pair; accepted draft tokens are coloured.",
-    "check": "Say whether llama.cpp accepts a drafter for a target.",
-    "compare": "Compare two benches row by row; fail where one is slower.",
-    "completion": "Print the script that lets a shell complete commands.",
-    "config": "Show and change what is set for every command.",
-    "doctor": "Say what is here, what is missing, and how to mend it.",
-    "fetch": "Download a pair of models, checked before and after.",
-    "pairs": "List the pairs that are known by name.",
-    "parse": "Read llama.cpp logs of any era into a table.",
-    "plan": "Plan memory: how many layers fit on the GPU?",
-    "report": "Make a page of a past bench: verdict, charts, exact commands.",
-    "show": "Print the table of a past bench again.",
-    "suggest": "Find drafters for a target, on the Hub or in the cache.",
-    "sweep": "Measure every combination of draft sizes, drafters, layers, …",
-    "tune": "Find the fastest drafter, draft size and offload here.",
-    "whatif": "Say what drafting would gain, from rates or headers alone.",
+GROUPS = {
+    "Models": {
+        "fetch": "Download a pair of models and verify the files.",
+        "pairs": "List the known pairs of models.",
+        "suggest": "Find drafters for a target.",
+        "check": "Check whether llama.cpp accepts a drafter for a target.",
+        "plan": "Plan memory: how many layers fit on the GPU.",
+    },
+    "Measure": {
+        "bench": "Measure target, drafter and drafting.",
+        "sweep": "Measure every combination of settings.",
+        "tune": "Find the fastest drafter, draft size and offload.",
+        "whatif": "Forecast what drafting would gain, without running a model.",
+        "chat": "Chat with a pair; accepted draft tokens are coloured.",
+    },
+    "Results": {
+        "show": "Print, list or delete stored benches.",
+        "compare": "Compare two benches; optionally fail if one is slower.",
+        "report": "Write an HTML report or charts of a bench.",
+        "parse": "Read llama.cpp logs into a table.",
+    },
+    "Setup": {
+        "build": "Build llama.cpp, or list and remove builds.",
+        "doctor": "Check this machine, and show how to fix problems.",
+        "config": "Show and change default settings.",
+        "cache": "Show and free the disk space of builds, models and results.",
+        "completion": "Print a shell completion script.",
+    },
 }
-"""Command name -> one line of help; ``ggufspec/cli/<name>.py`` holds a click command named ``command``."""
+"""Title -> command name -> help; ``ggufspec/cli/<name>.py`` defines a click command named ``command``."""
+
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+"""Command name -> one line of help."""
 
 _UNCONFIGURED = {"completion", "config", "doctor"}
-"""They work with settings that are wrong, too: they are there to mend them."""
+"""Commands that ignore invalid settings, so that they can be used to fix them."""
 _HELP = {"-h", "--help"}
+_HELP_WIDTH = 110  # columns at most
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported only when they run, so that ``--help`` stays fast."""
+    """A group that imports a command only when it runs, so that ``--help`` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of the table."""
+        """Return the commands in the order of GROUPS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module and return its command; None for an unknown name."""
+        """Import a command's module and return the command; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"ggufspec.cli.{cmd_name}").command
@@ -69,89 +81,93 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command and what is set for it; a mistyped one is told what was probably meant."""
+        """Find a command and its settings; the error for an unknown name suggests a similar one."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        helps = ctx.resilient_parsing or _HELP & {*rest}  # both work with settings that are wrong
-        if command is not None and name not in {None, *_UNCONFIGURED} and not helps:
+        needs_settings = not (ctx.resilient_parsing or _HELP & {*rest})  # completion and help do not
+        if command is not None and name not in {None, *_UNCONFIGURED} and needs_settings:
             from ggufspec.cli.entry import defaults
 
-            ctx.default_map = {str(name): defaults.defaults(command)}
+            ctx.default_map = {str(name): defaults.read_defaults(command)}
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by group, without importing them."""
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTH}
+)
 @click.version_option(package_name="ggufspec")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the result and errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what is chosen, started and asked for.")
-@click.option("--debug", is_flag=True, help="Say everything, and show tracebacks.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only results and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what is chosen, started and downloaded.")
+@click.option("--debug", is_flag=True, help="Print everything, including tracebacks.")
 @click.pass_context
 def cli(ctx: click.Context, /, **flags: bool) -> None:
     """Measure, tune and plan speculative decoding with llama.cpp.
 
     \b
     ggufspec build                     build llama.cpp for this machine
-    ggufspec bench --ngl 45 --draft 3  target alone, drafter alone, drafting
-    ggufspec tune                      the fastest way to run the pair, or why not to draft
+    ggufspec bench --ngl 45 --draft 3  measure target alone, drafter alone, and drafting
+    ggufspec tune                      find the fastest way to run a pair of models
     """
-    for name, given in flags.items():
-        if given:
-            verbosity.apply(ctx, name)
+    for name, is_set in flags.items():
+        if is_set:
+            verbosity.raise_level(ctx, name)
 
 
 def main() -> NoReturn:
     """Run the command line; every error becomes a message, a hint and its exit code."""
     sys.excepthook = _print_traceback
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a path need not be text in the terminal's encoding
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the terminal's encoding may lack characters of a path
         sys.stdout.reconfigure(errors="backslashreplace")
-    manners = verbosity.Manners()
-    with signals.ending() as received:
+    level = verbosity.Verbosity()
+    with signals.exit_on_signals() as received:
         try:
-            code = _run(manners)
+            code = _run(level)
         except BaseException:
             if not received:
                 raise
         finally:
-            _drop_output()
+            _discard_output()
     sys.exit(SIGNALLED + received[0] if received else code)
 
 
-def _run(manners: verbosity.Manners) -> int:
+def _run(level: verbosity.Verbosity) -> int:
     """Run the command line and return the exit code.
 
     Raises:
         GgufspecError: any, with --debug.
     """
     try:
-        cli.main(prog_name="ggufspec", standalone_mode=False, obj=manners)
+        cli.main(prog_name="ggufspec", standalone_mode=False, obj=level)
         output.flush()
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        echo(shown.getvalue(), err=True, nl=False)
+        message = io.StringIO()
+        error.show(message)
+        echo(message.getvalue(), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return SIGNALLED + signal.SIGINT
     except BrokenPipeError:
         return SIGNALLED + signal.SIGPIPE
-    except SystemExit as error:  # click's: 0 after it has completed words for a shell, 1 for a broken pipe
+    except SystemExit as error:  # from click: 0 after a shell completion, 1 for a broken pipe
         return SIGNALLED + signal.SIGPIPE if error.code else 0
     except (GgufspecError, OSError) as error:
-        if manners.debug:
+        if level.debug:
             raise
-        return _tell(error if isinstance(error, GgufspecError) else output.of_system(error))
+        return _print_error(error if isinstance(error, GgufspecError) else output.convert_error(error))
     return 0
 
 
-def _tell(error: GgufspecError) -> int:
+def _print_error(error: GgufspecError) -> int:
     """Print an error and its hint; return its exit code."""
-    with suppress(OSError):  # standard error may be the reason
+    with suppress(OSError):  # standard error may be what failed
         echo(f"error: {one_line(error.message)}", err=True)
         if error.hint:
             echo(f"hint: {one_line(error.hint)}", err=True)
@@ -161,7 +177,7 @@ def _tell(error: GgufspecError) -> int:
 def _print_traceback(
     error_class: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a traceback, without what gives access: messages of libraries contain addresses and headers."""
+    """Print a traceback without credentials, which messages of libraries may contain."""
     import traceback
 
     from ggufspec.redaction import redact
@@ -169,11 +185,11 @@ def _print_traceback(
     echo(redact("".join(traceback.format_exception(error_class, error, trace))), err=True, nl=False)
 
 
-def _drop_output() -> None:
-    """Drop what could not be written, or the interpreter tries again at its end and fails with code 120."""
+def _discard_output() -> None:
+    """Discard unwritten output; otherwise the interpreter tries again at exit and fails with code 120."""
     for stream in filter(None, (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
         try:
             stream.flush()
         except OSError:
-            with suppress(OSError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
-                os.dup2(nowhere.fileno(), stream.fileno())
+            with suppress(OSError), open(os.devnull, "wb") as null:  # noqa: PTH123
+                os.dup2(null.fileno(), stream.fileno())

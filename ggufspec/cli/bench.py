@@ -1,34 +1,41 @@
-"""``ggufspec bench``: target alone, drafter alone and drafting, measured by llama.cpp's own programs."""
+"""``ggufspec bench``: measure target, drafter and drafting with llama.cpp's own programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.bench import BenchOptions, measure_options
 from ggufspec.cli.options.shared import output_options
+from ggufspec.cli.options.typed import pass_options
 
 
 @click.command()
-@asking(many=False)
-@click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, and run nothing.")
+@measure_options(many=False)
+@click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
 @output_options
+@pass_options(BenchOptions)
 def command(
-    *, dry_run: bool, name: str | None, resume: str | None, output: str, out: Path | None, **asked: Any
+    options: BenchOptions,
+    *,
+    dry_run: bool,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
 ) -> None:
-    """Measure a target alone, its drafter alone, and drafting, and print the table.
+    """Measure the target alone, the drafter alone, and drafting, and print a table.
 
     \b
-    ggufspec bench                     the last fetched pair, else the embedded one
+    ggufspec bench                     the pair fetched last, or the embedded one
     ggufspec bench --ngl 45 --draft 3  the measurement of the Llama-3 notebook
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
     """
     from ggufspec.cli.steps import measuring
 
-    session = measuring.prepare(asked)
+    session = measuring.prepare_bench(options)
     if dry_run:
         measuring.show_commands(session, out)
         return
-    measuring.run(session, name=name, resume=resume, output=output, out=out)
+    measuring.run_bench(session, name=name, resume=resume, output=output, out=out)

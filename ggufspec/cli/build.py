@@ -1,4 +1,4 @@
-"""ggufspec build: get llama.cpp's source, compile it for this machine and see that it runs."""
+"""``ggufspec build``: download llama.cpp's source, compile it for this machine and test the programs."""
 
 from __future__ import annotations
 
@@ -8,30 +8,56 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.shared import LazyChoice
 
 if TYPE_CHECKING:
     from ggufspec.llama import progress
     from ggufspec.llama.install import Built
 
-_BACKENDS = ("auto", "cpu", "cuda", "metal", "vulkan", "hip")
+
+def _backends() -> list[str]:
+    from ggufspec.llama.install import Backend
+
+    return ["auto", *(backend.value for backend in Backend)]
 
 
 @click.command()
 @click.option(
-    "--version", metavar="V", help="A version of llama-cpp-python, a tag or commit, or legacy (April 2024)."
+    "--version",
+    metavar="V",
+    help="Version of llama-cpp-python, a tag or commit of llama.cpp, or legacy (April 2024). "
+    "[default: the version of the installed llama-cpp-python]",
 )
-@click.option("--backend", type=click.Choice(_BACKENDS), default="auto", help="What shall compute.")
-@click.option("--source", metavar="WHERE", help="sdist, git, git+URL, or a source tree or archive.")
+@click.option(
+    "--backend",
+    type=LazyChoice("backend", _backends),
+    default="auto",
+    show_default=True,
+    help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
+)
+@click.option(
+    "--source", metavar="WHERE", help="sdist, git, git+URL, or the path of a source tree or archive."
+)
 @click.option(
     "--cuda-arch",
     metavar="LIST",
-    help="GPUs to compile CUDA code for, such as 86,89,90 (default: CUDAARCHS, else this machine's).",
+    help="CUDA architectures to compile for, such as 86,89,90. [default: CUDAARCHS, or this machine's]",
 )
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once (default: as many as fit).")
-@click.option("--list", "listing", is_flag=True, help="List what is built and found instead.")
-@click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both instead.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", help="How --list prints."
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Parallel compiler jobs. [default: as many as memory allows]",
+)
+@click.option("--list", "listing", is_flag=True, help="List builds and other installations.")
+@click.option("--remove", is_flag=True, help="Remove the builds of --version, --backend or both.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Format of --list.",
 )
 def command(
     *,
@@ -44,16 +70,16 @@ def command(
     remove: bool,
     output: str,
 ) -> None:
-    """Build llama.cpp for this machine, or list and remove what is built.
+    """Build llama.cpp for this machine, or list and remove builds.
 
-    Programs and the library for the Python binding come from one build. What is built already is not built
-    again. The source is verified; the programs are tested before the build counts. Where CUDA's compiler
-    is missing, it comes from the package index.
+    A build contains the programs and the library for the Python binding. An existing build is reused. The
+    source is verified before compiling, and the programs are tested afterwards. If the CUDA compiler is
+    missing, it is installed from the package index.
 
     \b
-    ggufspec build                   the llama.cpp of the installed binding
-    ggufspec build --version legacy  the one with `main` and `speculative`
-    ggufspec build --backend cuda --cuda-arch 90  for H100 and H200, also on a machine without them
+    ggufspec build                   the version of the installed llama-cpp-python
+    ggufspec build --version legacy  the version with `main` and `speculative`
+    ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
     """
     from ggufspec.llama.build import building, toolchain
     from ggufspec.llama.install import Backend, store
@@ -65,19 +91,19 @@ def command(
         usable, skipped = install.survey()
         echo(installs.table(usable, output, skipped), nl=False)
         if not usable:
-            echo("no llama.cpp was found: run `ggufspec build`", err=True)
+            echo("no llama.cpp was found; build it: ggufspec build", err=True)
         return
     if remove:
         version = LEGACY if version == "legacy" else version
-        wanted = None if backend == "auto" else backend
-        if version is None and wanted is None:
+        only_backend = None if backend == "auto" else backend
+        if version is None and only_backend is None:
             raise click.UsageError("--remove needs --version, --backend or both")
-        for built in store.remove(version, wanted):
+        for built in store.remove(version, only_backend):
             echo(f"removed {built.path}")
         return
     if backend == "auto":
-        chosen, why = toolchain.choose_backend()
-        echo(f"backend: {why}", err=True)
+        chosen, reason = toolchain.choose_backend()
+        echo(f"backend: {reason}", err=True)
     else:
         chosen = Backend(backend)
     if cuda_arch is not None and chosen is not Backend.CUDA:
@@ -88,24 +114,24 @@ def command(
         jobs=jobs or toolchain.default_jobs(),
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
     )
-    ready = store.find(request.key())
-    done = "already built" if ready else "built"
-    if ready is None or ready.files is None:
-        built = _follow(building.build(request), done)
+    existing = store.find(request.key())
+    state = "already built" if existing else "built"
+    if existing is None or existing.files is None:
+        built = _build_with_progress(building.build(request), state)
     else:
-        built = ready
-        _tell(done, built)
+        built = existing
+        _print_build(state, built)
     for difference in toolchain.differences(built.environment):
         echo(f"note: {difference}", err=True)
     echo(built.bin)
 
 
-def _tell(done: str, built: Built) -> None:
-    echo(f"{done}: llama.cpp {built.version} ({built.backend})", err=True)
+def _print_build(state: str, built: Built) -> None:
+    echo(f"{state}: llama.cpp {built.version} ({built.backend})", err=True)
 
 
-def _follow(work: Generator[progress.Progress, None, Built], done: str) -> Built:
-    """Follow a build: a bar in a terminal, a few lines elsewhere."""
+def _build_with_progress(steps: Generator[progress.Progress, None, Built], state: str) -> Built:
+    """Run a build with a progress bar on a terminal, otherwise with a few lines."""
     from contextlib import closing
 
     from rich.console import Console
@@ -120,22 +146,22 @@ def _follow(work: Generator[progress.Progress, None, Built], done: str) -> Built
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     quiet = not console.is_terminal
-    with closing(work), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
-        told: set[str] = set()
-        shown, task = "", bar.add_task("", total=None)
+    with closing(steps), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+        printed: set[str] = set()
+        last_quarter, task = "", bar.add_task("", total=None)
         while True:
             try:
-                at = next(work)
+                at = next(steps)
             except StopIteration as end:
                 built: Built = end.value
                 break
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
-            if at.notice or (quiet and quarter != shown):
+            if at.notice or (quiet and quarter != last_quarter):
                 echo(at.line if at.notice else quarter, err=True)
-                told.add(at.line)
-            shown = quarter
+                printed.add(at.line)
+            last_quarter = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
-    _tell(done, built)
-    if built.note and built.note not in told:
+    _print_build(state, built)
+    if built.note and built.note not in printed:
         echo(f"note: {built.note}", err=True)
     return built

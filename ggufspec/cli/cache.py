@@ -1,4 +1,4 @@
-"""``ggufspec cache``: what is kept on this machine, how much room it takes, and how to free it."""
+"""``ggufspec cache``: what is stored on this machine, its size, and how to delete it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,36 @@ import click
 
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.options.shared import LazyChoice
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ggufspec.doctor import storage
 
-_KINDS = ("builds", "sources", "cuda", "models", "digests", "other", "profiles", "results")
+
+def _kinds() -> list[str]:
+    from ggufspec.doctor import storage
+
+    return [kind.value for kind in storage.Kind]
+
+
 _OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 
 
-def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from ggufspec.doctor import storage
 
-    names = [*_KINDS, *(item.name for item in storage.list_items())]
+    names = [*_kinds(), *(item.name for item in storage.list_items())]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -35,10 +47,11 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @_OUTPUT
 @click.pass_context
 def command(ctx: click.Context, /, *, output: str) -> None:
-    """Show what builds, sources, models and results take on the disk, and free it.
+    """Show the disk space of builds, sources, models and results, and free it.
 
-    Builds, sources, CUDA's wheels, digests and other files can be made or fetched again. Profiles and results
-    were measured. Models lie in the Hub's cache, which other programs share.
+    The kinds are builds, sources, cuda, models, digests, other, profiles and results. Profiles and results
+    are measurements; the others can be built or downloaded again. Models are in the Hub's cache, which other
+    programs share.
 
     \b
     ggufspec cache
@@ -46,14 +59,14 @@ def command(ctx: click.Context, /, *, output: str) -> None:
     ggufspec cache prune sources builds/0.2.63-cpu-ba7f74e6
     """
     if ctx.invoked_subcommand is None:
-        _overview(output)
+        _print_overview(output)
 
 
 @command.command("list")
-@click.argument("kinds", nargs=-1, type=click.Choice(_KINDS))
+@click.argument("kinds", nargs=-1, metavar="[KIND]...", type=LazyChoice("kind", _kinds))
 @_OUTPUT
 def listed(*, kinds: Sequence[str], output: str) -> None:
-    """List everything of some KINDS, or of all, by the names that `prune` takes.
+    """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
 
     \b
     ggufspec cache list
@@ -80,13 +93,13 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, shell_complete=_names)
-@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_complete_names)
+@click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
 @click.pass_context
 def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
-    """Delete what is named, after asking: all of a kind, or single things as `list` calls them.
+    """Delete each NAME after confirmation: a complete kind, or a single item as `list` names it.
 
-    Models are named one by one. Results and profiles are deleted only where they are named.
+    Models must be named one by one.
 
     \b
     ggufspec cache prune sources
@@ -101,13 +114,13 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
         return
     sizes = {item.name: item.size_bytes for item in items}
     if not yes:
-        _ask(items, format_bytes(sum(sizes.values())), quiet=verbosity.of(ctx).quiet)
+        _confirm(items, format_bytes(sum(sizes.values())), quiet=verbosity.current(ctx).quiet)
     for item in items:
         storage.remove(item)
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
 
 
-def _ask(items: Sequence[storage.Item], total: str, *, quiet: bool) -> None:
+def _confirm(items: Sequence[storage.Item], total: str, *, quiet: bool) -> None:
     from ggufspec.errors import ConsentNeededError
     from ggufspec.units import counted
 
@@ -119,12 +132,12 @@ def _ask(items: Sequence[storage.Item], total: str, *, quiet: bool) -> None:
     click.confirm(f"Delete {question}?", abort=True, err=True)
 
 
-def _overview(output: str) -> None:
+def _print_overview(output: str) -> None:
     from ggufspec.cli.steps.hub_access import table
     from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
-    rows = [(kind, *_sum(storage.list_items([kind]))) for kind in storage.Kind]
+    rows = [(kind, *_total(storage.list_items([kind]))) for kind in storage.Kind]
     if output == "json":
         facts = [
             {
@@ -138,17 +151,19 @@ def _overview(output: str) -> None:
         ]
         echo_json(facts)
         return
-    cells = [[kind.value, str(count), format_bytes(size), _where(kind)] for kind, count, size in rows]
+    cells = [
+        [kind.value, str(count), format_bytes(size), _describe_folder(kind)] for kind, count, size in rows
+    ]
     total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.Kind.MODELS))
     echo(table(["kind", "items", "size", "where"], cells), nl=False)
-    echo(f"{total} without the models; `ggufspec cache list` names every item", err=True)
+    echo(f"{total} without the models; `ggufspec cache list` lists every item", err=True)
 
 
-def _sum(items: Sequence[storage.Item]) -> tuple[int, int]:
+def _total(items: Sequence[storage.Item]) -> tuple[int, int]:
     return len(items), sum(item.size_bytes for item in items)
 
 
-def _where(kind: storage.Kind) -> str:
+def _describe_folder(kind: storage.Kind) -> str:
     from ggufspec.doctor import storage
 
     return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is storage.Kind.MODELS else "")
@@ -159,7 +174,7 @@ def _print_items(items: Sequence[storage.Item]) -> None:
     from ggufspec.units import format_bytes
 
     if not items:
-        echo("nothing is here", err=True)
+        echo("nothing is stored", err=True)
         return
     rows = [
         [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]

@@ -1,21 +1,23 @@
-"""``ggufspec check``: will llama.cpp let this drafter draft for this target?"""
+"""``ggufspec check``: whether llama.cpp accepts a drafter for a target."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count
+from ggufspec.domain import Program
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat import Verdict
+    from ggufspec.modelfiles.compat import Verdict, judging
     from ggufspec.modelfiles.gguf import ModelCard
 
-_PROGRAMS = ("speculative", "speculative-simple", "server")
+_PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program.SERVER)]
 
 
 @click.command()
@@ -25,15 +27,24 @@ _PROGRAMS = ("speculative", "speculative-simple", "server")
     "--llama",
     type=click.Path(path_type=Path),
     shell_complete=completions.installs,
-    help="Folder of an installed llama.cpp.",
+    help="Folder of a llama.cpp installation.",
 )
-@click.option("--build", type=Count(1), help="Decide as this build of llama.cpp does, such as 2697.")
+@click.option("--build", type=Count(1), help="Use the rule of this build of llama.cpp, such as 2697.")
 @click.option(
-    "--program", type=click.Choice(_PROGRAMS), default=_PROGRAMS[0], show_default=True, help="Who drafts."
+    "--program",
+    type=click.Choice(_PROGRAMS),
+    default=_PROGRAMS[0],
+    show_default=True,
+    help="Program that drafts.",
 )
-@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 def command(
     *,
@@ -45,41 +56,41 @@ def command(
     offline: bool,
     output: str,
 ) -> None:
-    """Say whether llama.cpp accepts DRAFTER for TARGET, and if not, why and what would help.
+    """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
 
-    Both are local paths, user/repo:QUANT or halves of a pair (demo:target); TARGET alone may name a pair.
-    Only headers are read. The llama.cpp in use decides; without one, today's. Exit code 7 means refused.
+    Both are local paths, user/repo:QUANT or halves of a pair (demo:target). TARGET alone can be a pair. Only
+    headers are read. The rule is that of the installed llama.cpp, or of the newest if none is installed. The
+    exit code 7 means refused.
 
     \b
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
     from ggufspec.cli.options import models
-    from ggufspec.domain import Program
     from ggufspec.modelfiles import catalog, hub
     from ggufspec.modelfiles.compat import judging
 
     access = hub.Access(offline=offline)
-    named = drafter is None
-    pair = models.choose(target if named else None, None if named else target, drafter, access)
+    is_pair = drafter is None
+    pair = models.choose_pair(target if is_pair else None, None if is_pair else target, drafter, access)
     if pair.draft is None:
         method = catalog.drafting_method(pair)
-        why = f": it drafts by {method}, from the text so far" if method else ""
-        raise click.UsageError(f"the pair {target!r} has no drafter{why}")
-    target_card, draft_card = models.cards(pair, access)
+        reason = f": it drafts with {method}, from the text so far" if method else ""
+        raise click.UsageError(f"the pair {target!r} has no drafter{reason}")
+    target_card, draft_card = models.read_cards(pair, access)
     assert draft_card is not None
-    who = Program(program)
-    verdict = judging.check(target_card, draft_card, _rule(who, llama, build))
-    report = _facts(verdict, who, target_card, draft_card)
+    chosen = Program(program)
+    verdict = judging.check(target_card, draft_card, _choose_rule(chosen, llama, build))
+    cards = {"target": target_card, "drafter": draft_card}
     if output == "json":
-        echo_json(report)
+        echo_json(_format_json(verdict, chosen, cards))
     else:
-        echo(_text(report))
+        echo(_format_text(verdict, chosen, cards))
     if verdict.outcome is judging.Outcome.REFUSED:
         raise judging.refusal(verdict)
 
 
-def _rule(program: Any, llama: Path | None, build: int | None) -> Any:
+def _choose_rule(program: Program, llama: Path | None, build: int | None) -> judging.Rule:
     from ggufspec.errors import NoInstallError
     from ggufspec.llama.install import installs
     from ggufspec.modelfiles.compat import judging
@@ -96,41 +107,40 @@ def _rule(program: Any, llama: Path | None, build: int | None) -> Any:
         raise click.UsageError(str(error)) from error
 
 
-def _facts(verdict: Verdict, program: Any, target: ModelCard, draft: ModelCard) -> dict[str, Any]:
-    last = verdict.rule.last
+def _describe_rule(verdict: Verdict, program: Program) -> str:
+    return f"{program.value} of builds {verdict.rule.first} to {verdict.rule.last or 'today'}"
+
+
+def _format_json(verdict: Verdict, program: Program, cards: Mapping[str, ModelCard]) -> dict[str, object]:
     return {
         "outcome": verdict.outcome.value,
-        "decided_as": f"{program.value} of builds {verdict.rule.first} to {last or 'today'}",
-        "target": _vocabulary(target),
-        "drafter": _vocabulary(draft),
+        "decided_as": _describe_rule(verdict, program),
+        **{
+            role: {
+                "architecture": card.architecture,
+                "quant": card.quant,
+                "tokenizer": card.tokenizer_model,
+                "tokens": card.vocabulary.n_tokens,
+            }
+            for role, card in cards.items()
+        },
         "reasons": list(verdict.reasons),
         "helps": list(verdict.helps),
         "n_differences": verdict.n_differences,
         "differences": [
-            {"id": each.id, "target": each.target, "drafter": each.draft} for each in verdict.differences
+            {"id": token.id, "target": token.target, "drafter": token.draft} for token in verdict.differences
         ],
     }
 
 
-def _vocabulary(card: ModelCard) -> dict[str, Any]:
-    return {
-        "architecture": card.architecture,
-        "quant": card.quant,
-        "tokenizer": card.tokenizer_model,
-        "tokens": card.vocabulary.n_tokens,
-    }
-
-
-def _text(facts: dict[str, Any]) -> str:
-    lines = [f"{facts['outcome']} ({facts['decided_as']})"]
-    for which in ("target", "drafter"):
-        card = facts[which]
-        model = f"{card['architecture']} {card['quant'] or ''}".rstrip()
-        lines.append(f"{which:<8} {model}, {card['tokens']} tokens ({card['tokenizer']})")
-    lines += [f"because  {reason}" for reason in facts["reasons"]]
+def _format_text(verdict: Verdict, program: Program, cards: Mapping[str, ModelCard]) -> str:
+    lines = [f"{verdict.outcome.value} ({_describe_rule(verdict, program)})"]
+    for role, card in cards.items():
+        model = f"{card.architecture} {card.quant or ''}".rstrip()
+        lines.append(f"{role:<8} {model}, {card.vocabulary.n_tokens} tokens ({card.tokenizer_model})")
+    lines += [f"because  {reason}" for reason in verdict.reasons]
     lines += [
-        f"         token {each['id']}: {each['target']!r} and {each['drafter']!r}"
-        for each in facts["differences"]
+        f"         token {token.id}: {token.target!r} and {token.draft!r}" for token in verdict.differences
     ]
-    lines += [f"help     {advice}" for advice in facts["helps"]]
+    lines += [f"help     {advice}" for advice in verdict.helps]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``ggufspec compare``: two benches, row by row, and an exit code for continuous integration."""
+"""``ggufspec compare``: compare two benches row by row, with an exit code for continuous integration."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from ggufspec.cli.options.shared import Fraction, emit, output_options
 @click.argument("before", shell_complete=completions.runs)
 @click.argument("after", default="last", shell_complete=completions.runs)
 @click.option(
-    "--fail-slower", type=Fraction(), help="Exit with 33 if a row is surely slower by more than 3%, say."
+    "--fail-slower",
+    type=Fraction(),
+    help="Exit with code 33 if a row is significantly slower by more than this: 3%.",
 )
 @click.option(
-    "--threshold", type=Fraction(), default=0.01, show_default="1%", help="The smallest change that matters."
+    "--threshold",
+    type=Fraction(),
+    default="1%",
+    show_default=True,
+    help="Smallest change that counts as a difference.",
 )
 @output_options
 def command(
     *, before: str, after: str, fail_slower: float | None, threshold: float, output: str, out: Path | None
 ) -> None:
-    """Compare two stored benches: two builds of llama.cpp, two machines, before and after a change.
+    """Compare two stored benches: two builds of llama.cpp, two machines, or before and after a change.
 
-    BEFORE and AFTER are ids or names of benches, beginnings of them, or folders.
+    BEFORE and AFTER are the ids or names of benches, the beginning of one, or folders.
 
     \b
     ggufspec compare b9102 today
@@ -36,11 +42,11 @@ def command(
     from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats
 
-    first, second = benches.load(before), benches.load(after)
-    compared = comparing.compare(first, second, threshold=fail_slower or threshold)
+    first, second = benches.load_bench(before), benches.load_bench(after)
+    changes = comparing.compare(first, second, threshold=fail_slower or threshold)
     if output == "md":
-        emit(comparison.comparison(compared, first.meta, second.meta), out)
+        emit(comparison.comparison(changes, first.meta, second.meta), out)
     else:
-        emit(formats.render(frames.comparison(compared), output, title="comparison"), out)
+        emit(formats.render(frames.comparison(changes), output, title="comparison"), out)
     if fail_slower is not None:
-        comparing.raise_if_slower(compared, fail_slower)
+        comparing.raise_if_slower(changes, fail_slower)

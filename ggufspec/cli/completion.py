@@ -1,4 +1,4 @@
-"""``ggufspec completion``: the script that lets a shell complete commands, options and values."""
+"""``ggufspec completion``: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _VARIABLE = "_GGUFSPEC_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(*, shell: str) -> None:
-    """Print the script that lets a shell complete commands, options and values.
+    """Print a script with which a shell completes commands, options and values.
 
-    Pairs, stored benches, models that are here and builds of llama.cpp complete, too. It takes effect in
-    shells that are started afterwards.
+    Values include pairs, stored benches, local models and builds of llama.cpp. The script takes effect in new
+    shells.
 
     \b
     ggufspec completion bash >> ~/.bashrc
@@ -25,7 +25,7 @@ def command(*, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    kind = get_completion_class(shell)
-    assert kind is not None
-    script = kind(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(click.get_current_context().find_root().command, {}, PROGRAM, _VARIABLE)
     echo(script.source_template % script.source_vars())

@@ -1,4 +1,4 @@
-"""``ggufspec config``: what is set for every command, and who set it."""
+"""``ggufspec config``: show and change the settings of all commands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ggufspec.settings import Setting, Value
 
-_JUDGES = {"offline": "plan"}  # the command whose option judges a key's value; bench for all others
+_CHECKED_BY = {"offline": "plan"}  # the command whose option checks a key's value; bench for the others
 
 
-def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from ggufspec import settings
@@ -25,18 +25,18 @@ def _keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     return [CompletionItem(key) for key in settings.KEYS if key.startswith(incomplete)]
 
 
-_KEY = click.argument("key", shell_complete=_keys)
+_KEY = click.argument("key", shell_complete=_complete_keys)
 
 
 @click.group(invoke_without_command=True)
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="The form.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="Output format.")
 @click.pass_context
 def command(ctx: click.Context, /, *, output: str) -> None:
-    """Show what is set for every command, and who set it; or change it.
+    """Show and change the settings of all commands, with their sources.
 
-    The command line wins over the environment (GGUFSPEC_PAIR and so on), the environment over the file.
-    Keys: pair, llama, engine, suite, threads, offline, output. They are the defaults of the options of that
-    name; llama holds wherever llama.cpp is looked for, without such an option and in notebooks, too.
+    The command line has precedence over the environment (GGUFSPEC_PAIR and so on), and the environment over
+    the file. Keys: pair, llama, engine, suite, threads, offline, output. A setting is the default of the
+    option with its name; llama also applies to commands without that option, and in notebooks.
 
     \b
     ggufspec config
@@ -44,25 +44,25 @@ def command(ctx: click.Context, /, *, output: str) -> None:
     ggufspec config set llama ~/llama.cpp/build/bin
     """
     if ctx.invoked_subcommand is None:
-        _show(output)
+        _print_settings(output)
 
 
 @command.command("list")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="The form.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="Output format.")
 def listed(*, output: str) -> None:
-    """List every key with its value and who set it.
+    """List every key with its value and source.
 
     \b
     ggufspec config list
     ggufspec config list -o json
     """
-    _show(output)
+    _print_settings(output)
 
 
 @command.command()
 @_KEY
 def get(*, key: str) -> None:
-    """Print the value of KEY; nothing where none is set.
+    """Print the value of KEY; nothing if it is not set.
 
     \b
     ggufspec config get engine
@@ -73,7 +73,7 @@ def get(*, key: str) -> None:
     settings.refuse_unknown(key, "config get")
     value = settings.read()[key].value
     if value is not None:
-        echo(_spelt(value))
+        echo(_format_value(value))
 
 
 @command.command("set")
@@ -97,9 +97,9 @@ def assign(*, key: str, value: str) -> None:
         catalog.find(value)
     if key == "llama":
         parsed = str(paths.expanded(value, settings.SET))
-    judge = importlib.import_module(f"ggufspec.cli.{_JUDGES.get(key, 'bench')}").command
-    param = next(param for param in judge.params if param.name == key)
-    defaults.check(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
+    checking = importlib.import_module(f"ggufspec.cli.{_CHECKED_BY.get(key, 'bench')}").command
+    param = next(param for param in checking.params if param.name == key)
+    defaults.check_setting(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
     settings.change(paths.config_file(), key, parsed)
     _warn_of_environment(key)
 
@@ -107,7 +107,7 @@ def assign(*, key: str, value: str) -> None:
 @command.command()
 @_KEY
 def unset(*, key: str) -> None:
-    """Take KEY out of the settings file.
+    """Remove KEY from the settings file.
 
     \b
     ggufspec config unset engine
@@ -123,7 +123,7 @@ def unset(*, key: str) -> None:
 
 @command.command()
 def path() -> None:
-    """Print where the settings file is, or would be.
+    """Print the path of the settings file, even if it does not exist.
 
     \b
     ggufspec config path
@@ -134,34 +134,37 @@ def path() -> None:
     echo(paths.config_file())
 
 
-def _show(output: str) -> None:
+def _print_settings(output: str) -> None:
     from ggufspec import paths, settings
 
-    found = settings.read()
+    current = settings.read()
     if output == "json":
         rows = {
-            key: {"value": each.value, "source": each.source, "where": each.where}
-            for key, each in found.items()
+            key: {"value": setting.value, "source": setting.source, "where": setting.where}
+            for key, setting in current.items()
         }
         echo_json(rows)
         return
-    cells = [(key, _value(each), each.where or str(each.source)) for key, each in found.items()]
+    cells = [
+        (key, _describe_value(setting), setting.where or str(setting.source))
+        for key, setting in current.items()
+    ]
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     for key, value, source in cells:
         echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     echo(f"file: {paths.config_file()}", err=True)
-    for name, meant in settings.strange_variables().items():
-        guess = f"; did you mean {meant}?" if meant else ""
-        echo(f"note: {name} is set and is not a setting{guess}", err=True)
+    for name, similar in settings.strange_variables().items():
+        guess = f"; did you mean {similar}?" if similar else ""
+        echo(f"note: the variable {name} is not a setting{guess}", err=True)
 
 
-def _value(setting: Setting) -> str:
+def _describe_value(setting: Setting) -> str:
     from ggufspec import settings
 
-    return settings.KEYS[setting.key][1] if setting.value is None else _spelt(setting.value)
+    return settings.KEYS[setting.key][1] if setting.value is None else _format_value(setting.value)
 
 
-def _spelt(value: Value) -> str:
+def _format_value(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -172,4 +175,4 @@ def _warn_of_environment(key: str) -> None:
 
     variable = settings.PREFIX + key.upper()
     if os.environ.get(variable):
-        echo(f"note: {variable} is set and wins over the file", err=True)
+        echo(f"note: the variable {variable} is set and has precedence over the file", err=True)

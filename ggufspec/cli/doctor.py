@@ -1,4 +1,4 @@
-"""``ggufspec doctor``: what is here, what is missing, and what mends it."""
+"""``ggufspec doctor``: check this machine, and show how to fix problems."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from ggufspec.cli.entry.output import echo
 
 
 @click.command()
-@click.option("--offline", is_flag=True, help="Do not ask the Hub.")
+@click.option("--offline", is_flag=True, help="Do not connect to the Hub.")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 def command(*, offline: bool, output: str) -> None:
-    """Say what is here, what is missing, and the command that mends it.
+    """Check what is installed, and print the command that fixes each problem.
 
-    `missing` is what something cannot be done without, `remark` what is worth knowing. The exit code is 1
-    only where no bench can run: no llama.cpp is installed, and none can be built.
+    `missing` means that something cannot work, `remark` is for information. The exit code is 1 only if no
+    bench can run: llama.cpp is not installed, and cannot be built.
 
     \b
     ggufspec doctor
@@ -28,25 +33,22 @@ def command(*, offline: bool, output: str) -> None:
     from ggufspec.doctor import finding
     from ggufspec.errors import GgufspecError
 
-    with _waiting():
-        found = doctor.examine(offline=offline)
-    echo(finding.render(found, output), nl=False)
-    if not found.can_run:
-        missing = [
-            each
-            for each in found.findings
-            if each.status is finding.Status.MISSING and each.name != "settings"
-        ]
+    with _show_status():
+        report = doctor.examine(offline=offline)
+    echo(finding.render(report, output), nl=False)
+    missing = [item for item in report.findings if item.status is finding.Status.MISSING]
+    if not report.can_run:
+        missing = [item for item in missing if item.name != "settings"]
         raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)
-    if all(each.status is not finding.Status.MISSING or each.name != "llama.cpp" for each in found.findings):
-        echo("a bench can run: ggufspec bench", err=True)
-    else:
+    if any(item.name == "llama.cpp" for item in missing):
         echo("a bench can run after: ggufspec build", err=True)
+    else:
+        echo("a bench can run: ggufspec bench", err=True)
 
 
-def _waiting() -> AbstractContextManager[object]:
-    """Return what says on a terminal that something is being done: a Hub may take its time to answer."""
+def _show_status() -> AbstractContextManager[object]:
+    """Return a status line for a terminal: the Hub may take long to answer."""
     from rich.console import Console
 
     console = Console(stderr=True)
-    return console.status("looking at what is here") if console.is_terminal else nullcontext()
+    return console.status("checking") if console.is_terminal else nullcontext()

@@ -1,4 +1,4 @@
-"""``ggufspec fetch``: the right two files, checked before and after."""
+"""``ggufspec fetch``: download a pair of models and verify the files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pair", required=False, shell_complete=completions.pairs)
-@click.option("-m", "--target", metavar="REF", help="The model whose text is wanted, instead of PAIR.")
-@click.option("-md", "--draft-model", metavar="REF", help="The model that drafts for it.")
-@click.option("--fit", is_flag=True, help="The largest pair of the catalogue that this machine holds.")
-@click.option("--revision", help="Branch, tag or commit, for all files.")
-@click.option("--token", help="Access token, instead of the usual login (hf auth login, HF_TOKEN).")
-@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
-@click.option("--local-dir", type=click.Path(file_okay=False, path_type=Path), help="Put the files here.")
-@click.option("--dry-run", is_flag=True, help="Only show files, sizes, what is here and the free disk.")
-@click.option("--no-check", is_flag=True, help="Do not read the headers first.")
-@click.option("-y", "--yes", is_flag=True, help="Agree to more than 10 GB beforehand.")
+@click.option("-m", "--target", metavar="REF", help="Target to download, instead of PAIR.")
+@click.option("-md", "--draft-model", metavar="REF", help="Drafter to download with --target.")
+@click.option("--fit", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory.")
+@click.option("--revision", help="Branch, tag or commit of all files.")
+@click.option("--token", help="Access token for the Hub. [default: the stored login or HF_TOKEN]")
+@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
+@click.option(
+    "--local-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Store the files here instead of in the Hub's cache.",
+)
+@click.option("--dry-run", is_flag=True, help="Print files, sizes and free disk space without downloading.")
+@click.option("--no-check", is_flag=True, help="Do not check first whether the two models match.")
+@click.option("-y", "--yes", is_flag=True, help="Download more than 10 GB without confirmation.")
 def command(
     *,
     pair: str | None,
@@ -44,12 +48,12 @@ def command(
     no_check: bool,
     yes: bool,
 ) -> None:
-    """Download a pair, whole and verified, into the cache of all Hub tools.
+    """Download a pair of models into the Hub's cache, and verify the files.
 
-    Without PAIR or --target it is the pair that is set (`ggufspec config`), else the Llama-3 notebook's. REF
-    is user/repo:QUANT (as llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half a pair (demo:target)
-    or a local path. In place of PAIR, a REF is a target without a drafter; of a repository that has several
-    models, they are listed. With --quiet, the two paths are all that is printed.
+    PAIR is a name from the catalogue, by default that of `ggufspec config`, otherwise the pair of the Llama-3
+    notebook. REF is user/repo:QUANT (as in llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half of
+    a pair (demo:target) or a local path. A REF in place of PAIR is a target without a drafter; if its
+    repository has several models, they are listed. With --quiet, only the paths are printed.
 
     \b
     ggufspec fetch qwen3-8b
@@ -59,28 +63,28 @@ def command(
     from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import hub
 
-    quiet = verbosity.of(click.get_current_context()).quiet
+    quiet = verbosity.current(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
     if fit:
         from ggufspec.cli.steps import fitting
 
         if pair is not None or target is not None:
-            raise click.UsageError("--fit chooses the pair itself")
-        pair, why = fitting.largest(access)
-        echo(why, err=True)
-    found = _survey(pair, target, draft_model, revision, access)
-    drafts, advice = _next_step(found.pair)
+            raise click.UsageError("--fit chooses the pair; do not name one")
+        pair, reason = fitting.choose_largest(access)
+        echo(reason, err=True)
+    survey = _survey_models(pair, target, draft_model, revision, access)
+    drafts, advice = _describe_next_step(survey.pair)
     if not drafts:
         echo(f"note: {advice}", err=True)
     if dry_run or not quiet:
-        echo(hub_access.plan(found), nl=False, err=not dry_run)
+        echo(hub_access.format_survey(survey), nl=False, err=not dry_run)
     if dry_run:
         return
-    hub.check_room(found)
-    _ask(found, yes=yes, quiet=quiet)
+    hub.check_room(survey)
+    _confirm_download(survey, yes=yes, quiet=quiet)
     if not no_check:
-        _check(found, access)
-    fetched = hub_access.download(found, access, quiet=quiet)
+        _check_pair(survey, access)
+    fetched = hub_access.download_pair(survey, access, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")
@@ -88,8 +92,8 @@ def command(
         echo(advice, err=True)
 
 
-def _next_step(pair: Pair) -> tuple[bool, str]:
-    """Return whether a bench would measure drafting, and what to do with a pair, or why it would not."""
+def _describe_next_step(pair: Pair) -> tuple[bool, str]:
+    """Return whether a bench can measure drafting with a pair, and what to do next or why it cannot."""
     from ggufspec.errors import UnsupportedMethodError
     from ggufspec.modelfiles import catalog
 
@@ -101,24 +105,25 @@ def _next_step(pair: Pair) -> tuple[bool, str]:
         target = pair.target
         model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
         find = shlex.join(["ggufspec", "suggest", model])
-        return False, f"nothing drafts for this target; find a drafter: {find}"
+        return False, f"this target has no drafter; find one: {find}"
     return True, "measure it: ggufspec bench" + ("" if method.needs_drafter else " --engine server")
 
 
-def _ask(found: hub.Survey, *, yes: bool, quiet: bool) -> None:
-    """Let a person agree to a large download, unless nothing may be said: then nobody can be asked."""
+def _confirm_download(survey: hub.Survey, *, yes: bool, quiet: bool) -> None:
+    """Ask for confirmation of a large download; with --quiet it must be given by --yes."""
     from ggufspec.cli.steps import hub_access
     from ggufspec.errors import ConsentNeededError
     from ggufspec.units import format_bytes
 
-    if quiet and not yes and found.missing_bytes > hub_access.ASK_ABOVE_BYTES:
+    if quiet and not yes and survey.missing_bytes > hub_access.ASK_ABOVE_BYTES:
         raise ConsentNeededError(
-            f"{format_bytes(found.missing_bytes)} would be downloaded, and --quiet asks nothing", "add --yes"
+            f"the download of {format_bytes(survey.missing_bytes)} needs confirmation; --quiet does not ask",
+            "add --yes",
         )
-    hub_access.ask(found, yes=yes)
+    hub_access.confirm_download(survey, yes=yes)
 
 
-def _survey(
+def _survey_models(
     pair: str | None, target: str | None, draft_model: str | None, revision: str | None, access: hub.Access
 ) -> hub.Survey:
     from dataclasses import replace
@@ -126,13 +131,13 @@ def _survey(
     from ggufspec.modelfiles import catalog, hub
 
     if pair is not None and target is not None:
-        raise click.UsageError("give a PAIR or a --target, not both")
+        raise click.UsageError("name a PAIR or a --target, not both")
     pairs = catalog.load()
-    named = pair is not None and pair not in pairs and _is_reference(pair)
-    if named:
+    is_reference = pair is not None and pair not in pairs and _is_reference(pair)
+    if is_reference:
         pair, target = None, pair
     if draft_model is not None and target is None:
-        raise click.UsageError("a --draft-model needs a --target")
+        raise click.UsageError("--draft-model needs --target")
     if target is None:
         listed = catalog.find(pair or catalog.DEFAULT)
         references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
@@ -141,38 +146,41 @@ def _survey(
         texts = [target] if draft_model is None else [target, draft_model]
         references = [hub.parse(text, pairs, endpoint=access.endpoint) for text in texts]
         name = " + ".join(reference.text for reference in references)
-    if named:
+    if is_reference:
         references[0] = replace(references[0], use_default=False)
     if revision is not None:
         if any(reference.revision not in (None, revision) for reference in references):
-            raise BadReferenceError("--revision contradicts the revision in a reference", "name it once")
+            raise BadReferenceError(
+                "--revision contradicts the revision in a reference", "use only one of them"
+            )
         references = [replace(reference, revision=revision) for reference in references]
     try:
         return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
     except hub.SeveralModelsError as error:
         raise RemoteFileNotFoundError(
-            error.message, f"{error.hint}; for example: {_command(references, error, revision, access)}"
+            error.message,
+            f"{error.hint}; for example: {_format_command(references, error, revision, access)}",
         ) from error
 
 
 def _is_reference(text: str) -> bool:
-    """Return whether a text can only be a model: no pair has a slash or a colon in its name."""
+    """Return whether a text is a model reference: names of pairs have no slash and no colon."""
     return "/" in text or ":" in text or text.endswith(".gguf")
 
 
-def _command(
+def _format_command(
     references: list[hub.Reference],
     error: hub.SeveralModelsError,
     revision: str | None,
     access: hub.Access,
 ) -> str:
-    """Return the command that names one of several models, with everything else as it was given."""
+    """Return the command that names one of several models, with the other options unchanged."""
     words = ["ggufspec", "fetch"]
     options, chosen = ("--target", "--draft-model"), False
     for option, reference in zip(options, references, strict=False):
         text = reference.text
-        means = (reference.repo, reference.filename) == (error.repo, None)
-        if means and reference.quant in (None, error.quant) and not chosen:
+        is_ambiguous = (reference.repo, reference.filename) == (error.repo, None)
+        if is_ambiguous and reference.quant in (None, error.quant) and not chosen:
             at = f"@{reference.revision}" if reference.revision and revision is None else ""
             text, chosen = f"{error.repo}{at}{error.example}", True
         words += [option, text]
@@ -182,17 +190,17 @@ def _command(
     return shlex.join(words)
 
 
-def _check(found: hub.Survey, access: hub.Access) -> None:
-    """Read both headers, which a few megabytes hold, before gigabytes travel for a pair that cannot work."""
+def _check_pair(survey: hub.Survey, access: hub.Access) -> None:
+    """Check from the headers, which are small, that llama.cpp accepts the drafter, before the download."""
     from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import hub
     from ggufspec.modelfiles.compat import judging
 
-    target, draft = found.pair.target, found.pair.draft
+    target, draft = survey.pair.target, survey.pair.draft
     if draft is None:
         return
     verdict = judging.check(
-        hub.read_card(target, access), hub.read_card(draft, access), hub_access.rule_in_use()
+        hub.read_card(target, access), hub.read_card(draft, access), hub_access.find_rule()
     )
     if verdict.outcome is judging.Outcome.REFUSED:
         raise judging.refusal(verdict)

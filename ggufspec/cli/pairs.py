@@ -1,9 +1,10 @@
-"""``ggufspec pairs``: the catalogue, and whether the Hub still has what it names."""
+"""``ggufspec pairs``: list the catalogue, and verify it against the Hub."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,15 +18,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completions.pairs)
-@click.option("--verify", is_flag=True, help="Ask the Hub for every file.")
-@click.option("--token", help="Access token, instead of the usual login.")
+@click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
+@click.option("--token", help="Access token for the Hub. [default: the stored login]")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 def command(*, name: str | None, verify: bool, token: str | None, output: str) -> None:
-    """List the pairs that are known by name, or all that is known about one.
+    """List the known pairs of models, or print the details of one.
 
-    Pairs of your own go into pairs.toml of your configuration folder, in the form of models/pairs.toml.
+    Add your own pairs to pairs.toml in your configuration folder, in the format of models/pairs.toml.
 
     \b
     ggufspec pairs
@@ -39,24 +45,24 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
         catalog.find(name)
         entries = {name: entries[name]}
     if verify:
-        _verify(entries, token, output)
+        _verify_pairs(entries, token, output)
     elif output == "json":
-        _print([_facts(entry) for entry in entries.values()])
+        echo_json([_format_json(entry) for entry in entries.values()])
     elif name is not None:
-        echo(_details(entries[name]), nl=False)
+        echo(_format_details(entries[name]), nl=False)
     else:
-        echo(_table(entries), nl=False)
-        echo(f"your own: {catalog.user_file()}", err=True)
+        echo(_format_table(entries), nl=False)
+        echo(f"your own pairs: {catalog.user_file()}", err=True)
 
 
-def _table(entries: Mapping[str, catalog.Entry]) -> str:
+def _format_table(entries: Mapping[str, catalog.Entry]) -> str:
     from ggufspec.cli.steps.hub_access import table
 
     rows = [
         [
             name + ("" if entry.verified else " (unverified)"),
             entry.pair.target.filename,
-            _drafts(entry),
+            _describe_drafter(entry),
             entry.licence,
         ]
         for name, entry in entries.items()
@@ -64,43 +70,43 @@ def _table(entries: Mapping[str, catalog.Entry]) -> str:
     return table(["pair", "target", "drafter", "licence"], rows)
 
 
-def _details(entry: catalog.Entry) -> str:
+def _format_details(entry: catalog.Entry) -> str:
     lines = {
         "pair": entry.pair.name,
-        "target": _where(entry.pair.target),
-        "drafter": None if entry.pair.draft is None else _where(entry.pair.draft),
-        "method": _method(entry),
+        "target": _format_location(entry.pair.target),
+        "drafter": None if entry.pair.draft is None else _format_location(entry.pair.draft),
+        "method": _format_method(entry),
         "licence": entry.licence,
         "source": entry.source,
-        "verified": entry.evidence or "by nobody; ask the Hub with --verify",
+        "verified": entry.evidence or "no; check with --verify",
         "note": entry.note,
         "listed in": entry.catalogue,
     }
     return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
 
 
-def _drafts(entry: catalog.Entry) -> str:
-    """Return the drafter's file; the method where it is another one than drafting with that."""
+def _describe_drafter(entry: catalog.Entry) -> str:
+    """Return the drafter's file; for other methods than drafting with a model, the method."""
     from ggufspec.domain import Method
 
     if entry.method == Method.DRAFT_MODEL and entry.pair.draft is not None:
         return entry.pair.draft.filename
-    return _method(entry)
+    return _format_method(entry)
 
 
-def _method(entry: catalog.Entry) -> str:
+def _format_method(entry: catalog.Entry) -> str:
     return entry.method + ("" if entry.supported else " (not supported yet)")
 
 
-def _where(model: ModelFile) -> str:
+def _format_location(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
-def _facts(entry: catalog.Entry) -> dict[str, Any]:
+def _format_json(entry: catalog.Entry) -> dict[str, object]:
     return {
         "pair": entry.pair.name,
-        "target": _model(entry.pair.target),
-        "drafter": None if entry.pair.draft is None else _model(entry.pair.draft),
+        "target": _format_model(entry.pair.target),
+        "drafter": None if entry.pair.draft is None else _format_model(entry.pair.draft),
         "method": entry.method,
         "supported": entry.supported,
         "licence": entry.licence,
@@ -112,7 +118,7 @@ def _facts(entry: catalog.Entry) -> dict[str, Any]:
     }
 
 
-def _model(model: ModelFile) -> dict[str, Any]:
+def _format_model(model: ModelFile) -> dict[str, object]:
     return {
         "repo": model.repo,
         "file": model.filename,
@@ -123,56 +129,63 @@ def _model(model: ModelFile) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    echo_json(rows)
+@dataclass(frozen=True, kw_only=True)
+class _Availability:
+    """What the Hub says about a pair: its size and the changed files, or an error."""
+
+    pair: str
+    size_bytes: int | None = None
+    changed: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        from ggufspec.units import format_bytes
+
+        if self.error is not None:
+            return self.error
+        changes = f"changed since it was listed: {', '.join(self.changed)}" if self.changed else "ok"
+        return f"{changes}, {format_bytes(self.size_bytes or 0)}"
 
 
-def _verify(entries: Mapping[str, catalog.Entry], token: str | None, output: str) -> None:
-    """Ask for each pair; a pair that is gone is a line, and in the end an error."""
-    from ggufspec.cli.entry.output import following
+def _verify_pairs(entries: Mapping[str, catalog.Entry], token: str | None, output: str) -> None:
+    """Look up each pair on the Hub; an unavailable pair is a line, and in the end an error."""
+    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.errors import CatalogError
     from ggufspec.modelfiles import hub
 
     access = hub.Access(token=token)
-    rows = [_asked(entry, access) for entry in following([*entries.values()], _name)]
+    pairs = [
+        _look_up(entry, access)
+        for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name)
+    ]
     if output == "json":
-        _print(rows)
+        echo_json([asdict(pair) for pair in pairs])
     else:
-        echo("".join(f"{row['pair']}: {_said(row)}\n" for row in rows), nl=False)
-    failed = sum(row["error"] is not None for row in rows)
+        echo("".join(f"{pair.pair}: {pair}\n" for pair in pairs), nl=False)
+    failed = sum(pair.error is not None for pair in pairs)
     if failed:
-        raise CatalogError(f"{failed} of {len(entries)} pairs are not to be had", "fix the catalogue")
+        raise CatalogError(f"{failed} of {len(entries)} pairs are not available", "fix the catalogue")
 
 
-def _asked(entry: catalog.Entry, access: hub.Access) -> dict[str, Any]:
-    """Return what the Hub says of a pair: its bytes and what changed, or why it is not to be had."""
+def _look_up(entry: catalog.Entry, access: hub.Access) -> _Availability:
     from ggufspec.errors import GgufspecError
     from ggufspec.modelfiles import hub
 
-    row: dict[str, Any] = {"pair": entry.pair.name, "size_bytes": None, "changed": [], "error": None}
     try:
-        found = hub.survey_pair(entry.pair, access).pair
+        current = hub.survey_pair(entry.pair, access).pair
     except GgufspecError as error:
-        return row | {"error": error.message}
-    both = ((entry.pair.target, found.target), (entry.pair.draft, found.draft))
-    return row | {
-        "size_bytes": sum(there.size_bytes or 0 for _, there in both if there),
-        "changed": [there.filename for listed, there in both if listed and there and _changed(listed, there)],
-    }
+        return _Availability(pair=entry.pair.name, error=error.message)
+    models = [
+        (listed, model)
+        for listed, model in ((entry.pair.target, current.target), (entry.pair.draft, current.draft))
+        if listed is not None and model is not None
+    ]
+    return _Availability(
+        pair=entry.pair.name,
+        size_bytes=sum(model.size_bytes or 0 for _, model in models),
+        changed=tuple(model.filename for listed, model in models if _is_changed(listed, model)),
+    )
 
 
-def _said(row: Mapping[str, Any]) -> str:
-    from ggufspec.units import format_bytes
-
-    if row["error"] is not None:
-        return str(row["error"])
-    changed = f"changed since it was listed: {', '.join(row['changed'])}" if row["changed"] else "ok"
-    return f"{changed}, {format_bytes(row['size_bytes'])}"
-
-
-def _name(entry: catalog.Entry) -> str:
-    return entry.pair.name
-
-
-def _changed(listed: ModelFile, there: ModelFile) -> bool:
-    return listed.sha256 is not None and listed.sha256 != there.sha256
+def _is_changed(listed: ModelFile, current: ModelFile) -> bool:
+    return listed.sha256 is not None and listed.sha256 != current.sha256

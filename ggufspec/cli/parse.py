@@ -1,4 +1,4 @@
-"""ggufspec parse: read llama.cpp logs of any era into a table."""
+"""``ggufspec parse``: read llama.cpp logs into a table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ggufspec.cli.options.shared import File, emit, output_options
 )
 @output_options
 def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
-    """Read what llama.cpp wrote, in any of its versions, into a table.
+    """Read logs of any version of llama.cpp into a table.
 
-    Takes the logs of main, speculative, speculative-simple and server, also with the answer in between,
-    with colours, prefixes or as JSONL. A log of `-` is standard input.
+    Accepts the logs of main, speculative, speculative-simple and server, with or without the answer, colours
+    and prefixes, and as JSONL. Use - to read standard input.
 
     \b
     ggufspec parse run.log other.log -o csv
@@ -34,16 +34,16 @@ def command(*, logs: tuple[Path, ...], output: str, out: Path | None) -> None:
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
-    samples, foreign = [], []
+    samples, errors = [], []
     for log in logs:
         data = sys.stdin.buffer.read() if str(log) == "-" else log.read_bytes()
         try:
             samples.append((str(log), parse(data)))
         except LogError as error:
-            foreign.append((log, error))
+            errors.append((log, error))
     if samples:
         emit(formats.render(frames.logs(samples), output, title="logs"), out)
-    if foreign:
-        names = ", ".join(str(log) for log, _ in foreign)
-        _, first = foreign[0]
+    if errors:
+        names = ", ".join(str(log) for log, _ in errors)
+        _, first = errors[0]
         raise LogError(f"{names}: {first.message}", first.hint)

@@ -1,40 +1,77 @@
-"""``ggufspec plan``: how many layers fit, before anything is downloaded or run."""
+"""``ggufspec plan``: how many layers fit, without downloading or running a model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import KV_TYPES, Count, Layers, Size, emit, output_options
+from ggufspec.cli.options.typed import pass_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.domain import Layers as LayersValue
+    from ggufspec.domain import Layers as GpuLayers
     from ggufspec.modelfiles.memory import MemoryPlan, Settings
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What to plan memory for; None where an option was not given. Sizes are in bytes."""
+
+    pair: str | None
+    target: str | None
+    draft_model: str | None
+    vram: int | None
+    reserve: int
+    ctx: int
+    ngl: GpuLayers | None
+    ngld: GpuLayers
+    kv_type: str
+    ubatch: int
+    build: int | None
+    offline: bool
+
+    def to_settings(self) -> Settings:
+        """Return what decides on memory besides models and layers."""
+        from ggufspec.modelfiles import memory
+
+        kv_type = self.kv_type.upper()
+        return memory.Settings(
+            context=self.ctx,
+            kv_type_k=kv_type,
+            kv_type_v=kv_type,
+            n_ubatch=self.ubatch,
+            layout=memory.layout_for(self.build),
+        )
+
+
 @click.command()
-@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="A pair of the catalogue.")
+@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
 @click.option(
     "-m",
     "--target",
     metavar="REF",
     shell_complete=completions.models,
-    help="The target: a path, user/repo:QUANT, demo:target.",
+    help="Target: a path, user/repo:QUANT, or half of a pair (demo:target).",
 )
 @click.option(
-    "-md", "--draft-model", metavar="REF", shell_complete=completions.models, help="The drafter, likewise."
+    "-md",
+    "--draft-model",
+    metavar="REF",
+    shell_complete=completions.models,
+    help="Drafter, in the same forms.",
 )
-@click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
-@click.option("--reserve", type=Size(), default="1G", show_default=True, help="What to leave free of it.")
-@click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context in tokens.")
-@click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU; the most that fit without it.")
+@click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
+@click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
+@click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context size in tokens.")
+@click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU. [default: as many as fit]")
 @click.option(
-    "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers there."
+    "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers on the GPU."
 )
 @click.option(
     "-ctk",
@@ -42,7 +79,7 @@ if TYPE_CHECKING:
     type=click.Choice(KV_TYPES),
     default="f16",
     show_default=True,
-    help="Type of both caches.",
+    help="Type of both KV caches.",
 )
 @click.option(
     "-ub",
@@ -50,15 +87,17 @@ if TYPE_CHECKING:
     type=Count(1),
     default=512,
     show_default=True,
-    help="Tokens at once.",
+    help="Physical batch size in tokens.",
 )
-@click.option("--build", type=Count(1), help="Plan for this build of llama.cpp, not for today's.")
-@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
+@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
-def command(*, output: str, out: Path | None, **asked: Any) -> None:
-    """Plan memory from the headers alone: per device, and for every number of layers on the GPU.
+@pass_options(PlanOptions)
+def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
+    """Plan memory for each device, and for each number of layers on the GPU.
 
-    Without --pair or -m it is the last fetched pair, else the embedded one.
+    Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
+    the embedded one.
 
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
@@ -70,42 +109,40 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     from ggufspec.report import frames
     from ggufspec.report.text import formats
 
-    access = hub.Access(offline=asked["offline"])
-    pair = models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
-    target, draft = models.cards(pair, access)
+    access = hub.Access(offline=options.offline)
+    pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
+    target, draft = models.read_cards(pair, access)
     method = catalog.drafting_method(pair)
     if method is not None and not method.needs_drafter:
-        echo(f"note: {pair.name} drafts by {method}, which loads no second model", err=True)
-    settings = _settings(asked)
-    vram = _detected() if asked["vram"] is None else asked["vram"]
-    draft_layers: LayersValue = asked["ngld"]
-    plans = memory.trade(target, draft, settings, draft_layers)
-    best = memory.best_fit(plans, vram, asked["reserve"]) if vram else None
-    if asked["ngl"] is not None:
-        shown = memory.plan(
-            target, draft, Offload(target_layers=asked["ngl"], draft_layers=draft_layers), settings
-        )
+        echo(f"note: {pair.name} drafts with {method}, which needs no second model", err=True)
+    settings = options.to_settings()
+    vram = _detect_vram() if options.vram is None else options.vram
+    plans = memory.trade(target, draft, settings, options.ngld)
+    best = memory.best_fit(plans, vram, options.reserve) if vram else None
+    if options.ngl is not None:
+        offload = Offload(target_layers=options.ngl, draft_layers=options.ngld)
+        shown = memory.plan(target, draft, offload, settings)
     else:
         shown = best or plans[0 if vram else -1]
-    budget = vram - asked["reserve"] if vram else None
-    for which, card in (("target", target), ("drafter", draft)):
+    budget = vram - options.reserve if vram else None
+    for role, card in (("target", target), ("drafter", draft)):
         for doubt in memory.doubts(card) if card else ():
-            echo(f"note: the {which} may need more or less: {doubt}", err=True)
+            echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     if output != "md":
         emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
         return
     steps = max(1, len(plans) // 16)
-    some = [each for number, each in enumerate(plans) if number % steps == 0 or each in (shown, plans[-1])]
+    rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]
     emit(
-        f"{_answer(shown, best, plans[-1], vram, asked['reserve'])}\n\n"
+        f"{_describe_fit(shown, best, plans[-1], vram, options.reserve)}\n\n"
         f"{formats.render(frames.memory_devices(shown), 'md')}\n"
-        f"{formats.render(frames.memory_overview(some, budget), 'md')}",
+        f"{formats.render(frames.memory_overview(rows, budget), 'md')}",
         out,
     )
 
 
-def _detected() -> int | None:
-    """Return the free memory of the GPUs that are here, and say which they are."""
+def _detect_vram() -> int | None:
+    """Return the free memory of this machine's GPUs in bytes, and print them; None without a GPU."""
     from ggufspec.llama.install import installs
 
     gpus = installs.detect_gpus()
@@ -115,22 +152,10 @@ def _detected() -> int | None:
     return sum(gpu.free_bytes for gpu in gpus) or None
 
 
-def _settings(asked: dict[str, Any]) -> Settings:
-    from ggufspec.modelfiles import memory
-
-    kv_type = asked["kv_type"].upper()
-    return memory.Settings(
-        context=asked["ctx"],
-        kv_type_k=kv_type,
-        kv_type_v=kv_type,
-        n_ubatch=asked["ubatch"],
-        layout=memory.layout_for(asked["build"]),
-    )
-
-
-def _answer(
-    shown: MemoryPlan, best: MemoryPlan | None, whole: MemoryPlan, vram: int | None, reserve: int
+def _describe_fit(
+    shown: MemoryPlan, best: MemoryPlan | None, complete: MemoryPlan, vram: int | None, reserve: int
 ) -> str:
+    """Return the sentences above the tables: what fits, and what would."""
     layers = f"{shown.target.gpu_layers} of {shown.target.max_layers} layers"
     takes = f"{format_bytes(shown.gpu_bytes)} on the GPU, {format_bytes(shown.host_bytes)} on the host"
     beside = " beside the drafter" if shown.draft else ""
@@ -140,9 +165,9 @@ def _answer(
     fit = "fit" if shown.gpu_bytes + reserve <= vram else "do not fit"
     answer = f"{layers} {fit}{beside} into {room}: {takes}."
     if best is None:
-        return f"{answer} Put fewer layers of the drafter there (--ngld), or none."
+        return f"{answer} Offload fewer layers of the drafter, or none (--ngld 0)."
     if best is not shown:
-        return f"{answer} The most that fit are {best.target.gpu_layers}."
+        return f"{answer} At most {best.target.gpu_layers} fit."
     if best.target.gpu_layers < best.target.max_layers:
-        return f"{answer} All {whole.target.max_layers} would take {format_bytes(whole.gpu_bytes)}."
+        return f"{answer} All {complete.target.max_layers} would take {format_bytes(complete.gpu_bytes)}."
     return answer

@@ -1,4 +1,4 @@
-"""``ggufspec report``: a bench as a page to look at and to pass on, or as pictures."""
+"""``ggufspec report``: write an HTML report or charts of a bench."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ggufspec.errors import GgufspecError
 if TYPE_CHECKING:
     from ggufspec.results import ResultSet
 
-_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in the name of a file
-_LONGEST = 100
+_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
+_LONGEST_ID = 100  # characters
 _Folder = click.Path(file_okay=False, path_type=Path)
 
 
@@ -27,64 +27,64 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     "-o",
     "--out",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Write the page to this file, - for standard output.  [default: report.html]",
+    help="File for the report; - for standard output.  [default: report.html]",
 )
-@click.option("--png", type=_Folder, help="Write the charts into this folder instead.")
-@click.option("--svg", type=_Folder, help="Likewise, as SVG.")
+@click.option("--png", type=_Folder, help="Write the charts into this folder as PNG, instead of a report.")
+@click.option("--svg", type=_Folder, help="Write the charts into this folder as SVG, instead of a report.")
 def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: Path | None) -> None:
-    """Make a page of a past bench, to look at and to pass on: verdict, tables, charts, exact commands.
+    """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
-    One file that works offline. RUN is the id of a stored bench, the beginning of one, or its folder; the
-    last one without it. Of several, the later ones are compared with the first.
+    The report is one file that works offline. RUN is the id of a stored bench, the beginning of one, or its
+    folder. [default: the last bench] With several, the later ones are compared with the first.
 
     \b
-    ggufspec report                          the last bench, into report.html
-    ggufspec report b9102 today -o both.html   two benches, compared
+    ggufspec report                          write report.html for the last bench
+    ggufspec report b9102 today -o both.html   compare two benches
     """
     from ggufspec.cli.steps import benches
 
     page = Path("report.html") if out is None and png is None and svg is None else out
     if page is not None and str(page) != "-":
         check_file(page)
-    stored = [benches.load(run) for run in runs or ("last",)]
+    stored = [benches.load_bench(run) for run in runs or ("last",)]
     if png is not None:
-        _draw(stored, png, "png")
+        _write_charts(stored, png, "png")
     if svg is not None:
-        _draw(stored, svg, "svg")
+        _write_charts(stored, svg, "svg")
     if page is not None:
         from ggufspec.report.html import html
 
-        content = html(stored, benches.forecasts(stored[0].folder)).encode()
+        content = html(stored, benches.load_forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)
-        _tell(page)
+        _print_path(page)
 
 
-def _draw(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
-    from ggufspec.cli.entry.output import following
+def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
+    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.cli.steps import benches
     from ggufspec.report import plot
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise GgufspecError(f"cannot make {folder}: {error.strerror}", "choose another folder") from error
+        raise GgufspecError(f"cannot create {folder}: {error.strerror}", "choose another folder") from error
     prefixes = _prefixes([bench.meta.id for bench in stored]) if len(stored) > 1 else [""]
     charts = {
         folder / f"{prefix}{name}.{form}": drawn.chart
         for prefix, bench in zip(prefixes, stored, strict=True)
-        for name, drawn in plot.drawn(bench, benches.forecasts(bench.folder)).items()
+        for name, drawn in plot.drawn(bench, benches.load_forecasts(bench.folder)).items()
     }
-    for file in following([*charts], lambda file: file.name):
+    for file in iterate_with_progress([*charts], lambda file: file.name):
         emit(plot.image(charts[file], form), file)
-        _tell(file)
+        _print_path(file)
 
 
 def _prefixes(ids: list[str]) -> list[str]:
-    """Return how the files of each bench begin; an id may be a stranger's and must not become a path."""
-    safe = [_UNSAFE.sub("_", each)[:_LONGEST].lstrip(".") for each in ids]
+    """Return a file name prefix for each bench; an id may come from others and must not become a path."""
+    safe = [_UNSAFE.sub("_", bench_id)[:_LONGEST_ID].lstrip(".") for bench_id in ids]
     return [f"{name}-" if safe.count(name) == 1 else f"{name}-{n}-" for n, name in enumerate(safe, start=1)]
 
 
-def _tell(file: Path) -> None:
+def _print_path(file: Path) -> None:
     if str(file) != "-":
         echo(f"written: {file}", err=True)

@@ -22,24 +22,26 @@ ROWS = ("arm", *_TABLES)
     type=click.Choice(ROWS),
     default="arm",
     show_default=True,
-    help="What has a row: an arm, a category or prompt of it, a run, a draft position, a round.",
+    help="Rows of the table: arms, prompts, runs, draft positions, rounds or categories.",
 )
-@click.option("--runs", "per", flag_value="run", help="The same as --per run.")
+@click.option("--runs", "per", flag_value="run", help="Same as --per run.")
 @click.option(
-    "--columns", metavar="NAMES", help="Only these columns, for example prompt,draft_n_max,n_accepted,gen_s."
+    "--columns",
+    metavar="NAMES",
+    help="Print only these columns, such as prompt,draft_n_max,n_accepted,gen_s.",
 )
-@click.option("--plot", is_flag=True, help="Draw tokens/s over γ as text.")
-@click.option("--salvage", is_flag=True, help="Show what is left of a damaged bench.")
+@click.option("--plot", is_flag=True, help="Draw tokens/s over γ as a text chart.")
+@click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
 @click.option(
     "--list",
     "list_runs",
     is_flag=True,
-    help="List the stored benches, oldest first: name, date, models, γ, speed-up, complete or not.",
+    help="List the stored benches, oldest first.",
 )
 @click.option(
-    "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench and its logs."
+    "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench with its logs."
 )
-@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
 @output_options
 def command(
     *,
@@ -54,53 +56,53 @@ def command(
     output: str,
     out: Path | None,
 ) -> None:
-    """Print the table of a past bench again.
+    """Print the table of a stored bench; list or delete stored benches.
 
-    RUN is the id of a stored bench, the beginning of one, or its folder; the last one without it.
+    RUN is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
     ggufspec show                         the last bench
-    ggufspec show 20260102 --runs -o csv  every single run of another
+    ggufspec show 20260102 --runs -o csv  every run of another bench
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
-    ggufspec show --delete 20260102       after asking
+    ggufspec show --delete 20260102       after confirmation
     """
     from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
     from ggufspec.report.text import chart, figures, formats, overview
 
     if list_runs and delete is not None:
-        raise click.UsageError("give --list or --delete")
+        raise click.UsageError("--list and --delete exclude each other")
     if list_runs:
-        benches.list_all(output, out)
+        benches.print_list(output, out)
         return
     if delete is not None:
-        benches.delete(delete, yes=yes)
+        benches.delete_bench(delete, yes=yes)
         return
-    stored = benches.load(run, salvage=salvage)
+    stored = benches.load_bench(run, salvage=salvage)
     if plot:
-        emit(chart.curve(stored) or "Nothing drafted, so there is no curve.\n", out)
+        emit(chart.curve(stored) or "There is no chart, as nothing was drafted.\n", out)
         return
-    empty = overview.why_empty(stored, per)
-    if empty is not None:
-        echo(empty, err=True)
+    reason = overview.why_empty(stored, per)
+    if reason is not None:
+        echo(reason, err=True)
         if output == "md":
             return
     if per == "arm" and output == "md" and columns is None:
-        emit(resuming.incomplete(stored) + overview.overview(stored), out)
+        emit(resuming.describe_incomplete(stored) + overview.overview(stored), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     if columns is not None:
-        table = table[_columns(columns, list(table.columns))]
+        table = table[_parse_columns(columns, list(table.columns))]
     text = formats.render(table, output, title=title)
     if isinstance(text, str) and output == "md":
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}"
     emit(text, out)
 
 
-def _columns(text: str, known: Sequence[str]) -> list[str]:
-    wanted = [name.strip() for name in text.split(",")]
-    unknown = [name for name in wanted if name not in known]
+def _parse_columns(text: str, known: Sequence[str]) -> list[str]:
+    columns = [name.strip() for name in text.split(",")]
+    unknown = [name for name in columns if name not in known]
     if unknown:
-        raise click.UsageError(f"there is no column {unknown[0]!r} here; there are {', '.join(known)}")
-    return wanted
+        raise click.UsageError(f"unknown column: {unknown[0]!r}; this table has {', '.join(known)}")
+    return columns

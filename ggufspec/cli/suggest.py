@@ -1,9 +1,9 @@
-"""``ggufspec suggest``: drafters for a target, checked and ranked."""
+"""``ggufspec suggest``: find, check and rank drafters for a target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,24 +26,29 @@ if TYPE_CHECKING:
     type=Count(1),
     default=6,
     show_default=True,
-    help="How many repositories to look into.",
+    help="Maximum number of repositories to check.",
 )
-@click.option("--offline", is_flag=True, help="Look through the local cache only.")
-@click.option("--token", help="Access token, instead of the usual login.")
+@click.option("--offline", is_flag=True, help="Search only the local cache.")
+@click.option("--token", help="Access token for the Hub. [default: the stored login]")
 @click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="The form."
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 def command(*, target: str, most: int, offline: bool, token: str | None, output: str) -> None:
-    """Find drafters for TARGET: the same family, smaller, and accepted by llama.cpp.
+    """Find drafters for TARGET: smaller models of the same family that llama.cpp accepts.
 
-    TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half a pair or a local path. Only
-    headers are read; what llama.cpp would refuse comes last and says why.
+    TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half of a pair or a local path. Only
+    headers are read. Models that llama.cpp refuses are listed last, with the reason.
 
     \b
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec suggest llama-3-70b:target --offline -o json
     """
-    from ggufspec.cli.entry.output import following
+    from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.cli.steps import hub_access
     from ggufspec.modelfiles import catalog, hub
     from ggufspec.modelfiles.hub import search
@@ -57,60 +62,61 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
         if access.is_offline
         else search.on_hub(model, card.architecture, access, most=most)
     )
-    rule = hub_access.rule_in_use()
-    found = []
-    for candidate in following(candidates, lambda each: each.repo):
+    rule = hub_access.find_rule()
+    drafters: list[_Drafter] = []
+    for candidate in iterate_with_progress(candidates, lambda candidate: candidate.repo):
         try:
-            drafter = _judged(candidate, card, rule, access)
+            drafter = _check_candidate(candidate, card, rule, access)
         except GgufspecError as error:  # one broken repository must not end the search
             echo(f"{candidate.repo}: {error.message}", err=True)
         else:
-            found += [drafter] if drafter else []
-    if not found:
+            drafters += [drafter] if drafter else []
+    if not drafters:
         raise RemoteFileNotFoundError(
             f"no smaller model of the family {search.family(model.repo or model.filename)!r} was found",
-            "name a drafter yourself: ggufspec fetch --target … --draft-model …",
+            "name a drafter: ggufspec fetch --target … --draft-model …",
         )
-    found.sort(key=lambda each: (each.refused, -each.promise))
+    drafters.sort(key=lambda drafter: (drafter.refused, -drafter.score))
     if output == "json":
-        echo_json([each.facts() for each in found])
+        echo_json([drafter.format_json() for drafter in drafters])
     else:
         heads = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
-        echo(hub_access.table(heads, [each.cells() for each in found]), nl=False)
-    for each in [each for each in found if not each.refused][:3]:
+        echo(hub_access.table(heads, [drafter.format_cells() for drafter in drafters]), nl=False)
+    for drafter in [drafter for drafter in drafters if not drafter.refused][:3]:
         echo(
-            f"ggufspec fetch --target {reference.text} --draft-model {each.name} && ggufspec bench", err=True
+            f"ggufspec fetch --target {reference.text} --draft-model {drafter.name} && ggufspec bench",
+            err=True,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Drafter:
-    """A model that may draft: what llama.cpp says to it, and how promising it is (the higher the better)."""
+    """A possible drafter: llama.cpp's verdict, and a score (higher is better)."""
 
     file: ModelFile
     downloads: int | None
     ratio: float  # of its bytes to the target's
     verdict: judging.Verdict
     refused: bool
-    promise: float
+    score: float
 
     @property
     def name(self) -> str:
         return f"{self.file.repo}/{self.file.filename}"
 
-    def cells(self) -> list[str]:
+    def format_cells(self) -> list[str]:
         from ggufspec.units import format_bytes
 
-        said = [str(self.verdict.outcome), *self.verdict.reasons[:1]]
+        verdict = [str(self.verdict.outcome), *self.verdict.reasons[:1]]
         return [
             self.name,
             format_bytes(self.file.size_bytes or 0),
             f"1/{1 / self.ratio:.0f}",
             "" if self.downloads is None else f"{self.downloads:,}",
-            ": ".join(said),
+            ": ".join(verdict),
         ]
 
-    def facts(self) -> dict[str, Any]:
+    def format_json(self) -> dict[str, object]:
         return {
             "drafter": self.name,
             "size_bytes": self.file.size_bytes,
@@ -122,10 +128,10 @@ class _Drafter:
         }
 
 
-def _judged(
+def _check_candidate(
     candidate: Candidate, target: gguf.ModelCard, rule: judging.Rule, access: hub.Access
 ) -> _Drafter | None:
-    """Return a candidate's best file and what llama.cpp says to it; None where it has no file that suits."""
+    """Return a candidate's best file with llama.cpp's verdict; None if it has no suitable file."""
     from ggufspec.modelfiles import hub
     from ggufspec.modelfiles.compat import judging
     from ggufspec.modelfiles.hub import search
@@ -141,5 +147,5 @@ def _judged(
         ratio=ratio,
         verdict=verdict,
         refused=verdict.outcome is judging.Outcome.REFUSED,
-        promise=search.score(ratio, candidate.downloads),
+        score=search.score(ratio, candidate.downloads),
     )

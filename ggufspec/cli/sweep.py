@@ -1,27 +1,36 @@
-"""``ggufspec sweep``: every combination of the axes' values, in a store that survives anything."""
+"""``ggufspec sweep``: measure every combination of settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.bench import BenchOptions, measure_options
 from ggufspec.cli.options.shared import emit, output_options
+from ggufspec.cli.options.typed import pass_options
 
 
 @click.command()
-@asking(many=True)
-@click.option("--plan", is_flag=True, help="Print what would be measured and how long it may take.")
+@measure_options(many=True)
+@click.option(
+    "--plan", is_flag=True, help="Print what would be measured and the expected time, without measuring."
+)
 @output_options
+@pass_options(BenchOptions)
 def command(
-    *, plan: bool, name: str | None, resume: str | None, output: str, out: Path | None, **asked: Any
+    options: BenchOptions,
+    *,
+    plan: bool,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
 ) -> None:
-    """Measure every combination: lists (3,5,8), ranges (1-8, 0-80+20, 1-16*2), repeated options.
+    """Measure every combination of lists (3,5,8), ranges (1-8, 0-80+20, 1-16*2) and repeated options.
 
-    Each run is on disk before the next one starts. A sweep that was cut off goes on with --resume, without
-    repeating a finished run, also when its axes grew meanwhile.
+    Each run is stored before the next one starts. --resume continues an interrupted sweep without repeating
+    finished runs; values can be added to its options.
 
     \b
     ggufspec sweep --ngl 0-80+20 --draft 1-8,12,16 --name nightly
@@ -30,8 +39,8 @@ def command(
     from ggufspec.cli.steps import measuring
     from ggufspec.report.text import cells
 
-    session = measuring.prepare(asked)
+    session = measuring.prepare_bench(options)
     if plan:
         emit(cells.cells(session.suite, output, session.engine.name), out)
         return
-    measuring.run(session, name=name, resume=resume, output=output, out=out)
+    measuring.run_bench(session, name=name, resume=resume, output=output, out=out)

@@ -1,38 +1,50 @@
-"""``ggufspec tune``: which drafter, draft size and offload are fastest here, or should nothing draft?"""
+"""``ggufspec tune``: find the fastest drafter, draft size and offload on this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ggufspec.cli.options.bench import asking
+from ggufspec.cli.options.bench import TuneOptions, measure_options
 from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options
+from ggufspec.cli.options.typed import pass_options
 
 
 @click.command()
-@asking(many=True, repeating=False, engine="server")
-@click.option("--vram", type=Size(), help="The GPU's memory, such as 24G; else what is detected as free.")
+@measure_options(many=True, repeating=False, engine="server")
+@click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option(
-    "--max-time", type=Duration(), default="5m", show_default=True, help="For everything together: 2m, 1h."
+    "--max-time",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="Time limit for the complete tuning: 2m, 1h.",
 )
 @click.option(
-    "--precision", type=Fraction(), default="2%", show_default=True, help="Wanted of the speed-ups."
+    "--precision", type=Fraction(), default="2%", show_default=True, help="Wanted margin of the speed-ups."
 )
-@click.option("--fresh", is_flag=True, help="Measure costs anew even where they are known.")
-@click.option("--forecast", is_flag=True, help="Print what is forecast of every configuration, and stop.")
+@click.option("--fresh", is_flag=True, help="Measure costs again even if they are stored.")
+@click.option("--forecast", is_flag=True, help="Print the forecast for every configuration, and stop.")
 @output_options
-def command(*, output: str, out: Path | None, **asked: Any) -> None:
-    """Find the fastest drafter, draft size and offload, or say that drafting does not pay.
+@pass_options(TuneOptions)
+def command(
+    options: TuneOptions,
+    *,
+    forecast: bool,
+    name: str | None,
+    output: str,
+    out: Path | None,
+) -> None:
+    """Find the fastest drafter, draft size and offload, or report that drafting does not pay off.
 
-    One look at target and drafters forecasts every configuration; the best few are then measured beside
-    the target alone, in the engine that you will use. --forecast stops before that.
+    A short measurement of target and drafters forecasts every configuration. The best few are then compared
+    with the target alone in the chosen engine. --forecast stops before this comparison.
 
     \b
-    ggufspec tune                                     the last fetched pair, about five minutes
-    ggufspec tune -m big.gguf -md a.gguf -md b.gguf   several drafters, one of them or none
+    ggufspec tune                                     the pair fetched last
+    ggufspec tune -m big.gguf -md a.gguf -md b.gguf   two drafters, or none
     """
     from ggufspec.cli.steps import tuning
 
-    tuning.run(asked, output, out)
+    tuning.run_tuning(options, name=name, forecast=forecast, output=output, out=out)

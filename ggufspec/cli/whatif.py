@@ -1,9 +1,8 @@
-"""``ggufspec whatif``: would drafting pay, before anything is downloaded or run?"""
+"""``ggufspec whatif``: forecast what drafting would gain, without downloading or running a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,61 +10,86 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis
 from ggufspec.cli.options.shared import Count, Number, emit, output_options
-from ggufspec.cli.steps import projecting
+from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.whatif import Numbers, Quantity, WhatIfOptions
+from ggufspec.domain import Program
 
-_PROGRAMS = ("server", "speculative-simple", "speculative")
+_PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Program.TREE)]
 
 
 @click.command()
-@click.option("--accept", metavar="A", help="Acceptance: 0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7.")
 @click.option(
-    "--draft", type=Axis("draft sizes", least=1, most=64), default="1-16", show_default=True, help="γ."
+    "--accept", metavar="A", help="Acceptance, such as 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7; see above."
 )
-@click.option("--target-tps", type=Number(0, min_open=True), help="The target's tokens/s alone.")
-@click.option("--drafter-tps", type=Number(0, min_open=True), help="The drafter's, likewise.")
 @click.option(
-    "--verify-cost", type=projecting.Numbers(), help="The target's time for 1,2,… tokens over one's."
+    "--draft",
+    type=Axis("draft sizes", least=1, most=64),
+    metavar="SIZES",
+    default="1-16",
+    show_default=True,
+    help="Draft sizes γ in tokens: 3 or 3,5,8 or 1-8.",
 )
-@click.option("--verify-ratio", type=Number(1), help="The same for every draft, whatever its size.")
-@click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured while drafting.")
+@click.option("--target-tps", type=Number(0, min_open=True), help="Tokens/s of the target alone.")
+@click.option("--drafter-tps", type=Number(0, min_open=True), help="Tokens/s of the drafter alone.")
+@click.option(
+    "--verify-cost", type=Numbers(), help="Relative cost of verifying 1, 2, … tokens, such as 1,1.1,1.25."
+)
+@click.option("--verify-ratio", type=Number(1), help="Relative cost of verifying a draft of any size.")
+@click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured with drafting.")
 @click.option(
     "--pair",
     metavar="NAME",
     shell_complete=completions.pairs,
-    help="Compute the costs of this pair of the catalogue.",
+    help="Compute costs for this pair of the catalogue.",
 )
 @click.option(
     "-m",
     "--target",
     metavar="REF",
     shell_complete=completions.models,
-    help="Or of this target: a path, user/repo:QUANT.",
+    help="Compute costs for this target: a path, user/repo:QUANT.",
 )
 @click.option(
-    "-md", "--draft-model", metavar="REF", shell_complete=completions.models, help="With this drafter."
+    "-md",
+    "--draft-model",
+    metavar="REF",
+    shell_complete=completions.models,
+    help="Drafter, in the same forms.",
 )
 @click.option(
-    "--profile", metavar="ID", help="Take costs that `tune` has measured: last; `--profile list` shows them."
+    "--profile",
+    metavar="ID",
+    help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
 )
-@click.option("--machine", metavar="NAME", help="For this machine; `--machine list` shows them.")
-@click.option("--bandwidth", type=projecting.Quantity(), help="Or for one with this memory bandwidth: 936G.")
-@click.option("--flops", type=projecting.Quantity(), help="And this arithmetic: 71T.")
-@click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Tokens before.")
-@click.option("--overhead", type=Number(0), default=0.0, help="Milliseconds per round besides.")
+@click.option("--machine", metavar="NAME", help="Compute costs for this machine; `list` prints them all.")
+@click.option("--bandwidth", type=Quantity(), help="Memory bandwidth in bytes/s, such as 936G.")
+@click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
+@click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Context depth in tokens.")
 @click.option(
-    "--program", type=click.Choice(_PROGRAMS), default="server", show_default=True, help="Who drafts."
+    "--overhead",
+    type=Number(0),
+    default=0.0,
+    show_default=True,
+    help="Other time per round, in milliseconds.",
 )
-@click.option("--offline", is_flag=True, help="Use what is cached, ask nobody.")
+@click.option(
+    "--program",
+    type=click.Choice(_PROGRAMS),
+    default="server",
+    show_default=True,
+    help="Program that drafts.",
+)
+@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
-def command(*, output: str, out: Path | None, **asked: Any) -> None:
-    """Say what drafting would gain over γ, the best γ, and the acceptance it takes.
+@pass_options(WhatIfOptions)
+def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
+    """Forecast the speed-up from drafting for each γ, the best γ, and the acceptance needed to break even.
 
-    An acceptance is the chance of each token (0.7), accepted over drafted tokens at a draft size (0.708@3),
-    a range (0.5-0.9, 0.5-0.9+0.05), or the shares of rounds that accept each position (0.9,0.8,0.7).
+    An acceptance is the probability of each token (0.7), the acceptance rate at a draft size (0.708@3), a
+    range (0.5-0.9, 0.5-0.9+0.05), or the shares of rounds that accept each position (0.9,0.8,0.7).
 
-    Costs come from two rates, from headers and a machine's published peaks, or from a profile that `tune` has
-    measured, at the depth nearest to --ctx. With --observed, the speed
-    that was measured at one --draft tells what verification costs there.
+    Costs come from two rates, from headers and a machine's published peak rates, or from a profile of `tune`
+    at the depth nearest to --ctx. With --observed, they come from the rate measured at one --draft.
 
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.5-0.9 --verify-ratio 1.5
@@ -74,32 +98,37 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
     ggufspec whatif --profile last --accept 0.5-0.9
     """
-    from ggufspec.domain import Program
+    from ggufspec.cli.steps import projecting
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts
     from ggufspec.report.text import formats, projections
 
-    if asked["machine"] == "list":
-        emit("".join(f"{key:12} {projecting.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
+    if options.machine == "list":
+        lines = (f"{key:12} {projecting.describe_device(device)}\n" for key, device in costs.DEVICES.items())
+        emit("".join(lines), out)
         return
-    if asked["profile"] == "list":
-        stored = projecting.profiles_list()
+    if options.profile == "list":
+        stored = projecting.list_profiles()
         if not stored:
-            echo("no costs of a pair are stored yet: `ggufspec tune` measures and keeps them", err=True)
+            echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, out)
         return
-    if asked["accept"] is None:
-        raise click.UsageError("give an acceptance: --accept 0.7")
-    sizes = [size for size in asked["draft"] if isinstance(size, int)]
-    program = Program(asked["program"])
+    if options.accept is None:
+        raise click.UsageError("the acceptance is missing, for example --accept 0.7")
+    sizes = list(options.draft)
+    program = Program(options.program)
     try:
-        acceptances = projecting.acceptances(asked["accept"], sizes[0] if asked["observed"] else 1)
-        known = [size for size in sizes if size <= min(each.most or size for each in acceptances)]
-        curve = projecting.curve(asked, known, acceptances, program) if known else None
+        acceptances = projecting.parse_acceptances(options.accept, sizes[0] if options.observed else 1)
+        known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
+        curve = projecting.make_curve(options, known, acceptances, program) if known else None
         known = [size for size in known if curve is not None and size < curve.most_tokens]
-        found = [
+        outlooks = [
             whatif.outlook(
-                curve, acceptance, n_max=size, depth=projecting.depth(asked, curve), program=program
+                curve,
+                acceptance,
+                n_max=size,
+                depth=projecting.choose_depth(options, curve),
+                program=program,
             )
             for acceptance in acceptances
             for size in known
@@ -107,11 +136,11 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         ]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if not found:
-        raise click.UsageError("nothing is known about drafts of these sizes")
+    if not outlooks:
+        raise click.UsageError("no acceptance or cost is known for drafts of these sizes")
     if len(known) < len(sizes):
-        echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
+        echo(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens", err=True)
     if output == "md":
-        emit(projections.surface(found), out)
+        emit(projections.surface(outlooks), out)
     else:
-        emit(formats.render(forecasts.outlooks(found), output), out)
+        emit(formats.render(forecasts.outlooks(outlooks), output), out)

@@ -18,6 +18,7 @@ from ggufspec.domain.measurements import (
     Verdict,
 )
 from ggufspec.domain.specs import (
+    ENGINES,
     NO_PROMPT,
     Drafting,
     Experts,
@@ -35,6 +36,7 @@ from ggufspec.domain.specs import (
 )
 
 __all__ = [
+    "ENGINES",
     "NO_PROMPT",
     "Build",
     "Conditions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -57,6 +58,15 @@ class Program(StrEnum):
     TREE = "speculative"  # speculative, llama-speculative
     SIMPLE = "speculative-simple"
     SERVER = "server"
+
+
+ENGINES: Mapping[str, Program] = {
+    "binary": Program.TREE,
+    "binary-simple": Program.SIMPLE,
+    "server": Program.SERVER,
+    "inprocess": Program.SIMPLE,
+}
+"""Engine -> the program that drafts, or whose rules apply; the plain program runs what does not draft."""
 
 
 @dataclass(frozen=True, kw_only=True)

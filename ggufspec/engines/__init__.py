@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ggufspec.domain import Program
+from ggufspec.domain import ENGINES, Program
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
@@ -22,14 +20,6 @@ __all__ = [
     "check_synthetic",
     "make",
 ]
-
-ENGINES: Mapping[str, Program] = {
-    "binary": Program.TREE,
-    "binary-simple": Program.SIMPLE,
-    "server": Program.SERVER,
-    "inprocess": Program.SIMPLE,
-}
-"""Name -> the program that drafts, or whose rules are kept; the plain one runs what does not draft."""
 
 
 def check_library(install: Install) -> None:

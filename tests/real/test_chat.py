@@ -267,7 +267,7 @@ def test_one_answer_goes_through_pipes(llama: Install) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "this is no terminal"),
+        ((), 2, "a chat needs a terminal"),
         (("--once", " "), 1, "nothing was said"),
         (("--once", "word " * 400, "-c", "256"), 8, "context"),
         (("--once", "x", "--chat"), 1, "no chat template"),

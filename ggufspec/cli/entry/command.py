@@ -1,4 +1,4 @@
-"""A command as users meet it: options in named sections, and the manners that all commands share."""
+"""A command with its options in sections, and with the flags that all commands share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import click
 
 from ggufspec.cli.entry import verbosity
 
-_FEW = 9
-"""Up to so many options need no sections."""
+_MOST_WITHOUT_SECTIONS = 9  # options
 _SECTIONS = {
     "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
     "Drafting": "draft p_min accept method draft_sizes synthetic_accept",
@@ -25,16 +24,16 @@ _SECTIONS = {
     "open once",
     "General": "yes quiet verbose debug",
 }
-_PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER", "PROBABILITIES": "P"}
+_PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
 _SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
 
 
 class Command(click.Command):
-    """A command with sections of options; ``of`` makes one of a plain command."""
+    """A command with sections of options; ``of`` makes one from a click command."""
 
     @classmethod
     def of(cls, plain: click.Command) -> click.Command:
-        """Return the command with the shared options; those of its own win. A group stays as it is."""
+        """Return the command with the shared flags; its own options take precedence. A group is unchanged."""
         if isinstance(plain, click.Group | Command):
             return plain
         taken = {name for param in plain.params for name in param.opts}
@@ -51,9 +50,9 @@ class Command(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options by section, in the order of the table; a few stand in one list."""
+        """List the options by section, in the order of the table; a few options need no sections."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        grouped = len(options) > _FEW
+        grouped = len(options) > _MOST_WITHOUT_SECTIONS
         sections: dict[str, list[tuple[str, str]]] = {
             title: [] for title in ("Options", *_SECTIONS) if grouped or title == "Options"
         }
@@ -63,23 +62,24 @@ class Command(click.Command):
                 title = (
                     "General" if "--help" in option.opts else _SECTION_OF.get(option.name or "", "Options")
                 )
-                sections[title if grouped else "Options"].append((_plain(record[0]), record[1]))
+                sections[title if grouped else "Options"].append((_simplify_names(record[0]), record[1]))
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; with ``-v``, say first which settings hold and who set them."""
-        if verbosity.of(ctx).verbose or verbosity.of(ctx).debug:
+        """Run the command; with ``-v``, log first which settings apply and where they were set."""
+        level = verbosity.current(ctx)
+        if level.verbose or level.debug:
             from ggufspec.cli.entry import defaults
 
-            defaults.tell(ctx)
+            defaults.log_settings(ctx)
         return super().invoke(ctx)
 
 
-def _plain(names: str) -> str:
-    """Return an option's names with a word for its value that needs no knowledge of click."""
+def _simplify_names(names: str) -> str:
+    """Return an option's names with a plain word in place of click's name for a type."""
     for technical, plain in _PLAIN_NAMES.items():
         names = names.replace(f" {technical}", f" {plain}")
     return names

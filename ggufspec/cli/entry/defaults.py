@@ -1,4 +1,4 @@
-"""What the environment and the settings file give to a command's options: click's default map."""
+"""Defaults for a command's options from the environment and the settings file: click's default map."""
 
 from __future__ import annotations
 
@@ -14,75 +14,75 @@ from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.report.text import formats
 from ggufspec.settings import Setting, Source
 
-_YIELDS = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
-"""A set value stands back where one of these options is given: it says the same thing otherwise."""
-_NOT_OF = {("pair", "whatif"), ("engine", "tune"), ("engine", "chat")}
-"""Commands that do without: a what-if has rates instead, the others need an engine of their own choice."""
-_SEARCHED = "llama"  # the search for llama.cpp reads this key itself: commands without --llama search, too
+_REPLACED_BY = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
+"""Setting -> options that replace it, as they choose the same thing in another way."""
+_IGNORED = {("pair", "whatif"), ("engine", "tune"), ("engine", "chat")}
+"""Settings that a command ignores: a what-if can do with rates, the others choose their own engine."""
+_SEARCHED = "llama"  # the search for llama.cpp reads this key itself, also for commands without --llama
 
 
-def defaults(command: click.Command) -> Mapping[str, Any]:
-    """Return the values for the options of a command that the command line leaves open.
+def read_defaults(command: click.Command) -> Mapping[str, Any]:
+    """Return the defaults that settings give to the options of a command.
 
     Raises:
         GgufspecError: the file, a variable or a value is wrong; the message says where.
     """
     params = {param.name: param for param in command.params}
-    found: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, setting in settings.read().items():
         param = params.get(key)
-        if param is None or setting.value is None or key == _SEARCHED or (key, command.name) in _NOT_OF:
+        if param is None or setting.value is None or key == _SEARCHED or (key, command.name) in _IGNORED:
             continue
-        if key == "output" and not _prints(param, setting):
+        if key == "output" and not _has_format(param, setting):
             continue
-        check(param, setting)
-        found[key] = _unless(_YIELDS.get(key, ()), param, setting)
-    return found
+        check_setting(param, setting)
+        values[key] = _make_default(_REPLACED_BY.get(key, ()), param, setting)
+    return values
 
 
-def check(param: click.Parameter, setting: Setting) -> None:
-    """Let an option judge a value that did not come from the command line.
+def check_setting(param: click.Parameter, setting: Setting) -> None:
+    """Check a setting with the type of its option.
 
     Raises:
-        GgufspecError: it refuses; the message says where the value stands.
+        GgufspecError: the value is wrong; the message says where it was set.
     """
     try:
-        param.type.convert(_text(setting), None, None)
+        param.type.convert(_format_value(setting), None, None)
     except click.BadParameter as error:
-        raise _wrong(setting, error.message) from error
+        raise _make_error(setting, error.message) from error
 
 
-def tell(ctx: click.Context) -> None:
-    """Log the settings that hold for this command, and who set them."""
+def log_settings(ctx: click.Context) -> None:
+    """Log the settings that apply to this command, and where they were set."""
     log = logging.getLogger(verbosity.LOG)
-    found = settings.read()
+    current = settings.read()
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)
-        who = "command line" if source is click.core.ParameterSource.COMMANDLINE else found[key].where
-        value = found[key].value if key == _SEARCHED and ctx.params[key] is None else ctx.params[key]
+        where = "command line" if source is click.core.ParameterSource.COMMANDLINE else current[key].where
+        value = current[key].value if key == _SEARCHED and ctx.params[key] is None else ctx.params[key]
         if value is not None:
-            log.info("%s: %s (%s)", key, value, who or Source.DEFAULT)
+            log.info("%s: %s (%s)", key, value, where or Source.DEFAULT)
 
 
-def _text(setting: Setting) -> str:
+def _format_value(setting: Setting) -> str:
     if setting.key == "llama":
         return str(paths.expanded(str(setting.value), setting.where or setting.key))
     return str(setting.value)
 
 
-def _prints(param: click.Parameter, setting: Setting) -> bool:
-    """Return whether the command knows this format; those of other commands do not concern it.
+def _has_format(param: click.Parameter, setting: Setting) -> bool:
+    """Return whether the command has this output format; it ignores formats of other commands.
 
     Raises:
-        GgufspecError: no command knows it.
+        GgufspecError: no command has it.
     """
     if setting.value not in {*formats.FORMATS, "text"}:
-        raise _wrong(setting, f"{setting.value!r} is not one of {', '.join((*formats.FORMATS, 'text'))}")
+        raise _make_error(setting, f"{setting.value!r} is not one of {', '.join((*formats.FORMATS, 'text'))}")
     return isinstance(param.type, click.Choice) and setting.value in param.type.choices
 
 
-def _unless(others: tuple[str, ...], param: click.Parameter, setting: Setting) -> Callable[[], Any]:
-    """Return a default that is None where one of the other options was given; click reads those first."""
+def _make_default(others: tuple[str, ...], param: click.Parameter, setting: Setting) -> Callable[[], Any]:
+    """Return a default that is None if one of the other options was given; click parses those first."""
 
     def default() -> Any:
         ctx, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
@@ -90,14 +90,14 @@ def _unless(others: tuple[str, ...], param: click.Parameter, setting: Setting) -
             return None
         if setting.key == "pair":
             _check_pair(setting)
-        value: Any = setting.value if isinstance(setting.value, bool) else _text(setting)
+        value: Any = setting.value if isinstance(setting.value, bool) else _format_value(setting)
         return [value] if param.multiple else value
 
     return default
 
 
 def _check_pair(setting: Setting) -> None:
-    """Raise where no pair has this name; the catalogue is read only where the setting holds."""
+    """Raise if no pair has this name; the catalogue is read only if the setting applies."""
     from ggufspec.modelfiles import catalog
 
     try:
@@ -108,7 +108,7 @@ def _check_pair(setting: Setting) -> None:
         ) from error
 
 
-def _wrong(setting: Setting, message: str) -> GgufspecError:
+def _make_error(setting: Setting, message: str) -> GgufspecError:
     return GgufspecError(
         f"{setting.where}: {setting.key}: {message}", settings.remedy(setting.key, setting.where)
     )

@@ -1,4 +1,4 @@
-"""Standard output and files that may not take what is written to them."""
+"""Writing to standard output, standard error and files, with errors of the system as our own."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def written(out: Path | None = None) -> Iterator[None]:
-    """Turn the system's refusal to write into an error.
+    """Turn the system's errors from writing into our own.
 
     Args:
-        out: the file that is written; None for standard output.
+        out: the file that is being written; None for standard output.
 
     Raises:
-        BrokenPipeError: the reader of standard output is gone, which is not an error.
-        DiskFullError: there is no room.
-        GgufspecError: it cannot be written for another reason.
+        BrokenPipeError: the reader of standard output has ended, which is not an error.
+        DiskFullError: the disk is full.
+        GgufspecError: writing failed for another reason.
     """
     if out is None and sys.stdout is None:
         raise GgufspecError("cannot write to standard output: it is closed", "write to a file with --out")
@@ -37,36 +37,36 @@ def written(out: Path | None = None) -> Iterator[None]:
         raise
     except OSError as error:
         where, hint = (
-            ("to standard output", "make room, or send it to another place")
+            ("to standard output", "free disk space, or redirect the output elsewhere")
             if out is None
             else (out, "choose another --out")
         )
-        raise _error(error, f"cannot write {where}: {error.strerror}", hint) from error
+        raise _make_error(error, f"cannot write {where}: {error.strerror}", hint) from error
 
 
 def flush() -> None:
-    """Write out what standard output still holds back.
+    """Flush standard output.
 
     Raises:
-        BrokenPipeError: its reader is gone.
-        GgufspecError: it cannot be written; see ``written``.
+        BrokenPipeError: its reader has ended.
+        GgufspecError: writing failed; see ``written``.
     """
     if sys.stdout is not None:
         with written():
             sys.stdout.flush()
 
 
-def of_system(error: OSError) -> GgufspecError:
-    """Return the error for what the system refused a command that did not expect it."""
+def convert_error(error: OSError) -> GgufspecError:
+    """Return our error for an unexpected error of the system."""
     try:
         flush()
-    except GgufspecError as problem:  # so it was this that could not be written
+    except GgufspecError as problem:  # standard output is what failed
         return problem
     place = f": {error.filename}" if error.filename else ""
-    return _error(error, f"{error.strerror or error}{place}", "the same command with --debug shows where")
+    return _make_error(error, f"{error.strerror or error}{place}", "--debug shows where")
 
 
-def _error(error: OSError, message: str, hint: str) -> GgufspecError:
+def _make_error(error: OSError, message: str, hint: str) -> GgufspecError:
     return (DiskFullError if error.errno in _FULL else GgufspecError)(message, hint)
 
 
@@ -74,27 +74,27 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text without control characters.
 
     Args:
-        message: what to print; anything but a text is printed as ``str`` shows it.
+        message: what to print, converted with ``str``.
         err: print to standard error.
-        nl: end the line.
+        nl: print a newline after it.
     """
     click.echo(harmless(str(message)), err=err, nl=nl)
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as JSON, indented; its control characters become escapes."""
+    """Print a value as indented JSON; control characters become escapes."""
     click.echo(to_json(value, indent=2))
 
 
 Item = TypeVar("Item")
 
 
-def following(items: Sequence[Item], about: Callable[[Item], str]) -> Iterator[Item]:
-    """Yield items under a bar with the time left; what is printed meanwhile may go to standard error alone.
+def iterate_with_progress(items: Sequence[Item], describe: Callable[[Item], str]) -> Iterator[Item]:
+    """Yield items under a progress bar with the time left. Meanwhile, print to standard error only.
 
     Args:
-        items: what is gone through.
-        about: what is said while an item is worked on.
+        items: the items, in order.
+        describe: returns the text beside the bar for an item.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -105,6 +105,6 @@ def following(items: Sequence[Item], about: Callable[[Item], str]) -> Iterator[I
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=len(items))
         for item in items:
-            bar.update(task, description=escape(one_line(about(item))))
+            bar.update(task, description=escape(one_line(describe(item))))
             yield item
             bar.advance(task)

@@ -1,4 +1,4 @@
-"""Signals that end a command as Ctrl-C does: what was measured is printed, children and files are removed."""
+"""Signals that end a command like Ctrl-C: results are printed, child processes and files are removed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALLED = 128
-"""And the signal's number: the exit code of a command that a signal ended, as shells give it."""
+"""Plus the signal's number: the exit code of a command that was ended by a signal, as in shells."""
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-_WAKING = signal.SIGURG  # nobody else sends it to us
+_WAKING = signal.SIGURG  # no other program sends it
 
 
 @contextmanager
-def ending() -> Iterator[list[int]]:
+def exit_on_signals() -> Iterator[list[int]]:
     """Let SIGTERM, and SIGHUP unless it is ignored (nohup), raise SystemExit in the main thread.
 
-    Yields the signals that arrive; only the first one raises, so that nothing interrupts the winding up. A
-    terminal or a session that closes sends several at once.
+    Yields the received signals. Only the first one raises, so that no other interrupts the clean-up: a
+    closing terminal or session sends several at once.
     """
     received: list[int] = []
 
@@ -47,9 +47,9 @@ def ending() -> Iterator[list[int]]:
 def _awake() -> Iterator[None]:
     """Wake the main thread whenever a signal arrives.
 
-    The kernel gives a signal to any thread that does not block it, and of two signals at once it often gives
-    both to another thread, such as those of numpy's library. Python runs handlers in the main thread alone,
-    and that one goes on waiting: for a server's answer, up to an hour.
+    The kernel delivers a signal to any thread that does not block it, and of two simultaneous signals often
+    both to another thread, such as numpy's. Python runs handlers only in the main thread, which may be
+    waiting for a server's answer, for up to an hour.
     """
     main = threading.main_thread().ident
     assert main is not None

@@ -1,7 +1,7 @@
-"""How much a command says: ``-q``, ``-v`` and ``--debug``, before a command's name or after it.
+"""How much a command prints: ``-q``, ``-v`` and ``--debug``, before or after a command's name.
 
-Data goes to standard output, everything else to standard error. ``-q`` leaves nothing of that but errors,
-``-v`` adds what was chosen, started and asked for, ``--debug`` all that libraries log, and tracebacks.
+Data goes to standard output, everything else to standard error. ``-q`` leaves only errors of the latter,
+``-v`` adds what is chosen, started and downloaded, ``--debug`` the logs of libraries, and tracebacks.
 """
 
 from __future__ import annotations
@@ -15,79 +15,80 @@ import click
 from ggufspec.cli.entry.output import echo
 
 LOG = "ggufspec"
-"""The logger of everything that ``-v`` shows of our own."""
+"""The logger of this package's own messages under ``-v``."""
 
 
 @dataclass
-class Manners:
-    """What was asked for so far; it changes while the command line is read."""
+class Verbosity:
+    """The flags read so far; they change while the command line is parsed."""
 
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
 
 
-def of(ctx: click.Context) -> Manners:
-    """Return the manners of this start of the program."""
-    return ctx.ensure_object(Manners)
+def current(ctx: click.Context) -> Verbosity:
+    """Return the verbosity of this process."""
+    return ctx.ensure_object(Verbosity)
 
 
-def apply(ctx: click.Context, name: str) -> None:
-    """Do what one of the flags says, until the program ends.
+def raise_level(ctx: click.Context, flag: str) -> None:
+    """Apply one of the flags until the program ends.
 
     Raises:
-        UsageError: the command is to be quiet and to say more.
+        UsageError: --quiet contradicts another flag.
     """
-    manners = of(ctx)
-    if getattr(manners, name):
+    level = current(ctx)
+    if getattr(level, flag):
         return
-    setattr(manners, name, True)
-    if manners.quiet and (manners.verbose or manners.debug):
-        raise click.UsageError("--quiet and --verbose or --debug contradict each other", ctx)
+    setattr(level, flag, True)
+    if level.quiet and (level.verbose or level.debug):
+        raise click.UsageError("--quiet contradicts --verbose and --debug", ctx)
     root = ctx.find_root()
-    if name == "quiet":
-        nowhere = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
-        root.with_resource(contextlib.redirect_stderr(nowhere))  # main() shows errors after it was restored
+    if flag == "quiet":
+        null = root.with_resource(open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        root.with_resource(contextlib.redirect_stderr(null))  # main() prints errors after this ends
     else:
-        _log(root, debug=manners.debug)
+        _log_to_stderr(root, debug=level.debug)
 
 
 def options() -> list[click.Option]:
-    """Return the options that every command has besides its own."""
+    """Return the options that every command shares."""
     return [
-        _flag("Say nothing but the result and errors.", "-q", "--quiet"),
-        _flag("Say what is chosen, started and asked for.", "-v", "--verbose"),
-        _flag("Say everything, and show tracebacks.", "--debug"),
+        _flag("Print only results and errors.", "-q", "--quiet"),
+        _flag("Print what is chosen, started and downloaded.", "-v", "--verbose"),
+        _flag("Print everything, including tracebacks.", "--debug"),
     ]
 
 
 def _flag(text: str, *names: str) -> click.Option:
-    return click.Option(names, is_flag=True, expose_value=False, callback=_take, help=text)
+    return click.Option(names, is_flag=True, expose_value=False, callback=_apply_flag, help=text)
 
 
-def _take(ctx: click.Context, param: click.Parameter, value: object) -> None:
+def _apply_flag(ctx: click.Context, param: click.Parameter, value: object) -> None:
     if value and not ctx.resilient_parsing:
         assert param.name is not None
-        apply(ctx, param.name)
+        raise_level(ctx, param.name)
 
 
-def _log(root: click.Context, *, debug: bool) -> None:
+def _log_to_stderr(root: click.Context, *, debug: bool) -> None:
     import logging
 
     from ggufspec.redaction import redact
 
-    class Said(logging.Handler):
-        """Writes where standard error goes at that moment, so that progress bars stay whole."""
+    class EchoHandler(logging.Handler):
+        """Writes to the present standard error, so that progress bars are not broken."""
 
         def emit(self, record: logging.LogRecord) -> None:
-            """Write one line, without what gives access: libraries log addresses and headers."""
+            """Write one line without credentials, which libraries may log."""
             echo(redact(f"{record.name}: {record.getMessage()}"), err=True)
 
-    logger, handler, level = logging.getLogger(), Said(), logging.getLogger().level
+    logger, handler = logging.getLogger(), EchoHandler()
+    previous_level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if debug else logging.INFO)
 
     @root.call_on_close
-    def end() -> None:
+    def restore() -> None:
         logger.removeHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(previous_level)

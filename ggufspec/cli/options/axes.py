@@ -1,14 +1,15 @@
-"""Values of an axis on the command line: one, a list, a range as llama-bench spells it."""
+"""Values of an axis on the command line: a number, a list, or a range in llama-bench's notation."""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import click
 
-_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<how>[+*])(?P<step>[\d.]+))?")
+_RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
 _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
 
@@ -19,95 +20,101 @@ class Axis(click.ParamType[tuple[Value, ...]]):
     """One or several values: ``3``, ``3,5,8``, ``1-8``, ``0-80+20``, ``1-16*2``, or words such as ``all``.
 
     Args:
-        name: what the values are, for the message about a wrong one.
-        kind: int or float; None where only words count.
-        words: texts that stand for themselves.
+        name: what the values are, as error messages name them.
+        number: int or float; None where only words are accepted.
+        words: accepted words.
         least: the smallest number.
-        most: the largest one.
-        single: whether just one value is accepted.
+        most: the largest number.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        kind: type[int] | type[float] | None = int,
+        number: type[int] | type[float] | None = int,
         words: tuple[str, ...] = (),
         least: float = 0,
         most: float = 9999,
-        single: bool = False,
     ) -> None:
         self.name = name
-        self._kind, self._words, self._least, self._most, self._single = kind, words, least, most, single
+        self._number, self._words, self._least, self._most = number, words, least, most
+        self.is_single = False
+
+    def single(self) -> Self:
+        """Return the same axis for exactly one value."""
+        axis = copy.copy(self)
+        axis.is_single = True
+        return axis
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Value, ...]:
-        """Return the values in the order in which they were given, each once."""
+        """Return the distinct values in the given order."""
         if isinstance(value, tuple):
             return value
         parts = (part.strip() for part in str(value).split(","))
-        found = tuple(dict.fromkeys(each for part in parts for each in self._part(part, param, ctx)))
-        if self._single and len(found) != 1:
-            self.fail(f"give one value here, not {value!r}; `ggufspec sweep` takes several", param, ctx)
-        return found
+        values = tuple(dict.fromkeys(number for part in parts for number in self._parse(part, param, ctx)))
+        if self.is_single and len(values) != 1:
+            self.fail(f"{value!r} is more than one value; `ggufspec sweep` accepts several", param, ctx)
+        return values
 
-    def _part(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
+    def _parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
         if text in self._words:
             yield text
             return
-        if self._kind is None:
+        if self._number is None:
             self.fail(f"{text!r} is not one of {', '.join(self._words)}", param, ctx)
         match = _RANGE.fullmatch(text)
         try:
-            first = self._kind(match["first"] if match else text)
-            last = self._kind(match["last"]) if match else first
-            step = self._kind(match["step"] or 1) if match else self._kind(1)
+            first = self._number(match["first"] if match else text)
+            last = self._number(match["last"]) if match else first
+            step = self._number(match["step"] or 1) if match else self._number(1)
         except ValueError:
-            also = "".join(f", {word}" for word in self._words)
-            example = "0.4 or 0,0.4,0.8" if self._kind is float else f"3 or 3,5,8 or 1-8 or 0-80+20{also}"
-            self.fail(f"{text!r} is not a number of {self.name}; give for example {example}", param, ctx)
+            words = "".join(f"; {word}" for word in self._words)
+            examples = "0.4; 0,0.4,0.8" if self._number is float else f"3; 3,5,8; 1-8; 0-80+20{words}"
+            self.fail(f"{text!r} is not a number, a list or a range; examples: {examples}", param, ctx)
         if not self._least <= first <= last <= self._most:
             self.fail(
-                f"{self.name} go from {self._least:g} to {self._most:g}, lower ones first, not {text!r}",
+                f"{text!r} is out of range: {self.name} are from {self._least:g} to {self._most:g}, "
+                "and a range starts with its lower end",
                 param,
                 ctx,
             )
-        multiplies = bool(match and match["how"] == "*")
+        multiplies = bool(match and match["operator"] == "*")
         if multiplies and first == 0:
-            self.fail(f"the range {text!r} multiplies and cannot begin at 0", param, ctx)
+            self.fail(f"the range {text!r} multiplies and cannot start at 0", param, ctx)
         if step <= multiplies:
             self.fail(f"the step in {text!r} must be greater than {int(multiplies)}", param, ctx)
         number = 0
         while first <= last:
             yield first
-            first = self._kind(round(first * step if multiplies else first + step, 9))
+            first = self._number(round(first * step if multiplies else first + step, 9))
             number += 1
             if number > _MOST:
                 self.fail(f"{text!r} has more than {_MOST} values", param, ctx)
 
 
 class Shares(click.ParamType[tuple[float, ...]]):
-    """An acceptance: each token's chance, one that gives 70.8 % at γ 3 (0.708@3), or shares by position."""
+    """An acceptance: each token's probability, a rate at a draft size (0.708@3), or shares by position."""
 
     name = "rate"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[float, ...]:
-        """Return each token's chance alone, or the share of rounds that accept each position."""
+        """Return each token's probability alone, or the share of rounds that accept each position."""
         if isinstance(value, tuple):
             return value
         from ggufspec.forecast.whatif import Positions, Steady
 
-        rate, at, size = str(value).partition("@")
+        rate, separator, size = str(value).partition("@")
         try:
-            if at:
+            if separator:
                 return (Steady.from_rate(float(rate), _draft_size(size)).alpha,)
             return Positions(tuple(float(part) for part in rate.split(","))).shares
         except ValueError:
-            example = "0.7, 0.708@3 (accepted of all drafted tokens at γ 3) or 0.9,0.8,0.7"
-            self.fail(f"{value!r} is not an acceptance from 0 to 1; give for example {example}", param, ctx)
+            examples = "0.7, 0.708@3 (the acceptance rate at γ 3), 0.9,0.8,0.7 (by position)"
+            self.fail(f"{value!r} is not an acceptance from 0 to 1; examples: {examples}", param, ctx)
 
 
 def _draft_size(text: str) -> int:
@@ -122,8 +129,8 @@ def _draft_size(text: str) -> int:
     return size
 
 
-def flat(
+def join_values(
     ctx: click.Context, param: click.Parameter, values: tuple[tuple[Value, ...], ...]
 ) -> tuple[Value, ...] | None:
-    """Join what a repeated option was given; None for an option that was not."""
-    return tuple(dict.fromkeys(value for each in values for value in each)) or None
+    """Return the distinct values of a repeated option; None where it was not given."""
+    return tuple(dict.fromkeys(value for given in values for value in given)) or None

@@ -1,61 +1,245 @@
-"""What can be asked of a bench and of a sweep: one table of axes, and the options that both share."""
+"""The options of a bench, a sweep, a tuning and a chat, and the typed values that they become."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.axes import Axis, Shares, flat
-from ggufspec.cli.options.shared import KV_TYPES, PLACING, Count, Duration, Fraction, Number, Suite, placed
+from ggufspec.cli.options.axes import Axis, Shares, join_values
+from ggufspec.cli.options.placement import PlacementOptions, placement_options
+from ggufspec.cli.options.shared import KV_TYPES, Command, Count, Duration, Fraction, LazyChoice, Number
+from ggufspec.domain import ENGINES, Layers, Method
 
-ENGINES = ("binary", "binary-simple", "server", "inprocess")
-METHODS = ("draft-model", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+if TYPE_CHECKING:
+    from ggufspec.measure import Request
+
+
+def _suite_names() -> list[str]:
+    from ggufspec import prompts
+
+    return sorted(prompts.BUILT_IN)
+
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
-Command = Callable[..., Any]
 
-_AXES: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
-    (
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(PlacementOptions):
+    """A pair and how it runs: what a bench and a chat have in common.
+
+    Tuples are axes. None, or an empty tuple, where an option was not given and has no default.
+    """
+
+    pair: str | None
+    target: Path | tuple[Path, ...] | None
+    draft_model: Path | tuple[Path, ...] | None
+    draft: int | tuple[int, ...] | None
+    ngl: Layers | tuple[Layers, ...]
+    ngld: Layers | tuple[Layers, ...]
+    ctx: int | None
+    threads: int | tuple[int, ...] | None
+    n_predict: int
+    temp: float | None
+    top_k: int | None
+    top_p: float
+    min_p: float
+    seed: int
+    chat: bool | None
+    system: str | None
+    llama: Path | None
+    force: bool
+
+    def to_request(self) -> Request:
+        """Return the request of one bench with these options."""
+        from ggufspec.measure import Request
+
+        return Request(
+            pair=self.pair,
+            target=self.target or None,
+            draft_model=self.draft_model or None,
+            draft=self.draft or (),
+            ngl=self.ngl,
+            ngld=self.ngld,
+            offload=self.to_offload(),
+            ctx=self.ctx,
+            threads=self.threads,
+            n_predict=self.n_predict,
+            temp=self.temp,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+            chat=self.chat,
+            system=self.system,
+            llama=self.llama,
+            force=self.force,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions(RunOptions):
+    """What a bench, a sweep and a tuning have in common; ``timeout`` is in seconds."""
+
+    method: tuple[str, ...] | None
+    p_min: tuple[float, ...] | None
+    kv_type: tuple[str, ...] | None
+    ubatch: tuple[int, ...] | None
+    suite: str | None
+    prompt: tuple[str, ...]
+    prompt_file: tuple[Path, ...]
+    per_category: int | None
+    timeout: float
+    engine: str
+
+    def to_request(self) -> Request:
+        """Return the request of one bench with these options."""
+        return replace(
+            super().to_request(),
+            method=self.method,
+            p_min=self.p_min or 0.0,
+            kv_type=self.kv_type,
+            ubatch=self.ubatch,
+            suite=self.suite,
+            prompt=self.prompt,
+            prompt_file=self.prompt_file,
+            per_category=self.per_category,
+            timeout=self.timeout,
+            engine=self.engine,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(MeasureOptions):
+    """What a bench or a sweep measures; ``max_time`` is in seconds, ``precision`` a fraction."""
+
+    synthetic_accept: tuple[float, ...] | None
+    repeats: int
+    warmup: int
+    precision: float | None
+    max_time: float | None
+
+    def to_request(self) -> Request:
+        """Return the request of a bench."""
+        return replace(
+            super().to_request(),
+            synthetic_accept=self.synthetic_accept,
+            repeats=self.repeats,
+            warmup=self.warmup,
+            precision=self.precision,
+            max_time=self.max_time,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(MeasureOptions):
+    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
+
+    vram: int | None
+    max_time: float
+    precision: float
+    fresh: bool
+
+    def to_request(self) -> Request:
+        """Return the request whose axes are what can be chosen; the tuning decides on the methods."""
+        from ggufspec import tuning
+
+        return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+
+
+class _AxisOption(NamedTuple):
+    names: tuple[str, ...]
+    metavar: str
+    axis: Axis
+    text: str
+
+
+_AXES = (
+    _AxisOption(
         ("-ngl", "--ngl"),
-        {"name": "layers", "words": ("all", "auto")},
-        "Target layers on the GPU: 45, all, auto.",
+        "LAYERS",
+        Axis("layers", words=("all", "auto")),
+        "Target layers on the GPU: a number, all or auto.",
     ),
-    (("-ngld", "--ngld"), {"name": "layers", "words": ("all", "auto")}, "Drafter layers there, likewise."),
-    (
+    _AxisOption(
+        ("-ngld", "--ngld"),
+        "LAYERS",
+        Axis("layers", words=("all", "auto")),
+        "Drafter layers on the GPU: a number, all or auto.",
+    ),
+    _AxisOption(
         ("--method",),
-        {"name": "methods", "kind": None, "words": METHODS},
-        "What drafts: draft-model, or the text so far by ngram-simple, ngram-mod, ….",
+        "METHOD",
+        Axis("methods", number=None, words=tuple(method.value for method in Method)),
+        f"Drafting method: {', '.join(Method)}. [default: the pair's own]",
     ),
-    (("--draft",), {"name": "draft sizes", "least": 1, "most": 64}, "Draft sizes γ: 3 or 3,5,8 or 1-8."),
-    (
+    _AxisOption(
+        ("--draft",),
+        "SIZES",
+        Axis("draft sizes", least=1, most=64),
+        "Draft sizes γ in tokens: 3 or 3,5,8 or 1-8. [default: depends on the method]",
+    ),
+    _AxisOption(
         ("--p-min",),
-        {"name": "probabilities", "kind": float, "most": 1},
-        "End a draft below this probability.",
+        "P",
+        Axis("probabilities", number=float, most=1),
+        "End a draft at a token below this probability.",
     ),
-    (("-t", "--threads"), {"name": "threads", "least": 1, "most": 1024}, "Threads; else all physical cores."),
-    (
+    _AxisOption(
+        ("-t", "--threads"),
+        "N",
+        Axis("threads", least=1, most=1024),
+        "CPU threads. [default: all physical cores]",
+    ),
+    _AxisOption(
         ("-ctk", "--kv-type", "--type"),
-        {"name": "types", "kind": None, "words": KV_TYPES},
-        "Type of both caches.",
+        "TYPE",
+        Axis("types", number=None, words=KV_TYPES),
+        "Type of both KV caches, such as f16 or q8_0. [default: f16]",
     ),
-    (
+    _AxisOption(
         ("-ub", "--ubatch"),
-        {"name": "tokens", "least": 1, "most": 65536},
-        "Tokens that are evaluated at once.",
+        "TOKENS",
+        Axis("tokens", least=1, most=65536),
+        "Physical batch size in tokens. [default: llama.cpp's]",
     ),
 )
 _LISTS = {"--draft", "--method"}  # several values even in a bench
+_DEFAULTS = {"--ngl": "auto", "--ngld": "auto"}
+
+_SAMPLING = (
+    click.option(
+        "--temp",
+        type=Number(0),
+        help="Temperature. [default: 0 (greedy); 1 with --top-k, --top-p or --min-p]",
+    ),
+    click.option(
+        "--top-k",
+        type=Count(0),
+        help="Sample from the k most likely tokens. [default: 1 if greedy, otherwise 40]",
+    ),
+    click.option(
+        "--top-p",
+        type=Number(0, 1),
+        default=1.0,
+        show_default=True,
+        help="Top-p (nucleus) sampling; 1 turns it off.",
+    ),
+    click.option(
+        "--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling; 0 turns it off."
+    ),
+)
 
 _SHARED = (
     click.option(
         "--pair",
         metavar="NAME",
         shell_complete=completions.pairs,
-        help="A pair of the catalogue; `ggufspec fetch` it first.",
+        help="Pair from the catalogue; download it first with `ggufspec fetch`.",
     ),
     click.option(
         "-n",
@@ -63,101 +247,109 @@ _SHARED = (
         type=Count(2),
         default=250,
         show_default=True,
-        help="Tokens per run.",
+        help="Tokens to generate in each run.",
     ),
-    click.option("-c", "--ctx", type=Count(16), help="Context in tokens; what is needed without it."),
-    click.option(
-        "--temp",
-        type=Number(0),
-        help="Temperature; 0, the default, is greedy, but 1 where --top-k, --top-p or --min-p ask to sample.",
-    ),
-    click.option("--top-k", type=Count(0), help="Keep the k likeliest tokens; 1 if greedy, else 40."),
-    click.option("--top-p", type=Number(0, 1), default=1.0, show_default=True, help="Nucleus sampling."),
-    click.option("--min-p", type=Number(0, 1), default=0.0, show_default=True, help="Min-p sampling."),
+    click.option("-c", "--ctx", type=Count(16), help="Context size in tokens. [default: as needed]"),
     click.option(
         "-s",
         "--seed",
         type=Count(0),
         default=1,
         show_default=True,
-        help="Of sampler and order.",
+        help="Random seed for sampling and for the order of runs.",
     ),
     click.option(
         "--suite",
-        type=Suite(),
-        help="Built-in prompts: demo, domains, general, seven; those that fit without it.",
+        type=LazyChoice("name", _suite_names),
+        help="Built-in prompts: demo, domains, general, seven. [default: chosen for the pair]",
     ),
-    click.option("-p", "--prompt", multiple=True, help="A text to continue; may be repeated."),
+    click.option("-p", "--prompt", multiple=True, help="Prompt to continue; can be repeated."),
     click.option(
-        "-f", "--prompt-file", multiple=True, type=_FILE, help="A suite (TOML, JSONL) or a text to continue."
+        "-f",
+        "--prompt-file",
+        multiple=True,
+        type=_FILE,
+        help="Prompt suite (TOML, JSONL) or a text to continue; can be repeated.",
     ),
-    click.option("--per-category", type=Count(1), help="Take so many prompts of each category."),
-    click.option("--chat/--raw", default=None, help="Use the target's chat template, or texts as they are."),
-    click.option("--system", help="The system prompt for the chat template."),
+    click.option("--per-category", type=Count(1), help="Use N prompts of each category, drawn with --seed."),
     click.option(
-        "--timeout", type=Duration(), default=3600.0, show_default=True, help="Seconds that one run may take."
+        "--chat/--raw",
+        default=None,
+        help="Apply the target's chat template, or use texts as they are. [default: set by the suite]",
+    ),
+    click.option("--system", help="System prompt for the chat template."),
+    click.option(
+        "--timeout", type=Duration(), default="1h", show_default=True, help="Time limit for one run."
     ),
     click.option(
         "--llama",
         type=click.Path(path_type=Path),
         shell_complete=completions.installs,
-        help="Folder of an installed llama.cpp.",
+        help="Folder of a llama.cpp installation.",
     ),
-    click.option("--force", is_flag=True, help="Run even what will not fit into memory."),
-    click.option("--name", help="What to call the stored result."),
+    click.option("--force", is_flag=True, help="Run even if the models do not fit into memory."),
+    click.option("--name", help="Name of the stored result."),
 )
 
 _REPEATING = (
     click.option(
         "--synthetic-accept",
         type=Shares(),
-        help="Let dice accept drafts: each token with this chance (0.7, 0.708@3), or shares by position.",
+        help="Simulate acceptance with this probability: 0.7 for each token, 0.708@3 for an acceptance rate "
+        "at γ 3, or 0.9,0.8,0.7 by position.",
     ),
     click.option(
-        "-r",
-        "--repeats",
-        type=Count(1),
-        default=3,
-        show_default=True,
-        help="Runs per prompt.",
+        "-r", "--repeats", type=Count(1), default=3, show_default=True, help="Measured runs of each prompt."
     ),
     click.option(
         "--warmup",
         type=Count(0),
         default=1,
         show_default=True,
-        help="Discarded first runs.",
+        help="Discarded runs before the measured ones.",
     ),
-    click.option("--precision", type=Fraction(), help="Repeat until speed-ups are known to ±2%, say."),
-    click.option("--max-time", type=Duration(), help="End the measurement then: 10m, 2h."),
+    click.option(
+        "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."
+    ),
+    click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",
         metavar="RUN",
         shell_complete=completions.runs,
-        help="Go on with a stored result that was cut off.",
+        help="Continue an interrupted bench.",
     ),
 )
 
 
-def asking(*, many: bool, repeating: bool = True, engine: str = ENGINES[0]) -> Callable[[Command], Command]:
-    """Add the options of a bench.
+def sampling_options(command: Command) -> Command:
+    """Add the options of the sampler, besides its seed."""
+    for option in reversed(_SAMPLING):
+        command = option(command)
+    return command
+
+
+def measure_options(
+    *, many: bool, repeating: bool = True, engine: str = next(iter(ENGINES))
+) -> Callable[[Command], Command]:
+    """Add the options that MeasureOptions takes, and those of BenchOptions.
 
     Args:
         many: axes take several values, as in a sweep.
-        repeating: how often and how long to measure can be asked for, too.
+        repeating: add the options of BenchOptions: how often and how long to measure.
         engine: the default.
     """
 
     def add(command: Command) -> Command:
         options: list[Callable[[Command], Command]] = [
-            _model("-m", "--target", many=many, text="The target's GGUF."),
-            _model("-md", "--draft-model", many=many, text="The drafter's GGUF."),
-            *(_axis(names, told, text, many=many) for names, told, text in _AXES),
-            *PLACING,
+            _model("-m", "--target", many=many, text="Target (GGUF file)."),
+            _model("-md", "--draft-model", many=many, text="Drafter (GGUF file)."),
+            *(_axis(option, many=many) for option in _AXES),
+            placement_options,
+            sampling_options,
             *_SHARED,
             click.option(
                 "--engine",
-                type=click.Choice(ENGINES),
+                type=click.Choice(tuple(ENGINES)),
                 default=engine,
                 show_default=True,
                 help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
@@ -175,14 +367,16 @@ def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:
     return click.option(*names, type=_FILE, multiple=many, shell_complete=completions.files, help=text)
 
 
-def _axis(
-    names: tuple[str, ...], told: dict[str, Any], text: str, *, many: bool
-) -> Callable[[Command], Command]:
-    several = many or names[-1] in _LISTS
-    kind = Axis(**told, single=not several)
-    return click.option(*names, type=kind, multiple=several, callback=flat if several else None, help=text)
-
-
-def given(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, so that a request's own defaults stand for the others."""
-    return placed({name: value for name, value in asked.items() if value is not None and value != ()})
+def _axis(option: _AxisOption, *, many: bool) -> Callable[[Command], Command]:
+    several = many or option.names[-1] in _LISTS
+    default = _DEFAULTS.get(option.names[-1])
+    return click.option(
+        *option.names,
+        type=option.axis if several else option.axis.single(),
+        metavar=option.metavar,
+        multiple=several,
+        default=[default] if default and several else default,
+        show_default=default is not None,
+        callback=join_values if several else None,
+        help=option.text,
+    )

@@ -1,6 +1,6 @@
-"""What a shell offers for values: pairs, stored benches, models that are here, builds of llama.cpp.
+"""Shell completion of values: pairs, stored benches, local models, builds of llama.cpp.
 
-Nothing is asked of the network, and what cannot be read offers nothing: a shell has no room for errors.
+There is no access to the network, and no error: what cannot be read is not offered.
 """
 
 from __future__ import annotations
@@ -45,55 +45,55 @@ def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
     """Offer the folders of our builds; for anything that looks like a path, folders."""
     from ggufspec.llama.install import store
 
-    found = [(str(built.path), f"{built.version} {built.backend}") for built in store.installed()]
-    offered = _items((path, about) for path, about in found if incomplete in path)
-    return offered or _shell("dir", incomplete)
+    builds = [(str(built.path), f"{built.version} {built.backend}") for built in store.installed()]
+    items = _items((path, description) for path, description in builds if incomplete in path)
+    return items or _delegate("dir", incomplete)
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the GGUFs of this folder and of the Hub's cache by their paths; else what the shell finds."""
-    return _here(incomplete) + _cached(incomplete, paths=True) or _shell("file", incomplete)
+    return _list_folder(incomplete) + _list_cache(incomplete, paths=True) or _delegate("file", incomplete)
 
 
 def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the GGUFs of this folder by path, and those of the Hub's cache as ``user/repo/file.gguf``."""
-    return _here(incomplete) + _cached(incomplete, paths=False) or _shell("file", incomplete)
+    return _list_folder(incomplete) + _list_cache(incomplete, paths=False) or _delegate("file", incomplete)
 
 
 def models_and_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer pairs and models."""
-    named = pairs(ctx, param, incomplete)
-    found = _here(incomplete) + _cached(incomplete, paths=False)
-    return named + found or _shell("file", incomplete)
+    catalogued = pairs(ctx, param, incomplete)
+    local = _list_folder(incomplete) + _list_cache(incomplete, paths=False)
+    return catalogued + local or _delegate("file", incomplete)
 
 
-def _here(incomplete: str) -> Offered:
+def _list_folder(incomplete: str) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []
     return _items((path.name, None) for path in sorted(Path().glob("*.gguf")) if incomplete in path.name)
 
 
-def _cached(incomplete: str, *, paths: bool) -> Offered:
+def _list_cache(incomplete: str, *, paths: bool) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []
     from ggufspec.modelfiles import hub
 
     with suppress(GgufspecError, OSError):
-        found = [(f"{repo}/{name}", path) for repo, name, path in hub.cached_files(hub.Access())]
-        wanted = incomplete.lower()
+        files = [(f"{repo}/{name}", path) for repo, name, path in hub.cached_files(hub.Access())]
+        part = incomplete.lower()
         return _items(
-            (str(path), name) if paths else (name, None) for name, path in found if wanted in name.lower()
+            (str(path), name) if paths else (name, None) for name, path in files if part in name.lower()
         )
     return []
 
 
-def _items(found: Iterable[tuple[str, str | None]]) -> Offered:
+def _items(values: Iterable[tuple[str, str | None]]) -> Offered:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(value, help=about) for value, about in found]
+    return [CompletionItem(value, help=description) for value, description in values]
 
 
-def _shell(kind: str, incomplete: str) -> Offered:
+def _delegate(kind: str, incomplete: str) -> Offered:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type=kind)]

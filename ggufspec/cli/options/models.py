@@ -1,4 +1,4 @@
-"""From what a command is given to two model cards; only headers are read, wherever the models lie."""
+"""From the names of models to their cards; only headers are read, from the disk or the Hub."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 EMBEDDED = "demo"
 
 
-def cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
+def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
     """Read the headers of a pair."""
     draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
     return hub.read_card(pair.target, access, pair=pair), draft
 
 
-def choose(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
-    """Return the pair that is meant: by name, by its models, or the last fetched, else the embedded one.
+def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
+    """Return a pair by its name or its models; by default the pair fetched last, otherwise the embedded one.
 
     Raises:
-        GgufspecError: there is no such pair, it drafts by a method that is not supported, or a model of it is
+        GgufspecError: there is no such pair, its drafting method is not supported, or one of its models is
             not available.
     """
     if name is not None and target is not None:
-        raise click.UsageError("give a pair or a target, not both")
+        raise click.UsageError("name a pair or a target, not both")
     if target is not None:
         return Pair(
             name="as given",

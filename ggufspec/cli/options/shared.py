@@ -1,4 +1,4 @@
-"""Options that commands share, and the texts that become values."""
+"""Options that commands share, and types that parse their values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import math
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
-_MOST = 2**31 - 1  # the largest whole number that llama.cpp takes
-_MOST_LAYERS = 9999
-_LEAST_SHARE = 0.0001
-
-SPLIT_MODES = ("none", "layer", "row", "tensor")
-
 Command = Callable[..., None]
 
-_SMALLEST, _LARGEST = 1e-9, 1e12  # beside 0: what is further away overflows where it is computed with
-_LONGEST_S = 20 * 86400  # what every way to wait understands
+_MOST = 2**31 - 1  # the largest integer that llama.cpp accepts
+_MOST_LAYERS = 9999
+_LEAST_FRACTION = 0.0001
+
+_SMALLEST, _LARGEST = 1e-9, 1e12  # besides 0; others overflow in computations
+_LONGEST_S = 20 * 86400  # within the limits of all waiting functions
 
 
 class Number(click.FloatRange):
@@ -44,12 +42,12 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         if number and not _SMALLEST <= abs(number) <= _LARGEST:
-            self.fail(f"{value!r} is not 0, nor between {_SMALLEST:g} and {_LARGEST:g}", param, ctx)
+            self.fail(f"{value!r} is neither 0 nor between {_SMALLEST:g} and {_LARGEST:g}", param, ctx)
         return number
 
 
 class Count(click.IntRange):
-    """A whole number, up to the largest one that llama.cpp takes."""
+    """A whole number, up to the largest that llama.cpp accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
@@ -70,26 +68,25 @@ class Layers(click.ParamType[int | str]):
         if text in {"all", "auto"}:
             return text
         if not _is_count(text, _MOST_LAYERS):
-            self.fail(f"{text!r} is not a number of layers; give for example 45, all or auto", param, ctx)
+            self.fail(f"{text!r} is not a number of layers; examples: 45, all, auto", param, ctx)
         return int(text)
 
 
 class Fraction(click.ParamType[float]):
-    """A share such as ``2%`` or ``0.02``."""
+    """A percentage or fraction such as ``2%`` or ``0.02``."""
 
-    name = "share"
+    name = "percentage"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the share as a fraction."""
+        """Return the fraction."""
         text = str(value).strip()
         try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            share = 0.0
-        if not _LEAST_SHARE <= share < 1:
-            example = "give for example 2% or 0.02"
-            self.fail(f"{text!r} is not a percentage between 0.01% and 100%; {example}", param, ctx)
-        return share
+            fraction = 0.0
+        if not _LEAST_FRACTION <= fraction < 1:
+            self.fail(f"{text!r} is not a percentage between 0.01% and 100%; examples: 2%, 0.02", param, ctx)
+        return fraction
 
 
 class Duration(click.ParamType[float]):
@@ -121,35 +118,6 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Devices(click.ParamType[tuple[str, ...]]):
-    """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
-
-    name = "devices"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the names."""
-        names = value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
-        if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-            self.fail(f"{value!r} are not devices; give for example CUDA0, CUDA0,CUDA1 or none", param, ctx)
-        return names
-
-
-class Proportions(click.ParamType[tuple[float, ...]]):
-    """Shares of devices such as ``3,1``."""
-
-    name = "shares"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the numbers."""
-        try:
-            shares = value if isinstance(value, tuple) else tuple(map(float, str(value).split(",")))
-        except ValueError:
-            shares = ()
-        if not shares or not all(0 <= share < 1e9 for share in shares) or not any(shares):
-            self.fail(f"{value!r} are not shares; give for example 3,1", param, ctx)
-        return shares
-
-
 class Experts(click.ParamType[int | str]):
     """A number of layers, or ``all``."""
 
@@ -159,28 +127,35 @@ class Experts(click.ParamType[int | str]):
         """Return the number, or the word itself."""
         text = str(value)
         if text != "all" and not _is_count(text, _MOST_LAYERS):
-            self.fail(f"{text!r} is not a number of layers; give for example 12 or all", param, ctx)
+            self.fail(f"{text!r} is not a number of layers; examples: 12, all", param, ctx)
         return text if text == "all" else int(text)
 
 
-class Suite(click.ParamType[str]):
-    """The name of a built-in prompt suite; their list is read only when it is needed."""
+class LazyChoice(click.ParamType[str]):
+    """One of several names; they are read from their source only when needed, as that is slow to import.
 
-    name = "name"
+    Args:
+        name: what is chosen; the option's placeholder in the help.
+        load: returns the names.
+    """
+
+    def __init__(self, name: str, load: Callable[[], Sequence[str]]) -> None:
+        self.name = name
+        self._load = load
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name if there is such a suite."""
-        return _suites().convert(value, param, ctx)
+        """Return the name if it is one of them."""
+        return click.Choice(self._load()).convert(value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Offer the names."""
-        return _suites().shell_complete(ctx, param, incomplete)
+        return click.Choice(self._load()).shell_complete(ctx, param, incomplete)
 
 
 class File(click.Path):
-    """A file that is there; for one that is not, the name that was probably meant."""
+    """An existing file; the error for a missing one suggests a similar name."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(exists=True, dir_okay=False, allow_dash=allow_dash, path_type=Path)
@@ -200,105 +175,33 @@ class File(click.Path):
 
 
 def _is_count(text: str, most: int) -> bool:
-    """Whether a text is a whole number from 0 to ``most``; longer ones are not even read."""
+    """Return whether a text is a whole number from 0 to ``most``; a longer one is not parsed."""
     return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
 
 
-def _suites() -> click.Choice[str]:
-    from ggufspec import prompts
-
-    return click.Choice(sorted(prompts.BUILT_IN))
-
-
-def _experts(all_of: str, some_of: str, whose: str) -> tuple[Callable[[Command], Command], ...]:
-    """Return llama.cpp's two options for the experts of a mixture, which say the same thing here."""
-    name = f"{whose}cpu_moe"
-    return (
-        click.option(
-            *all_of.split(),
-            name,
-            flag_value="all",
-            type=Experts(),
-            help=f"Keep all experts of the {'drafter' if whose else 'target'} on the processor.",
-        ),
-        click.option(*some_of.split(), name, type=Experts(), help="Keep those of the first N layers there."),
-    )
-
-
-PLACING: tuple[Callable[[Command], Command], ...] = (
-    click.option(
-        "-fit",
-        "--fit",
-        "fitting",
-        type=click.Choice(("on", "off")),
-        help="Whether llama.cpp may offload less than asked, so that it fits.",
-    ),
-    click.option("-dev", "--device", "devices", type=Devices(), help="GPUs to use: CUDA0,CUDA1 or none."),
-    click.option(
-        "-devd",
-        "--device-draft",
-        "draft_devices",
-        type=Devices(),
-        help="The same for the drafter, else the target's.",
-    ),
-    click.option("-ts", "--tensor-split", type=Proportions(), help="Shares of the GPUs: 3,1."),
-    click.option("-sm", "--split-mode", type=click.Choice(SPLIT_MODES), help="How to spread over GPUs."),
-    click.option(
-        "-mg",
-        "--main-gpu",
-        type=Count(0),
-        help="The one GPU of --split-mode none, row.",
-    ),
-    *_experts("-cmoe --cpu-moe", "-ncmoe --n-cpu-moe", ""),
-    *_experts("-cmoed --cpu-moe-draft", "-ncmoed --n-cpu-moe-draft", "draft_"),
-)
-"""Where models go, beside --ngl and --ngld; what is given becomes one Offload, see ``placed``."""
-_PLACES = ("devices", "draft_devices", "tensor_split", "main_gpu", "cpu_moe", "draft_cpu_moe")
-
-
-def placing_options(command: Command) -> Command:
-    """Add the options of PLACING."""
-    for option in reversed(PLACING):
-        command = option(command)
-    return command
-
-
-def placed(given: dict[str, Any]) -> dict[str, Any]:
-    """Return options as they were given, those of PLACING as one ``offload``."""
-    from ggufspec.domain import Offload, SplitMode
-
-    found = {name: given[name] for name in _PLACES if name in given}
-    if "fitting" in given:
-        found["fit"] = given["fitting"] == "on"
-    if "split_mode" in given:
-        found["split_mode"] = SplitMode(given["split_mode"])
-    rest = {name: value for name, value in given.items() if name not in {*_PLACES, "fitting", "split_mode"}}
-    return {**rest, "offload": Offload(**found)} if found else rest
-
-
 def output_options(command: Command) -> Command:
-    """Add ``-o`` and ``--out``: what a table looks like, and where it goes; both are checked first."""
+    """Add ``-o`` and ``--out``: a table's format and file; both are checked before the command runs."""
 
     @functools.wraps(command)
-    def checked(*, output: str, out: Path | None, **others: Any) -> None:
+    def check_and_run(*, output: str, out: Path | None, **values: Any) -> None:
         check_output(output, out)
-        command(output=output, out=out, **others)
+        command(output=output, out=out, **values)
 
     path = click.Path(dir_okay=False, path_type=Path)
-    to_file = click.option("--out", type=path, help="Write the table to this file.")
-    in_form = click.option(
+    file_option = click.option("--out", type=path, help="Write the table to this file.")
+    format_option = click.option(
         "-o",
         "--output",
         type=click.Choice(list(formats.FORMATS)),
         default="md",
         show_default=True,
-        help="The table's format.",
+        help="Format of the table.",
     )
-    return in_form(to_file(checked))
+    return format_option(file_option(check_and_run))
 
 
 def check_output(output: str, out: Path | None) -> None:
-    """Refuse a table that could not be written, before anything is measured for it.
+    """Check that a table can be written, before anything is measured for it.
 
     Raises:
         GgufspecError: a library is missing, a terminal cannot show the format, or the file cannot be written.
@@ -313,17 +216,17 @@ def check_output(output: str, out: Path | None) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Refuse a file that cannot be written, as far as that is known before.
+    """Check that a file can be written.
 
     Raises:
-        GgufspecError: its folder is not there, or it or its folder may not be written to.
+        GgufspecError: its folder does not exist, or the file or folder is not writable.
     """
     folder = file.parent
     try:
         if not folder.is_dir():
             raise GgufspecError(
                 f"cannot write {file}: there is no folder {folder}",
-                f"make it first (mkdir -p {shlex.quote(str(folder))}), or choose another file",
+                f"create it (mkdir -p {shlex.quote(str(folder))}), or choose another file",
             )
         is_new = not file.exists()
         if is_new or file.is_file():  # opening a pipe would end whoever reads from it
@@ -335,7 +238,7 @@ def check_file(file: Path) -> None:
 
 
 def _not_for_a_terminal() -> GgufspecError:
-    return GgufspecError("this format is not for a terminal", "name a file with --out")
+    return GgufspecError("this format cannot be printed on a terminal", "name a file with --out")
 
 
 def emit(table: str | bytes, out: Path | None) -> None:

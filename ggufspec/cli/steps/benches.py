@@ -1,4 +1,4 @@
-"""Stored benches on the command line: read with their warnings, listed, deleted."""
+"""Stored benches on the command line: load, list and delete them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ggufspec.results import ResultSet
 
 
-def load(run: str, *, salvage: bool = False) -> ResultSet:
-    """Read a bench, and warn of what cannot be read of it.
+def load_bench(run: str, *, salvage: bool = False) -> ResultSet:
+    """Load a bench, and print warnings about damaged parts.
 
     Raises:
         ResultsError: there is no such bench, or it is damaged.
@@ -30,23 +30,23 @@ def load(run: str, *, salvage: bool = False) -> ResultSet:
 
 
 def warn_of_damage(stored: ResultSet) -> None:
-    """Say what cannot be read of a bench."""
+    """Print which parts of a bench cannot be read."""
     for sentence in stored.damage:
         echo(f"warning: {stored.meta.id}: {sentence}", err=True)
 
 
-def forecasts(folder: Path) -> tuple[Forecast, ...]:
-    """Return the forecasts of a bench; damaged ones are left out with a warning."""
+def load_forecasts(folder: Path) -> tuple[Forecast, ...]:
+    """Return the forecasts of a bench; if damaged, none, with a warning."""
     from ggufspec.forecast import profiles
 
     try:
         return profiles.kept(folder)
     except ResultsError as error:
-        echo(f"warning: {error.message}: they are left out", err=True)
+        echo(f"warning: {error.message}; the forecasts are left out", err=True)
         return ()
 
 
-def list_all(output: str, out: Path | None) -> None:
+def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
     from ggufspec.report import frames
@@ -60,11 +60,11 @@ def list_all(output: str, out: Path | None) -> None:
         emit(formats.render(frames.benches(benches), output, title="benches"), out)
 
 
-def delete(run: str, *, yes: bool) -> None:
-    """Remove a bench for good, once a person or --yes has agreed.
+def delete_bench(run: str, *, yes: bool) -> None:
+    """Delete a bench after confirmation, or with ``yes``.
 
     Raises:
-        ConsentNeededError: there is no terminal to ask at.
+        ConsentNeededError: there is no terminal to ask on.
         ResultsError: there is no such bench in the store, or it is being written.
     """
     name = results.find(run).name

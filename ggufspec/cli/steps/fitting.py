@@ -1,9 +1,9 @@
-"""``fetch --fit``: the largest pair of the catalogue that this machine holds, by the memory plan."""
+"""``fetch --fit``: the largest pair of the catalogue that fits into memory, according to the memory plan."""
 
 from __future__ import annotations
 
 from ggufspec import machine
-from ggufspec.cli.entry.output import echo, following
+from ggufspec.cli.entry.output import echo, iterate_with_progress
 from ggufspec.domain import Offload
 from ggufspec.errors import GgufspecError, OutOfMemoryError
 from ggufspec.llama.install import installs
@@ -13,51 +13,52 @@ from ggufspec.units import format_bytes
 CONTEXT = 4096
 
 
-def largest(access: hub.Access) -> tuple[str, str]:
-    """Return the name of the largest pair that fits wholly, and why.
+def choose_largest(access: hub.Access) -> tuple[str, str]:
+    """Return the name of the largest pair that fits completely, and the reason as a sentence.
 
     Headers are read only of pairs whose files alone would fit, from the largest down.
 
     Raises:
         OutOfMemoryError: not even the smallest fits.
     """
-    room, where, offload = _room()
-    surveys = _surveys(access)
-    for size, found in sorted(surveys, key=lambda pair: -pair[0]):
-        if size + memory.RESERVE_BYTES > room or found.pair.draft is None:
+    available, place, offload = _detect_memory()
+    surveys = _survey_catalogue(access)
+    for size, survey in sorted(surveys, key=lambda sized: -sized[0]):
+        if size + memory.RESERVE_BYTES > available or survey.pair.draft is None:
             continue
-        cards = [hub.read_card(model, access) for model in (found.pair.target, found.pair.draft)]
+        cards = [hub.read_card(model, access) for model in (survey.pair.target, survey.pair.draft)]
         plan = memory.plan(cards[0], cards[1], offload, memory.Settings(context=CONTEXT))
         needed = plan.gpu_bytes if offload.target_layers == "all" else plan.host_bytes
-        if needed + memory.RESERVE_BYTES <= room:
-            return found.pair.name, (
-                f"{found.pair.name} is the largest pair that fits: {format_bytes(needed)} with a context of "
-                f"{CONTEXT}, of {format_bytes(room)} {where}"
+        if needed + memory.RESERVE_BYTES <= available:
+            return survey.pair.name, (
+                f"{survey.pair.name} is the largest pair that fits: {format_bytes(needed)} with a context of "
+                f"{CONTEXT} tokens, of {format_bytes(available)} {place}"
             )
     raise OutOfMemoryError(
-        f"no pair of the catalogue fits into {format_bytes(room)} {where}", "name a smaller one with --target"
+        f"no pair of the catalogue fits into {format_bytes(available)} {place}",
+        "name a smaller one with --target",
     )
 
 
-def _surveys(access: hub.Access) -> list[tuple[int, hub.Survey]]:
-    """Ask for every pair; those that are not to be had are counted and left out."""
+def _survey_catalogue(access: hub.Access) -> list[tuple[int, hub.Survey]]:
+    """Look up every pair on the Hub, with its size in bytes; unavailable ones are counted and left out."""
     surveys: list[tuple[int, hub.Survey]] = []
     failures: list[GgufspecError] = []
-    for pair in following([*catalog.load().values()], lambda each: each.name):
+    for pair in iterate_with_progress([*catalog.load().values()], lambda pair: pair.name):
         try:
-            found = hub.survey_pair(pair, access)
+            survey = hub.survey_pair(pair, access)
         except GgufspecError as error:
             failures.append(error)
         else:
-            size = sum(model.size_bytes or 0 for model in (found.pair.target, found.pair.draft) if model)
-            surveys.append((size, found))
+            size = sum(model.size_bytes or 0 for model in (survey.pair.target, survey.pair.draft) if model)
+            surveys.append((size, survey))
     if failures:
-        echo(f"{len(failures)} pairs are left out: {failures[0].message}, …", err=True)
+        echo(f"{len(failures)} unavailable pairs are left out; the first: {failures[0].message}", err=True)
     return surveys
 
 
-def _room() -> tuple[int, str, Offload]:
-    """Return the memory to fill, its name, and what goes to the GPU: all of it, or nothing."""
+def _detect_memory() -> tuple[int, str, Offload]:
+    """Return the available memory in bytes, its place, and the offload: all layers, or none."""
     vram = sum(gpu.free_bytes for gpu in installs.detect_gpus())
     if vram:
         return vram, "free on the GPU", Offload(target_layers="all", draft_layers="all")

@@ -1,4 +1,4 @@
-"""What ``fetch``, ``pairs`` and ``suggest`` share: access options, the rule in use, and what they show."""
+"""What ``fetch``, ``pairs`` and ``suggest`` share: downloads with progress, the drafter rule, tables."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 ASK_ABOVE_BYTES = 10_000_000_000
 
 
-def plan(found: hub.Survey) -> str:
-    """Return the files of a pair with their sizes, what is here already, and the room there is."""
+def format_survey(survey: hub.Survey) -> str:
+    """Return the files of a pair with their sizes, what is cached already, and the free disk space."""
     rows = []
-    for item in found.items:
-        size, here = item.file.size_bytes, item.here_bytes
-        state = "here" if item.is_here else f"{here / size:.0%} here" if here else "to download"
+    for item in survey.items:
+        size, cached = item.file.size_bytes, item.here_bytes
+        state = "cached" if item.is_here else f"{cached / size:.0%} cached" if cached else "to download"
         rows.append([f"{item.repo}/{item.file.path}", format_bytes(size), state])
     rows += [
         [str(model.path), format_bytes(model.size_bytes or 0), "local"]
-        for model in (found.pair.target, found.pair.draft)
+        for model in (survey.pair.target, survey.pair.draft)
         if model is not None and model.repo is None
     ]
     lines = table(["file", "size", ""], rows)
     return (
-        f"{lines}to download: {format_bytes(found.missing_bytes)}; "
-        f"free at {found.folder}: {format_bytes(found.free_bytes)}\n"
+        f"{lines}to download: {format_bytes(survey.missing_bytes)}; "
+        f"free at {survey.folder}: {format_bytes(survey.free_bytes)}\n"
     )
 
 
@@ -64,25 +64,24 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def ask(found: hub.Survey, *, yes: bool) -> None:
-    """Let a person agree to a large download.
+def confirm_download(survey: hub.Survey, *, yes: bool) -> None:
+    """Ask for confirmation of a large download.
 
     Raises:
-        ConsentNeededError: there is no terminal to ask at.
+        ConsentNeededError: there is no terminal to ask on.
     """
-    if yes or found.missing_bytes <= ASK_ABOVE_BYTES:
+    if yes or survey.missing_bytes <= ASK_ABOVE_BYTES:
         return
     if not sys.stdin.isatty():
         raise ConsentNeededError(
-            f"{format_bytes(found.missing_bytes)} would be downloaded, and nobody is there to agree",
-            "add --yes",
+            f"the download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
         )
-    click.confirm(f"Download {format_bytes(found.missing_bytes)}?", abort=True, err=True)
+    click.confirm(f"Download {format_bytes(survey.missing_bytes)}?", abort=True, err=True)
 
 
-def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
-    """Fetch what is missing; on a terminal under bars with rate and time left."""
-    fetching = hub.fetch(found, access)
+def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
+    """Download what is missing; on a terminal with progress bars."""
+    fetching = hub.fetch(survey, access)
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -102,17 +101,17 @@ def download(found: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
             name = event.item.file.path.rpartition("/")[2]
             if name not in tasks:
                 tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
-            said = "" if event.state in {hub.State.DOWNLOADING, hub.State.DONE} else f" ({event.state})"
+            state = "" if event.state in {hub.State.DOWNLOADING, hub.State.DONE} else f" ({event.state})"
             note = f": {event.note}" if event.note else ""
             bars.update(
-                tasks[name], completed=event.done_bytes, description=escape(one_line(f"{name}{said}{note}"))
+                tasks[name], completed=event.done_bytes, description=escape(one_line(f"{name}{state}{note}"))
             )
             if event.note and bars.disable and not quiet and event.state is hub.State.WAITING:
                 echo(f"{name}: {event.note}", err=True)
 
 
-def rule_in_use() -> judging.Rule:
-    """Return the rule by which the installed llama.cpp accepts drafters; today's where none is installed."""
+def find_rule() -> judging.Rule:
+    """Return the installed llama.cpp's rule for drafters; that of the newest if none is installed."""
     from ggufspec import engines
     from ggufspec.llama.install import installs
     from ggufspec.modelfiles.compat import judging

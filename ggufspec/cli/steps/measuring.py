@@ -1,4 +1,4 @@
-"""What ``bench`` shows while and after it measures."""
+"""The steps of a measurement, with its notes, progress and table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -17,7 +16,7 @@ from ggufspec import errors, units
 from ggufspec.analysis import Doubt
 from ggufspec.analysis import warnings as doubts
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import benches, resuming
 from ggufspec.domain import RunResult, Status
@@ -32,26 +31,26 @@ _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
-_SAID_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
-"""Warnings that do not wait for the table: a bench may take hours that are worth nothing."""
+_PRINTED_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
+"""Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
-def prepare(asked: dict[str, Any]) -> Session:
-    """Check what was asked for, and say what was chosen and what is doubtful already."""
-    session = request.prepare(request.Request(**given(asked)))
-    tell(session)
+def prepare_bench(options: BenchOptions) -> Session:
+    """Check the options of a bench; print what was chosen, and the warnings that are known already."""
+    session = request.prepare(options.to_request())
+    print_notes(session)
     return session
 
 
-def tell(session: Session) -> None:
-    """Say on standard error what was chosen, and warn of what is known before the first run."""
+def print_notes(session: Session) -> None:
+    """Print on standard error what was chosen, and the warnings before the first run."""
     for note in session.notes:
         echo(note, err=True)
-    warn(doubts.advise(session.doubts))
+    print_warnings(doubts.advise(session.doubts))
 
 
-def warn(advice: Mapping[str, str]) -> None:
-    """Print warnings as a table ends with them."""
+def print_warnings(advice: Mapping[str, str]) -> None:
+    """Print warnings in the form in which they follow a table."""
     for name, text in advice.items():
         echo(f"warning {name}: {text}", err=True)
 
@@ -70,14 +69,14 @@ def show_commands(session: Session, out: Path | None) -> None:
     suite = session.suite
     specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
     lines = dict.fromkeys(
-        f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quoted, session.engine.argv(spec)))} </dev/null)\n'
+        f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quote, session.engine.argv(spec)))} </dev/null)\n'
         for spec in specs
     )
     emit("".join(lines), out)
 
 
-def _quoted(word: str) -> str:
-    """Return a word for a shell; one with control characters in the form that shows them as escapes."""
+def _quote(word: str) -> str:
+    """Return a word quoted for a shell; control characters become escapes."""
     if not CONTROL.search(word):
         return shlex.quote(word)
     plain = word.replace("\\", "\\\\").replace("'", "\\'")
@@ -86,61 +85,63 @@ def _quoted(word: str) -> str:
 
 
 def announce_reading(session: Session) -> None:
-    """Say that models are going to be read for their digests, where that takes longer than a moment."""
+    """Print that models are read for their digests, if that takes long."""
     sizes = request.unread_files(session)
     total = sum(sizes.values())
     if total >= _LONG_BYTES:
         seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
         files = f"{units.counted(len(sizes), 'model file')} ({units.format_bytes(total)})"
-        echo(f"reading {files} once, to know them by their content: about {seconds}", err=True)
+        echo(f"reading {files} once to compute checksums: about {seconds}", err=True)
 
 
-def run(session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None) -> None:
-    """Measure under a progress bar and print the table, also when it was interrupted.
+def run_bench(
+    session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None
+) -> None:
+    """Measure with a progress bar and print the table, even after an interruption.
 
     Raises:
         GgufspecError: the class that belongs to the first failed run.
     """
     if name is not None and resume is not None:
-        raise click.UsageError("--name is for a new result, --resume for one to go on with: give one of them")
-    refuse_endless(session.suite)  # before models are read for hours
+        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
+    refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
     session = request.identify(session)
-    latest = begun = api.begin(
-        session, command=command_line(), name=name, resume=resume, warnings=look_around(session)
+    latest = opened = api.begin(
+        session, command=command_line(), name=name, resume=resume, warnings=check_machine(session)
     )
-    benches.warn_of_damage(begun)
+    benches.warn_of_damage(opened)
     try:
-        for latest in shown(session, begun):  # noqa: B007  # the last one is what was measured
+        for latest in record_with_progress(session, opened):  # noqa: B007  # the last is used
             pass
     except BaseException as error:
-        with uninterrupted():
+        with defer_interrupts():
             session.engine.close()
             emit(table(latest, output), out)
-            again = resuming.command_line(sys.argv, latest.meta.id)
-            echo(f"{ended(error, latest)}{resuming.continued(again)}", err=True)
+            command = resuming.command_line(sys.argv, latest.meta.id)
+            echo(f"{describe_end(error, latest)}{resuming.describe_command(command)}", err=True)
         raise
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
 
 
-def look_around(session: Session) -> dict[str, str]:
-    """Return the warnings about this machine as it is now, and print those that ``tell`` has not printed."""
+def check_machine(session: Session) -> dict[str, str]:
+    """Return the warnings about this machine now; print those that were not printed before."""
     warnings, printed = api.look_around(session), doubts.advise(session.doubts)
-    warn({name: text for name, text in warnings.items() if name not in printed})
+    print_warnings({name: text for name, text in warnings.items() if name not in printed})
     return warnings
 
 
-def ended(error: BaseException, results: ResultSet) -> str:
-    """Return a sentence about a bench that came to an early end: by a signal, or by an error."""
-    why = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
-    return f"{why}, {resuming.progress(results)}."
+def describe_end(error: BaseException, results: ResultSet) -> str:
+    """Return a sentence about a bench that ended early, by a signal or an error."""
+    reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
+    return f"{reason} after {resuming.format_progress(results)}."
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, in which a bench is wound up."""
+def defer_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C in the block, in which a bench is closed."""
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -149,12 +150,12 @@ def uninterrupted() -> Iterator[None]:
 
 
 def command_line() -> tuple[str, ...]:
-    """Return how this program was started, as text: bytes that are not UTF-8 cannot be stored."""
+    """Return this program's command line as text; bytes that are not UTF-8 are replaced."""
     return tuple(os.fsencode(word).decode(errors="replace") for word in sys.argv)
 
 
-def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
-    """Measure under a progress bar; yield the growing results."""
+def record_with_progress(session: Session, opened: ResultSet) -> Iterator[ResultSet]:
+    """Measure with a progress bar; yield the growing results."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -162,40 +163,40 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        seen, done = len(begun.runs), len(begun.current)
-        said = {*begun.meta.doubts}
-        task = progress.add_task("measuring", total=session.suite.n_runs, completed=done)
+        n_stored, n_done = len(opened.runs), len(opened.current)
+        printed = {*opened.meta.doubts}
+        task = progress.add_task("measuring", total=session.suite.n_runs, completed=n_done)
         for store in measuring.record(
             session.suite,
             session.engine,
             session.install,
-            begun,
+            opened,
             render=session.render,
             files=session.files or (),
         ):
-            if len(store.runs) > seen:  # counted as they come: to sort all of them out takes ever longer
-                seen, last = len(store.runs), store.runs[-1]
-                done += not (last.warmup or last.anchor or last.rerun)
-                about = f"{last.spec.role.value} · {one_line(last.spec.prompt.id)}"
-                progress.update(task, completed=done, description=escape(about))
-                for warning in _SAID_AT_ONCE.intersection(last.doubts) - said:
-                    said.add(warning)
+            if len(store.runs) > n_stored:  # counted one by one: counting all again takes longer each time
+                n_stored, last = len(store.runs), store.runs[-1]
+                n_done += not (last.warmup or last.anchor or last.rerun)
+                label = f"{last.spec.role.value} · {one_line(last.spec.prompt.id)}"
+                progress.update(task, completed=n_done, description=escape(label))
+                for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - printed:
+                    printed.add(warning)
                     text = f"warning {warning}: {doubts.ADVICE[Doubt(warning)]}"
                     console.print(text, markup=False, highlight=False, soft_wrap=True)
             yield store
 
 
 def table(results: ResultSet, output: str) -> str | bytes:
-    """Return a bench's table in the wanted format."""
+    """Return a bench's table in a format."""
     if output == "md":
-        return resuming.incomplete(results) + overview.overview(results)
-    from ggufspec.report import frames  # pandas is slow to import, and most tables need none of it
+        return resuming.describe_incomplete(results) + overview.overview(results)
+    from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
     return formats.render(frames.summary(results), output, title="summary")
 
 
 def raise_for_failures(results: ResultSet) -> None:
-    """Turn the first failed run of a finished bench into its error.
+    """Raise the error of the first failed run of a finished bench.
 
     Raises:
         GgufspecError: the class that belongs to the run's status.
@@ -208,8 +209,12 @@ def raise_for_failures(results: ResultSet) -> None:
 def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecError:
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
-    of = f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
-    error = ending.error(status, f"{of}: {status.value}: {run.error or 'see the log'}", f"its log is {log}")
+    failures = (
+        f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
+    )
+    error = ending.error(
+        status, f"{failures}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
+    )
     if status is Status.TIMED_OUT and Doubt.THREADS_ABOVE_FREE_CORES.value in run.doubts:
         error.hint = doubts.ADVICE[Doubt.THREADS_ABOVE_FREE_CORES]
     return error

@@ -1,9 +1,9 @@
-"""What ``whatif`` is given on the command line -> a cost curve and acceptances."""
+"""From the options of ``whatif`` to a cost curve and acceptances."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,7 @@ from ggufspec import units
 from ggufspec.cli.entry.output import echo
 
 if TYPE_CHECKING:
+    from ggufspec.cli.options.whatif import WhatIfOptions
     from ggufspec.domain import Program
     from ggufspec.forecast.costs import CostCurve, Device
     from ggufspec.forecast.profiles import Profile
@@ -18,189 +19,161 @@ if TYPE_CHECKING:
 
 _NUMBER = r"\d*\.?\d+"
 _RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
-_MOST = 1e6
-_MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
 _MOST_ACCEPTANCES = 101
-_POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
-class Quantity(click.ParamType[float]):
-    """Bytes or operations per second such as ``936G``, in powers of ten as data sheets have them."""
-
-    name = "quantity"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
-        match = _QUANTITY.fullmatch(str(value))
-        quantity = float(match[1]) * _POWERS[match[2].upper()] if match else 0.0
-        if not 0 < quantity <= _MOST_PER_S:
-            self.fail(f"{value!r} is not a quantity; give for example 936G or 71T", param, ctx)
-        return quantity
-
-
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """Positive numbers, separated by commas."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers in their order."""
-        try:
-            numbers = tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            numbers = ()
-        if not numbers or not all(1 / _MOST <= number <= _MOST for number in numbers):  # NaN is not
-            self.fail(f"{value!r} are not positive numbers; give for example 1,1.1,1.25", param, ctx)
-        return numbers
-
-
-def curve(
-    asked: dict[str, Any], sizes: list[int], acceptances: list[Acceptance], program: Program
+def make_curve(
+    options: WhatIfOptions, sizes: list[int], acceptances: list[Acceptance], program: Program
 ) -> CostCurve:
-    """Return the costs, and say on stderr what they rest on."""
+    """Return the cost curve, and print on standard error where it comes from.
+
+    Raises:
+        UsageError: the options are incomplete, or contradict each other.
+    """
     from ggufspec.forecast import costs, whatif
 
-    if asked["profile"] is not None:
-        return _measured(asked)
-    rates = asked["target_tps"], asked["drafter_tps"]
-    overhead_s = asked["overhead"] / 1000
-    if None in rates:
-        if any(rates) or asked["observed"]:
-            raise click.UsageError("give both --target-tps and --drafter-tps")
-        return _computed(asked, max(sizes), overhead_s)
-    if asked["machine"] or asked["bandwidth"] or asked["flops"] or asked["pair"] or asked["target"]:
-        raise click.UsageError("give rates, or models and a machine, not both")
-    given = asked["verify_cost"]
-    if asked["observed"]:
-        if len(sizes) != 1 or len(acceptances) != 1 or given or asked["verify_ratio"]:
-            raise click.UsageError("--observed takes one --draft and one --accept, and tells the rest itself")
-        known = costs.flat(*rates, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s)
-        implied = whatif.implied_verify_ratio(
-            known, asked["observed"], acceptances[0], n_max=sizes[0], depth=asked["ctx"], program=program
+    if options.profile is not None:
+        return _load_profile(options, options.profile)
+    target_tps, drafter_tps, ratios = options.target_tps, options.drafter_tps, options.verify_cost
+    overhead_s = options.overhead / 1000
+    if target_tps is None or drafter_tps is None:
+        if target_tps or drafter_tps or options.observed:
+            raise click.UsageError("--target-tps and --drafter-tps are needed together")
+        return _compute_curve(options, max(sizes), overhead_s)
+    if options.names_models:
+        raise click.UsageError("use either rates, or models and a machine")
+    if options.observed:
+        if len(sizes) != 1 or len(acceptances) != 1 or ratios or options.verify_ratio:
+            raise click.UsageError(
+                "--observed needs one --draft and one --accept, and excludes --verify-cost and --verify-ratio"
+            )
+        free = costs.flat(target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s)
+        ratio = whatif.implied_verify_ratio(
+            free, options.observed, acceptances[0], n_max=sizes[0], depth=options.ctx, program=program
         )
-        echo(_said(implied, sizes[0], asked["observed"] / rates[0]), err=True)
-        given = (1.0, *(implied,) * sizes[0])
-    if given is None:
-        ratio = asked["verify_ratio"]
-        if ratio is None:
-            echo("note: verifying a draft is taken to cost no more than one token: at best", err=True)
-        given = (1.0, *(ratio or 1.0,) * max(sizes))
-    return costs.flat(*rates, ratios=given, overhead_s=overhead_s)
+        echo(_describe_observed(ratio, sizes[0], options.observed / target_tps), err=True)
+        ratios = (1.0, *(ratio,) * sizes[0])
+    if ratios is None:
+        if options.verify_ratio is None:
+            echo(
+                "note: without --verify-cost, verifying a draft counts as one token: the best case", err=True
+            )
+        ratios = (1.0, *(options.verify_ratio or 1.0,) * max(sizes))
+    return costs.flat(target_tps, drafter_tps, ratios=ratios, overhead_s=overhead_s)
 
 
-def _measured(asked: dict[str, Any]) -> CostCurve:
-    """Return a stored cost curve, and say what it is of.
+def _load_profile(options: WhatIfOptions, name: str) -> CostCurve:
+    """Return a stored cost curve, and print what it was measured on.
 
     Raises:
         UsageError: there is none of this id.
     """
     from ggufspec.forecast import profiles
 
-    if any(
-        asked[name]
-        for name in ("target_tps", "drafter_tps", "machine", "bandwidth", "flops", "pair", "target")
-    ):
-        raise click.UsageError("give --profile, or rates, or models and a machine")
-    stored = [each for each in profiles.known() if each.curve.draft]
-    name = asked["profile"]
-    found = stored[-1:] if name == "last" else [each for each in stored if each.id.startswith(name)]
+    if options.target_tps or options.drafter_tps or options.names_models:
+        raise click.UsageError("use either --profile, or rates, or models and a machine")
+    stored = [profile for profile in profiles.known() if profile.curve.draft]
+    matching = (
+        stored[-1:] if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
+    )
     if not stored:
         raise click.UsageError(
-            f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures and keeps them"
+            f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures one"
         )
-    if not found:
+    if not matching:
         raise click.UsageError(
-            f"there is no profile {name!r}; `--profile list` shows them, `ggufspec tune` makes them"
+            f"there is no profile {name!r}; `--profile list` lists them, `ggufspec tune` measures one"
         )
-    echo(f"costs: {_of(found[-1])}", err=True)
-    return found[-1].curve
+    echo(f"costs: {_describe_profile(matching[-1])}", err=True)
+    return matching[-1].curve
 
 
-def profiles_list() -> str:
-    """Return the stored cost curves of pairs, one line each."""
+def list_profiles() -> str:
+    """Return the stored cost curves of pairs, one per line."""
     from ggufspec.forecast import profiles
 
-    return "".join(f"{each.id}  {_of(each)}\n" for each in profiles.known() if each.curve.draft)
-
-
-def _of(profile: Profile) -> str:
-    about = profile.curve.measured_on
-    assert about is not None
-    assert about.drafter is not None
-    pair = f"{about.target.filename} + {about.drafter.filename}"
-    cpu = about.machine.cpu if about.machine else "unknown machine"
-    return f"{pair}, {units.counted(about.threads or 0, 'thread')}, {cpu}, measured at {profile.measured_at}"
-
-
-def depth(asked: dict[str, Any], curve: CostCurve) -> float:
-    """Return the depth to look at: --ctx, or of a measured curve the nearest depth that it knows."""
-    wanted: int = asked["ctx"]
-    return wanted if curve.covers(wanted) else min(max(wanted, curve.depths[0]), curve.depths[-1])
-
-
-def _said(implied: float, size: int, speedup: float) -> str:
-    return (
-        f"observed: {speedup:.2f}× of the target alone. Verifying {size + 1} tokens took {implied:.2f} times "
-        f"as long as decoding one (1 would be free, {size + 1} no cheaper than one by one)."
+    return "".join(
+        f"{profile.id}  {_describe_profile(profile)}\n" for profile in profiles.known() if profile.curve.draft
     )
 
 
-def _computed(asked: dict[str, Any], most: int, overhead_s: float) -> CostCurve:
+def _describe_profile(profile: Profile) -> str:
+    setup = profile.curve.measured_on
+    assert setup is not None
+    assert setup.drafter is not None
+    pair = f"{setup.target.filename} + {setup.drafter.filename}"
+    cpu = setup.machine.cpu if setup.machine else "unknown machine"
+    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {cpu}, measured at {profile.measured_at}"
+
+
+def choose_depth(options: WhatIfOptions, curve: CostCurve) -> float:
+    """Return the context depth in tokens: --ctx, or the nearest depth that the curve covers."""
+    if curve.covers(options.ctx):
+        return options.ctx
+    return min(max(options.ctx, curve.depths[0]), curve.depths[-1])
+
+
+def _describe_observed(ratio: float, size: int, speedup: float) -> str:
+    return (
+        f"observed: {speedup:.2f}× of the target alone. Verifying {size + 1} tokens took {ratio:.2f} times "
+        f"as long as decoding one (1: free, {size + 1}: no cheaper than decoding them one by one)."
+    )
+
+
+def _compute_curve(options: WhatIfOptions, most: int, overhead_s: float) -> CostCurve:
     from ggufspec.cli.options import models
     from ggufspec.forecast import costs, whatif
     from ggufspec.modelfiles import catalog, hub
 
-    device = _device(asked)
-    access = hub.Access(offline=asked["offline"])
-    pair = models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
+    device = _choose_device(options)
+    access = hub.Access(offline=options.offline)
+    pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
     method = catalog.drafting_method(pair)
     if pair.draft is None and method is not None:
         raise click.UsageError(
-            f"{pair.name} drafts by {method}, whose gain depends on the text: `ggufspec bench` measures it"
+            f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
         )
-    target, draft = models.cards(pair, access)
+    target, draft = models.read_cards(pair, access)
     if draft is None:
-        raise click.UsageError("give a drafter with -md")
-    depth = asked["ctx"]
-    echo(f"computed for {peaks(device)}", err=True)
-    echo("note: whole models on the machine, at its peaks: tokens/s are upper bounds", err=True)
+        raise click.UsageError("there is no drafter: name one with --draft-model")
+    echo(f"computed for {describe_device(device)}", err=True)
+    echo("note: all layers on this machine at its peak rates: tokens/s are upper bounds", err=True)
     return costs.roofline(
-        whatif.shape(target, depth=depth),
-        whatif.shape(draft, depth=depth),
+        whatif.shape(target, depth=options.ctx),
+        whatif.shape(draft, depth=options.ctx),
         device,
         most_tokens=most + 1,
-        depths=(depth,),
+        depths=(options.ctx,),
         overhead_s=overhead_s,
     )
 
 
-def _device(asked: dict[str, Any]) -> Device:
+def _choose_device(options: WhatIfOptions) -> Device:
     from ggufspec.forecast import costs
 
-    name, bandwidth, flops = asked["machine"], asked["bandwidth"], asked["flops"]
+    name, bandwidth, flops = options.machine, options.bandwidth, options.flops
     if name is None and bandwidth and flops:
         return costs.Device(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
     if name is None or bandwidth or flops:
-        raise click.UsageError("give rates, or --machine, or --bandwidth and --flops")
+        raise click.UsageError(
+            "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops"
+        )
     if name not in costs.DEVICES:
-        raise click.UsageError(f"no machine {name!r} is known; there are {', '.join(costs.DEVICES)}")
+        raise click.UsageError(f"unknown machine: {name!r}; known are {', '.join(costs.DEVICES)}")
     return costs.DEVICES[name]
 
 
-def peaks(device: Device) -> str:
-    """Return a machine's published peaks in words."""
+def describe_device(device: Device) -> str:
+    """Return a machine's published peak rates as text."""
     bandwidth, flops = map(units.format_number, (device.bandwidth / 1e9, device.flops / 1e12))
     return f"{device.name}: {bandwidth} GB/s, {flops} TFLOPS ({device.source})"
 
 
-def acceptances(text: str, size: int) -> list[Acceptance]:
-    """Return what ``--accept`` says; a bare number is accepted over drafted tokens at γ = ``size``.
+def parse_acceptances(text: str, size: int) -> list[Acceptance]:
+    """Return the acceptances of ``--accept``; a plain number is the acceptance rate at γ = ``size``.
 
     Raises:
-        ValueError: it says nothing that is an acceptance.
+        ValueError: the text is not an acceptance.
     """
     from ggufspec.forecast.whatif import Positions, Steady
 
@@ -208,19 +181,19 @@ def acceptances(text: str, size: int) -> list[Acceptance]:
     if not at and (match := _RANGE.fullmatch(text)):
         first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
         if not 0 <= first <= last <= 1 or step < 0.001:
-            raise ValueError(
-                f"{text!r} is not a range of acceptances; give for example 0.5-0.9 or 0.5-0.9+0.05"
-            )
+            raise ValueError(f"{text!r} is not a range of acceptances; examples: 0.5-0.9, 0.5-0.9+0.05")
         count = int((last - first) / step + 1e-9) + 1
         if count > _MOST_ACCEPTANCES:
-            raise ValueError(f"{text!r} has {count} values, more than {_MOST_ACCEPTANCES}; use a larger step")
+            raise ValueError(
+                f"{text!r} has {count} values; at most {_MOST_ACCEPTANCES} are allowed: use a larger step"
+            )
         return [Steady(round(first + number * step, 9)) for number in range(count)]
     try:
         numbers = tuple(float(part.rstrip("%")) / (100 if "%" in part else 1) for part in rate.split(","))
-        asked = int(at) if at else size
+        draft_size = int(at) if at else size
     except ValueError:
-        message = f"{text!r} is not an acceptance; give for example 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7"
+        message = f"{text!r} is not an acceptance; examples: 0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7"
         raise ValueError(message) from None
     if len(numbers) > 1 and not at:
         return [Positions(numbers)]
-    return [Steady.from_rate(numbers[0], asked)]
+    return [Steady.from_rate(numbers[0], draft_size)]

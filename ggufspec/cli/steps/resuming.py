@@ -1,4 +1,4 @@
-"""How far a bench has come, and the command that goes on with it."""
+"""The progress of an incomplete bench, and the command that continues it."""
 
 from __future__ import annotations
 
@@ -9,51 +9,52 @@ import click
 
 from ggufspec.results import ResultSet
 
-_NAMING = ("--name", "--resume")  # options that say which bench is meant; both take a value
+_NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
-def incomplete(results: ResultSet) -> str:
-    """Return what stands above the table of a bench without all of its runs; nothing for a complete one."""
+def describe_incomplete(results: ResultSet) -> str:
+    """Return the line above the table of an incomplete bench; an empty text for a complete one."""
     if results.is_complete is not False:
         return ""
     command = command_line(results.meta.command, results.meta.id)
-    return f"Incomplete: {progress(results)}.{continued(command)}\n\n"
+    return f"Incomplete: {format_progress(results)}.{describe_command(command)}\n\n"
 
 
-def progress(results: ResultSet) -> str:
-    """Return how many runs there are: ``3 of 24 runs``; ``3 runs`` where nobody recorded the plan."""
+def format_progress(results: ResultSet) -> str:
+    """Return the number of runs: ``3 of 24 runs``; ``3 runs`` where the plan is not recorded."""
     planned = results.meta.planned_runs
     return f"{len(results.current)}{'' if planned is None else f' of {planned}'} runs"
 
 
-def continued(command: str | None) -> str:
-    """Return a sentence with the command that goes on with a bench; nothing where none can."""
+def describe_command(command: str | None) -> str:
+    """Return a sentence with the command that continues a bench; an empty text without a command."""
     return "" if command is None else f" Continue with: {command}"
 
 
 def command_line(argv: Sequence[str], name: str) -> str | None:
-    """Return the command that goes on with a bench, ready to paste into a shell.
+    """Return the command that continues a bench, ready to paste into a shell.
 
     Args:
-        argv: the command line that began it.
+        argv: the command line that started it.
         name: the bench.
 
     Returns:
-        The command; None where a notebook began it, or a command that cannot go on, such as ``tune``.
+        The command; None if a notebook started it, or a command without --resume, such as ``tune``.
     """
     commands = click.get_current_context().find_root()
     assert isinstance(commands.command, click.Group)
     words = argv[1:]
     command = next((word for word in words if not word.startswith("-")), None)  # only flags stand before it
-    found = commands.command.get_command(commands, command) if command else None
-    options = [] if found is None else [param for param in found.params if isinstance(param, click.Option)]
+    started_by = commands.command.get_command(commands, command) if command else None
+    parameters = [] if started_by is None else started_by.params
+    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
     if not any(_NAMING[1] in option.opts for option in options):
         return None
     return shlex.join(["ggufspec", *_without_name(words, options), _NAMING[1], name])
 
 
 def _without_name(words: Sequence[str], options: Sequence[click.Option]) -> Iterator[str]:
-    """Yield the words of a command line but the options that name a bench, and their values."""
+    """Yield the words of a command line without the options that name a bench and their values."""
     with_value = {flag for option in options if not option.is_flag for flag in option.opts}
     rest = iter(words)
     for word in rest:

@@ -1,4 +1,4 @@
-"""What ``tune`` shows while it looks ahead and measures."""
+"""The steps of ``tune`` and its progress; the command that measures the chosen configuration again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import shlex
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import given
+from ggufspec.cli.options.bench import TuneOptions
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import Method, Offload, RunSpec, Sampling
@@ -19,66 +18,71 @@ from ggufspec.measure import Request, api
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats
 from ggufspec.report.text import tuned as tuned_report
-from ggufspec.tuning import Outlook, Stage, default
+from ggufspec.tuning import Outlook, Stage
 
 
-def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
-    """Look, measure, judge, print.
+def run_tuning(
+    options: TuneOptions, *, name: str | None, forecast: bool, output: str, out: Path | None
+) -> None:
+    """Forecast every configuration, measure the best, and print the winner.
+
+    Args:
+        options: what to choose from.
+        name: the name of the stored result.
+        forecast: print the forecasts and stop.
+        output: the table's format.
+        out: a file for the table; None for standard output.
 
     Raises:
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
-    own = ("method", "vram", "max_time", "precision", "fresh", "forecast", "name")
-    about = {name: asked.pop(name) for name in own}
-    wanted = default(**given(asked))
+    request = options.to_request()
     plan = tuning.prepare(
         tuning.TuneRequest(
-            request=wanted,
-            methods=about["method"],
-            vram_bytes=about["vram"],
-            max_time_s=about["max_time"],
-            precision=about["precision"],
-            fresh=about["fresh"],
+            request=request,
+            methods=options.method,
+            vram_bytes=options.vram,
+            max_time_s=options.max_time,
+            precision=options.precision,
+            fresh=options.fresh,
         )
     )
-    measuring.tell(plan.session)
+    measuring.print_notes(plan.session)
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
-    warnings = measuring.look_around(plan.session)
-    outlook = _shown(tuning.look(plan))
+    warnings = measuring.check_machine(plan.session)
+    outlook = _look_with_progress(tuning.look(plan))
     for note in outlook.notes:
         echo(note, err=True)
-    if about["forecast"]:
-        emit(_forecasts(outlook, wanted.engine, output), out)
+    if forecast:
+        emit(_render_forecasts(outlook, request.engine, output), out)
         return
     session = tuning.finals(plan, outlook)
-    begun = time.monotonic()
-    latest = opened = api.begin(
-        session, command=measuring.command_line(), name=about["name"], warnings=warnings
-    )
+    started = time.monotonic()
+    latest = opened = api.begin(session, command=measuring.command_line(), name=name, warnings=warnings)
     try:
-        for latest in measuring.shown(session, opened):  # noqa: B007  # the last one is what was measured
+        for latest in measuring.record_with_progress(session, opened):  # noqa: B007  # the last is used
             pass
     except BaseException as error:
-        with measuring.uninterrupted():
+        with measuring.defer_interrupts():
             session.engine.close()
-            shows = f"`ggufspec show {latest.meta.id}` shows what was measured."
-            echo(f"{measuring.ended(error, latest)} {shows}", err=True)
+            hint = f"`ggufspec show {latest.meta.id}` shows what was measured."
+            echo(f"{measuring.describe_end(error, latest)} {hint}", err=True)
         raise
     session.engine.close()
-    found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
-    tuning.keep(found)
-    install, bench = session.install, bench_command(wanted, found.overall.arm.spec)
+    tuned = tuning.judge(outlook, latest, measuring_s=time.monotonic() - started)
+    tuning.keep(tuned)
+    install, bench = session.install, bench_command(request, tuned.overall.arm.spec)
     if output == "md":
-        emit(tuned_report.text(found, install, bench), out)
+        emit(tuned_report.text(tuned, install, bench), out)
     elif output == "json":
-        emit(tuned_report.as_json(found, install, bench), out)
+        emit(tuned_report.as_json(tuned, install, bench), out)
     else:
-        emit(_forecasts(outlook, wanted.engine, output), out)
+        emit(_render_forecasts(outlook, request.engine, output), out)
     measuring.raise_for_failures(latest)
 
 
-def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
+def _look_with_progress(steps: Generator[Stage, None, Outlook]) -> Outlook:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -86,7 +90,7 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("looking ahead")
+        task = progress.add_task("forecasting")
         while True:
             try:
                 stage = next(steps)
@@ -98,7 +102,7 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
             )
 
 
-def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
+def _render_forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
     if output == "md":
         return tuned_report.table(outlook, engine)
     from ggufspec.report.frames import forecasts

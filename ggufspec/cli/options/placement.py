@@ -1,0 +1,132 @@
+"""Options that place models on GPUs and CPU, besides the numbers of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ggufspec.cli.options.shared import Command, Count, Experts
+from ggufspec.domain import Experts as ExpertLayers
+from ggufspec.domain import Offload, SplitMode
+
+
+class Devices(click.ParamType[tuple[str, ...]]):
+    """Devices as ``llama-server --list-devices`` names them: ``CUDA0,CUDA1``, or ``none``."""
+
+    name = "devices"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names."""
+        names = value if isinstance(value, tuple) else tuple(name.strip() for name in str(value).split(","))
+        if not all(names) or len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+            self.fail(f"{value!r} is not a list of devices; examples: CUDA0, CUDA0,CUDA1, none", param, ctx)
+        return names
+
+
+class Proportions(click.ParamType[tuple[float, ...]]):
+    """Proportions of devices such as ``3,1``."""
+
+    name = "proportions"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the numbers."""
+        try:
+            numbers = value if isinstance(value, tuple) else tuple(map(float, str(value).split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
+            self.fail(f"{value!r} is not a list of proportions; example: 3,1", param, ctx)
+        return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementOptions:
+    """Where models go, besides --ngl and --ngld. None where an option was not given."""
+
+    fitting: str | None
+    devices: tuple[str, ...] | None
+    draft_devices: tuple[str, ...] | None
+    tensor_split: tuple[float, ...] | None
+    split_mode: str | None
+    main_gpu: int | None
+    cpu_moe: ExpertLayers | None
+    draft_cpu_moe: ExpertLayers | None
+
+    def to_offload(self) -> Offload:
+        """Return the placement, with llama.cpp's defaults for numbers of layers."""
+        return Offload(
+            fit=None if self.fitting is None else self.fitting == "on",
+            devices=self.devices or (),
+            draft_devices=self.draft_devices or (),
+            tensor_split=self.tensor_split or (),
+            split_mode=None if self.split_mode is None else SplitMode(self.split_mode),
+            main_gpu=self.main_gpu,
+            cpu_moe=self.cpu_moe,
+            draft_cpu_moe=self.draft_cpu_moe,
+        )
+
+
+def _expert_options(
+    all_names: tuple[str, str], some_names: tuple[str, str], field: str, model: str
+) -> tuple[Callable[[Command], Command], ...]:
+    """Return llama.cpp's two options for the experts of a mixture, which fill one field."""
+    return (
+        click.option(
+            *all_names,
+            field,
+            flag_value="all",
+            type=Experts(),
+            help=f"Keep all experts of the {model} on the CPU.",
+        ),
+        click.option(
+            *some_names,
+            field,
+            type=Experts(),
+            help=f"Keep the experts of the {model}'s first N layers on the CPU.",
+        ),
+    )
+
+
+_PLACEMENT: tuple[Callable[[Command], Command], ...] = (
+    click.option(
+        "-fit",
+        "--fit",
+        "fitting",
+        type=click.Choice(("on", "off")),
+        help="Let llama.cpp offload less than requested so that the models fit.",
+    ),
+    click.option(
+        "-dev", "--device", "devices", type=Devices(), help="GPUs to use, such as CUDA0,CUDA1; or none."
+    ),
+    click.option(
+        "-devd",
+        "--device-draft",
+        "draft_devices",
+        type=Devices(),
+        help="GPUs for the drafter. [default: as --device]",
+    ),
+    click.option(
+        "-ts", "--tensor-split", type=Proportions(), help="Proportions of the model on the GPUs, such as 3,1."
+    ),
+    click.option(
+        "-sm",
+        "--split-mode",
+        type=click.Choice([mode.value for mode in SplitMode]),
+        help="How to split the model across GPUs.",
+    ),
+    click.option("-mg", "--main-gpu", type=Count(0), help="GPU for --split-mode none or row."),
+    *_expert_options(("-cmoe", "--cpu-moe"), ("-ncmoe", "--n-cpu-moe"), "cpu_moe", "target"),
+    *_expert_options(
+        ("-cmoed", "--cpu-moe-draft"), ("-ncmoed", "--n-cpu-moe-draft"), "draft_cpu_moe", "drafter"
+    ),
+)
+
+
+def placement_options(command: Command) -> Command:
+    """Add the options that PlacementOptions takes."""
+    for option in reversed(_PLACEMENT):
+        command = option(command)
+    return command
