@@ -68,7 +68,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     from ggufspec.domain import Offload
     from ggufspec.modelfiles import catalog, hub, memory
     from ggufspec.report import frames
-    from ggufspec.report.text import formats
+    from ggufspec.report.text import formats, tables
 
     access = hub.Access(offline=asked["offline"])
     pair = models.choose(asked["pair"], asked["target"], asked["draft_model"], access)
@@ -91,15 +91,15 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     for which, card in (("target", target), ("drafter", draft)):
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the {which} may need more or less: {doubt}", err=True)
-    if output != "md":
+    if output not in tables.FOR_PEOPLE:
         emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
         return
     steps = max(1, len(plans) // 16)
     some = [each for number, each in enumerate(plans) if number % steps == 0 or each in (shown, plans[-1])]
     emit(
         f"{_answer(shown, best, plans[-1], vram, asked['reserve'])}\n\n"
-        f"{formats.render(frames.memory_devices(shown), 'md')}\n"
-        f"{formats.render(frames.memory_overview(some, budget), 'md')}",
+        f"{formats.for_people(frames.memory_devices(shown), output)}\n"
+        f"{formats.for_people(frames.memory_overview(some, budget), output)}",
         out,
     )
 

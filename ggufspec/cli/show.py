@@ -26,7 +26,10 @@ ROWS = ("arm", *_TABLES)
 )
 @click.option("--runs", "per", flag_value="run", help="The same as --per run.")
 @click.option(
-    "--columns", metavar="NAMES", help="Only these columns, for example prompt,draft_n_max,n_accepted,gen_s."
+    "--columns",
+    metavar="NAMES",
+    help="These columns, for example prompt,draft_n_max,n_accepted,gen_s; all for every column. "
+    "[default: at most ten for people, every column for programs]",
 )
 @click.option("--plot", is_flag=True, help="Draw tokens/s over γ as text.")
 @click.option("--salvage", is_flag=True, help="Show what is left of a damaged bench.")
@@ -66,7 +69,7 @@ def command(
     """
     from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview
+    from ggufspec.report.text import chart, figures, formats, overview, selection, tables
 
     if list_runs and delete is not None:
         raise click.UsageError("give --list or --delete")
@@ -83,24 +86,31 @@ def command(
     empty = overview.why_empty(stored, per)
     if empty is not None:
         echo(empty, err=True)
-        if output == "md":
+        if output in tables.FOR_PEOPLE:
             return
-    if per == "arm" and output == "md" and columns is None:
-        emit(resuming.incomplete(stored) + overview.overview(stored), out)
+    if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
+        emit(resuming.incomplete(stored) + overview.overview(stored, output), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
+    hidden = 0
     if columns is not None:
         table = table[_columns(columns, list(table.columns))]
-    text = formats.render(table, output, title=title)
-    if isinstance(text, str) and output == "md":
-        text = f"{figures.engine(stored.meta.engine)}\n\n{text}"
+    elif output in tables.FOR_PEOPLE:
+        names, hidden = selection.choose(table, per)
+        table = table[names]
+    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
+    if isinstance(text, str) and output in tables.FOR_PEOPLE:
+        note = "".join(f"\n{line}\n" for line in selection.note(hidden, stored.meta.id, per))
+        text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
     emit(text, out)
 
 
 def _columns(text: str, known: Sequence[str]) -> list[str]:
-    wanted = [name.strip() for name in text.split(",")]
-    unknown = [name for name in wanted if name not in known]
+    if text.strip() == "all":
+        return list(known)
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise click.UsageError(f"there is no column {unknown[0]!r} here; there are {', '.join(known)}")
-    return wanted
+    return names

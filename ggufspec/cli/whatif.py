@@ -77,7 +77,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
     from ggufspec.domain import Program
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts
-    from ggufspec.report.text import formats, projections
+    from ggufspec.report.text import formats, projections, tables
 
     if asked["machine"] == "list":
         emit("".join(f"{key:12} {projecting.peaks(each)}\n" for key, each in costs.DEVICES.items()), out)
@@ -111,7 +111,7 @@ def command(*, output: str, out: Path | None, **asked: Any) -> None:
         raise click.UsageError("nothing is known about drafts of these sizes")
     if len(known) < len(sizes):
         echo(f"note: nothing is known about drafts of more than {max(known)} tokens", err=True)
-    if output == "md":
-        emit(projections.surface(found), out)
+    if output in tables.FOR_PEOPLE:
+        emit(projections.surface(found, output), out)
     else:
         emit(formats.render(forecasts.outlooks(found), output), out)

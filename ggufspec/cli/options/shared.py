@@ -15,7 +15,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
-from ggufspec.report.text import formats
+from ggufspec.report.text import formats, tables
 from ggufspec.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ def output_options(command: Command) -> Command:
     """Add ``-o`` and ``--out``: what a table looks like, and where it goes; both are checked first."""
 
     @functools.wraps(command)
-    def checked(*, output: str, out: Path | None, **others: Any) -> None:
+    def checked(*, output: str | None, out: Path | None, **others: Any) -> None:
+        output = output or default_output(out)
         check_output(output, out)
         command(output=output, out=out, **others)
 
@@ -290,11 +291,16 @@ def output_options(command: Command) -> Command:
         "-o",
         "--output",
         type=click.Choice(list(formats.FORMATS)),
-        default="md",
-        show_default=True,
-        help="The table's format.",
+        help="Format: a table that fits the terminal, Markdown, or a format for programs. "
+        "[default: table on a terminal, else md]",
     )
     return in_form(to_file(checked))
+
+
+def default_output(out: Path | None) -> str:
+    """Return the format of a table without ``-o``: for the terminal, or Markdown where none shows it."""
+    is_shown = out is None and sys.stdout is not None and sys.stdout.isatty()
+    return tables.TERMINAL if is_shown else "md"
 
 
 def check_output(output: str, out: Path | None) -> None:

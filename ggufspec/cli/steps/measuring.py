@@ -25,7 +25,7 @@ from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
 from ggufspec.measure import Session, api, measuring, refuse_endless, request
-from ggufspec.report.text import formats, overview
+from ggufspec.report.text import formats, overview, tables
 from ggufspec.results import ResultSet
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
@@ -187,11 +187,12 @@ def shown(session: Session, begun: ResultSet) -> Iterator[ResultSet]:
 
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in the wanted format."""
-    if output == "md":
-        return resuming.incomplete(results) + overview.overview(results)
+    if output in tables.FOR_PEOPLE:
+        return resuming.incomplete(results) + overview.overview(results, output)
     from ggufspec.report import frames  # pandas is slow to import, and most tables need none of it
 
-    return formats.render(frames.summary(results), output, title="summary")
+    origin = frames.origin(results.meta)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin)
 
 
 def raise_for_failures(results: ResultSet) -> None:

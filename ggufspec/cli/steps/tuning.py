@@ -17,7 +17,7 @@ from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, api
 from ggufspec.prompts import EMBEDDED
-from ggufspec.report.text import formats
+from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage, default
 
@@ -69,8 +69,8 @@ def run(asked: dict[str, Any], output: str, out: Path | None) -> None:
     found = tuning.judge(outlook, latest, measuring_s=time.monotonic() - begun)
     tuning.keep(found)
     install, bench = session.install, bench_command(wanted, found.overall.arm.spec)
-    if output == "md":
-        emit(tuned_report.text(found, install, bench), out)
+    if output in tables.FOR_PEOPLE:
+        emit(tuned_report.text(found, install, bench, output), out)
     elif output == "json":
         emit(tuned_report.as_json(found, install, bench), out)
     else:
@@ -99,8 +99,8 @@ def _shown(steps: Generator[Stage, None, Outlook]) -> Outlook:
 
 
 def _forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
-    if output == "md":
-        return tuned_report.table(outlook, engine)
+    if output in tables.FOR_PEOPLE:
+        return tuned_report.table(outlook, engine, output)
     from ggufspec.report.frames import forecasts
 
     return formats.render(forecasts.prospects(outlook.prospects), output, title="forecasts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import metadata
 from typing import Any
 
 import pandas as pd
@@ -10,9 +11,10 @@ import pandas as pd
 from ggufspec import units
 from ggufspec.analysis import arms, review, warnings
 from ggufspec.domain import Outcome, Placement, Role, RunSpec
+from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
 from ggufspec.report.frames.tables import attributes, frame
-from ggufspec.results import ResultSet, Runs
+from ggufspec.results import Meta, ResultSet, Runs
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
@@ -27,7 +29,8 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *energy.ARM_COLUMNS,
-    *("text_identical", "status", "warnings", "llama_version", "llama_commit", "backend"),
+    *("text_identical", "status", "warnings", "llama_version", "llama_commit"),
+    *("llama_cpp_python", "backend"),
 )
 RUN_COLUMNS = (
     *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
@@ -48,6 +51,24 @@ _DIFFERENCE = {
     "drafting_token": "drafting_token",
     "margin_nats": "margin",
 }
+
+
+def origin(meta: Meta) -> dict[str, Any]:
+    """Return where the rows of a bench come from: run id, date (UTC), machine and versions.
+
+    ``ggufspec_version`` is that of the program that writes the rows.
+    """
+    version = releases.identify(meta.build)
+    return {
+        "run_id": meta.id,
+        "date": meta.started_at,
+        "processor": meta.machine.cpu,
+        "gpus": list(meta.machine.gpus),
+        "ggufspec_version": metadata.version("ggufspec"),
+        "llama_version": version.tag,
+        "llama_commit": version.commit,
+        "llama_cpp_python": version.package,
+    }
 
 
 def summary(results: ResultSet) -> pd.DataFrame:
@@ -97,6 +118,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
 
 def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> dict[str, Any]:
     compared, gain, drafting = arm.compared, arm.gain, arm.acceptance
+    version = releases.identify(results.meta.build)
     named = review.of_arm(arm)
     return {
         **settings(arm.spec),
@@ -126,8 +148,9 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
             for name, text in advice.items()
             if name in named or name in results.meta.doubts
         ],
-        "llama_version": results.meta.build.version,
-        "llama_commit": results.meta.build.commit,
+        "llama_version": version.tag,
+        "llama_commit": version.commit,
+        "llama_cpp_python": version.package,
     }
 
 

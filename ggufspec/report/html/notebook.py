@@ -17,7 +17,7 @@ from ggufspec.analysis import Arm, Comparison, arms, review
 from ggufspec.domain import Role
 from ggufspec.harmless import harmless
 from ggufspec.report.text import comparison, overview
-from ggufspec.report.text.figures import engine, extent
+from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.tuned import expected, verdict
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -172,5 +172,5 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
     build, said = results.meta.build, []
     if groups:
         said.append(extent(groups[0]))
-    version = " ".join(filter(None, ("llama.cpp", build.version, build.backend)))
+    version = ", ".join(filter(None, (llama_cpp(build), build.backend)))
     return "; ".join((*said, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."

@@ -12,6 +12,7 @@ from ggufspec.analysis import Arm, arms, comparing, review
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.llama.install import releases
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.text.comparison import BY_NAME, engines
@@ -207,7 +208,7 @@ def _command(arm: Arm) -> tuple[str, str]:
 def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
     build, machine = results.meta.build, results.meta.machine
     facts = {
-        "llama.cpp": build.version,
+        "llama.cpp": str(releases.identify(build)),
         "commit": build.commit,
         "backend": build.backend,
         "programs": build.path,
