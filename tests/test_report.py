@@ -31,15 +31,15 @@ FRAME = pd.DataFrame(
 
 EXACT = {
     "table": """\
-name  n  rate  ok    warnings
-─────────────────────────────────
-a|b   1   0.5  True  busy-machine
+name  n  rate  ok   warnings
+────────────────────────────────
+a|b   1   0.5  yes  busy-machine
 it's
 """,
     "md": """\
 | name   |   n |   rate | ok   | warnings     |
 |--------|----:|-------:|------|--------------|
-| a\\|b   |   1 |    0.5 | True | busy-machine |
+| a\\|b   |   1 |    0.5 | yes  | busy-machine |
 | it's   |     |        |      |              |
 """,
     "csv": "name,n,rate,ok,warnings\na|b,1,0.5,True,busy-machine\nit's,,,,\n",

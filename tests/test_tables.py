@@ -116,6 +116,18 @@ def test_show_tells_how_to_see_all_columns() -> None:
     assert len(every.splitlines()[2].strip("|").split("|")) > selection.MOST
 
 
+def test_people_see_runs_in_the_order_of_arms_and_programs_in_that_of_time() -> None:
+    bench = values.whole_bench()
+    runs = frames.runs(bench)
+    ordered = frames.sort_by_arm(runs, bench)
+    assert list(dict.fromkeys(ordered["role"])) == ["target", "drafter", "drafting"]
+    assert sorted(ordered["log"]) == sorted(runs["log"])
+    rows = shell.here("show", "--runs").stdout.splitlines()[4:-2]
+    assert [row.split()[1] for row in rows] == list(ordered["role"])
+    told = json.loads(shell.here("show", "--runs", "-o", "json").stdout)
+    assert [row["role"] for row in told] == list(runs["role"]) != list(ordered["role"])
+
+
 def test_rows_for_programs_say_where_they_come_from() -> None:
     bench = values.bench(values.run(), values.run(Role.DRAFTING, draft=3))
     origin: dict[str, object] = {

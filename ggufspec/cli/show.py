@@ -93,6 +93,8 @@ def command(
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
+    if per in {"run", "round"} and output in tables.FOR_PEOPLE:
+        table = frames.sort_by_arm(table, stored)
     hidden = 0
     if columns is not None:
         table = table[_columns(columns, list(table.columns))]

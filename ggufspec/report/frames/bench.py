@@ -89,6 +89,16 @@ def runs(results: ResultSet) -> pd.DataFrame:
     return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
 
 
+def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
+    """Return a frame of runs or rounds in the order of arms, each arm's rows in the order they were made."""
+    keys = [tuple(settings(arm.spec).values()) for arm in arms.group(results)]
+    rank = {key: place for place, key in enumerate(keys)}
+    plain = frame[list(SETTING_COLUMNS)].astype(object)
+    rows = plain.where(plain.notna(), None).itertuples(index=False, name=None)
+    ranks = pd.Series([rank.get(row, len(rank)) for row in rows], index=frame.index, dtype=int)
+    return frame.loc[ranks.sort_values(kind="stable").index]
+
+
 def settings(spec: RunSpec) -> dict[str, Any]:
     """Return what was asked for; a layer column is empty for a model that the run does not load.
 

@@ -186,7 +186,9 @@ def _text(name: str, value: Any) -> str:
         if name.endswith("_rate"):
             return units.format_percent(value)
         return units.format_factor(value) if _SPEEDUPS.fullmatch(name) else units.format_number(value)
-    if isinstance(value, int) and not isinstance(value, bool) and name not in _IDENTIFIERS:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name not in _IDENTIFIERS:
         return units.format_count(value)
     return str(value)
 
