@@ -125,7 +125,7 @@ def test_the_summary_shows_only_what_says_something() -> None:
     assert heads == ["measured", "γ", "tokens/s", "speed-up", "verdict", "accepted", "text unchanged"]
     drafting = [cell.text for cell in summary.rows[-1]]
     assert drafting[3].startswith("1.50× [1.50×")
-    assert drafting[-2:] == ["75.0%", "2 of 2"]
+    assert drafting[-2:] == ["75.0 %", "2 of 2"]
 
 
 def test_failures_are_rows() -> None:

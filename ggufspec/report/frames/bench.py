@@ -84,7 +84,7 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one tidy row per run; warm-ups, anchors, failures and disturbed runs are marked, not hidden."""
-    made = {**_asked(results.runs), **_found(results.runs), "run": results.meta.id}
+    made = {**_requested(results.runs), **_measured(results.runs), "run": results.meta.id}
     columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
     return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
 
@@ -164,8 +164,8 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
     }
 
 
-def _asked(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from what was asked."""
+def _requested(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from the request."""
     specs = runs.specs
     known = {spec.key: settings(spec) for spec in specs}
     return {
@@ -176,8 +176,8 @@ def _asked(runs: Runs) -> dict[str, list[Any]]:
     }
 
 
-def _found(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from what was found."""
+def _measured(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from the measurement."""
     named = list(review.of_each(runs))
     differences = runs.column("difference")
     return {
@@ -190,22 +190,25 @@ def _found(runs: Runs) -> dict[str, list[Any]]:
         "gpu_throttled": energy.throttled(runs),
         "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
         **{
-            name: [each and getattr(each, field) for each in differences]
+            name: [difference and getattr(difference, field) for difference in differences]
             for name, field in _DIFFERENCE.items()
         },
         **_places(runs, ""),
         **_places(runs, "draft_"),
-        "text_verdict": [each and each.verdict and each.verdict.value for each in differences],
+        "text_verdict": [
+            difference and difference.verdict and difference.verdict.value for difference in differences
+        ],
     }
 
 
 def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
-    """Return the columns of where a model is: bytes on GPUs, and in words what each device holds."""
+    """Return the columns of where a model is: its bytes on GPUs, and a text with its bytes per device."""
     return {
-        f"{whose}gpu_bytes": [getattr(said, f"{whose}gpu_bytes") for said in runs.outputs],
+        f"{whose}gpu_bytes": [getattr(output, f"{whose}gpu_bytes") for output in runs.outputs],
         f"{whose}placement": [_placed(placement) for placement in runs.column(f"{whose}placement")],
     }
 
 
 def _placed(placement: tuple[Placement, ...]) -> str | None:
-    return ", ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in placement) or None
+    parts = (f"{units.format_bytes(device.total_bytes)} on {device.device}" for device in placement)
+    return ", ".join(parts) or None
