@@ -17,7 +17,7 @@ _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, which takes an s unless it is one: ``1 thread``, ``10,000 threads``."""
-    return f"1 {noun}" if count == 1 else f"{_whole(count)} {noun}s"
+    return f"1 {noun}" if count == 1 else f"{format_count(count)} {noun}s"
 
 
 def format_number(value: float, digits: int = 4) -> str:
@@ -30,7 +30,7 @@ def format_number(value: float, digits: int = 4) -> str:
     magnitude = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))  # of the rounded number
     places = digits - 1 - magnitude
     if places <= 0:
-        return _whole(value)
+        return format_count(value)
     return f"{value:.{places}f}".rstrip("0").rstrip(".")
 
 
@@ -89,19 +89,29 @@ def format_duration(seconds: float) -> str:
     if hours < _HOURS:
         return f"{hours} h {minutes:02d} min"
     days = round(seconds / 86400)
-    return f"{_whole(days)} days" if days < 2 * 365 else f"{_whole(round(days / 365.25))} years"
+    return f"{format_count(days)} days" if days < 2 * 365 else f"{format_count(round(days / 365.25))} years"
 
 
 def format_rate(tokens_per_second: float) -> str:
     """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
     if tokens_per_second >= 999.95:
-        return _whole(tokens_per_second)
+        return format_count(tokens_per_second)
     whole = len(str(int(tokens_per_second)))
     return f"{tokens_per_second:.{max(0, min(3, 4 - whole))}f}"
 
 
-def _whole(value: float) -> str:
-    """Return a number without a fraction; one of five digits or more in groups of three."""
+def format_percent(fraction: float, digits: int = 1) -> str:
+    """Return a fraction of 1 in per cent: ``97.9 %``."""
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def format_factor(ratio: float) -> str:
+    """Return a speed-up as a factor: ``1.67×``."""
+    return f"{ratio:.2f}×"
+
+
+def format_count(value: float) -> str:
+    """Return a number without a fraction, from five digits on with commas: ``9999``, ``10,680``."""
     return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 

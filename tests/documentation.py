@@ -28,11 +28,11 @@ _BLOCK = re.compile(
 _COMMAND = re.compile(r"(?:.*\\\n)*.+\n")
 """A command: lines that end in a backslash, and the one after them."""
 _MARK = re.compile(r"run(?:: exit (?P<code>\d+)(?: or (?P<other>\d+))?)?|not run: (?P<why>\S.*)")
-_CHANCE = ("warning ", "Speed-ups are known to ", "costs: not kept")
+_CHANCE = ("warning ", "Speed-ups are within ", "costs: not kept")
 """How lines begin that depend on how quiet the machine was."""
 _CHOICES = ("Draft with ", "Do not draft: ")
 """How a tuning's verdict begins; the lines that follow it are about the configuration that was chosen."""
-_AFTER_A_CHOICE = re.compile(r"\d.* forecast from one look")
+_AFTER_A_CHOICE = re.compile(r"\d.* forecast from one trace")
 _VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear)\b")
 _INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")

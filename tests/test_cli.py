@@ -63,7 +63,7 @@ def test_bench_prints_the_table(llama: Path) -> None:
     assert lines[0].startswith("|          | model")
     assert "1550" in lines[2]  # 31 tokens in 19 ms of evaluation and 1 ms of sampling
     assert "3200" in lines[4]  # 32 tokens after the first in 10 ms
-    assert "75.0%" in lines[4]
+    assert "75.0 %" in lines[4]
     assert "2.06×" in lines[4]
     assert "1 of 1" in lines[4]
 
@@ -71,7 +71,8 @@ def test_bench_prints_the_table(llama: Path) -> None:
 def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
     rows = json.loads(ggufspec(*QUICK, "-o", "json").stdout)
     assert [row["role"] for row in rows] == ["target", "drafter", "drafting"]
-    assert all(tuple(row) == frames.SUMMARY_COLUMNS for row in rows)
+    origin = frames.origin(results.load().meta)
+    assert all(tuple(row) == tuple(dict.fromkeys((*origin, *frames.SUMMARY_COLUMNS))) for row in rows)
     assert rows[2]["accept_rate"] == 0.75
     assert rows[2]["speedup"] == pytest.approx(3200 / 1550)
     assert rows[2]["text_identical"] is True

@@ -171,8 +171,8 @@ TUNED = (
     "llama-server:",
     "    ~/bin/llama-server --model target.gguf --model-draft drafter.gguf",
     "",
-    "116 configurations forecast from one look at 4 prompts of 40 tokens, the best measured.",
-    "Time: 14 s, of which reading ahead 1.2 s, measuring 10 s.",
+    "116 configurations forecast from one trace of 4 prompts, 40 tokens each; the best were measured.",
+    "Time: 14 s, of which traces 1.2 s, measuring 10 s.",
 )
 PLANNED = (
     "| speed-up at γ   | α = 0.50   | break-even   |",
@@ -199,7 +199,7 @@ def test_no_speed_changes_what_a_row_is_like(printed: str) -> None:
 
 
 def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
-    slow = [*TUNED[:4], "Do not draft: 1.2 tokens/s of the target alone are the best.", *TUNED[9:]]
+    slow = [*TUNED[:4], "Do not draft: the target alone is fastest with 1.2 tokens/s.", *TUNED[9:]]
     assert unlike(TUNED, "\n".join(slow).replace("14 s, of", "2 h 10 min, of")) == []
     assert unlike(tuple(slow), "\n".join(TUNED)) == []
     other = (
@@ -219,7 +219,7 @@ def test_what_follows_from_another_speed_is_like_what_is_shown() -> None:
         (TUNED, "| tokens/s  ", "| tok/s     ", 0),
         (TUNED, "| target.gguf | 251.6", "| | 251.6", 2),
         (TUNED, "llama-server:", "the server:", 6),
-        (TUNED, "116 configurations forecast from one look", "Looked at 116", 9),
+        (TUNED, "116 configurations forecast from one trace", "Looked at 116", 9),
         (PLANNED, "×      |", "       |", 2),
         (PLANNED, "Best: α = 0.50: do not draft; α = 0.90: γ = 7, 1.40×.", "No size of a draft is good.", 5),
         (PLANNED, "5 arms with 2 baselines", "5 rows, 2 blocks", None),

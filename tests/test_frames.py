@@ -26,10 +26,11 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     assert (drafting["text_identical"], target["text_identical"]) == (True, None)
     assert (drafting["prompts"], drafting["repeats"], drafting["draft_n_max"]) == (2, 2, 3)
     assert (drafting["llama_version"], drafting["llama_commit"], drafting["backend"]) == (
-        "0.3.36",
+        None,
         "0c1e570",
         "cpu",
     )
+    assert drafting["llama_cpp_python"] == "0.3.36"
 
 
 def test_layers_belong_to_the_model_that_has_them() -> None:

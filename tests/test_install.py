@@ -224,7 +224,8 @@ def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, 
 def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
     found = install.find(fakes.install(tmp_path / "llama"))
     assert table([found], "text") == (
-        f"0.5.0-dev b10475  cpu  (--llama)  {found.root}\n    can: plain, speculative, speculative-simple\n"
+        f"0.5.0-dev b10475 (abc1234)  cpu  (--llama)  {found.root}\n"
+        "    can: plain, speculative, speculative-simple\n"
     )
     (row,) = json.loads(table([found], "json"))
     assert (row["found"], row["can"], row["gpus"]) == (

@@ -27,7 +27,7 @@ def _bench(*runs: RunResult, engine: str = "binary") -> None:
 @pytest.mark.parametrize(
     ("engine", "other"), [("binary", "server"), ("binary-simple", "server"), ("server", "inprocess")]
 )
-@pytest.mark.parametrize(("per", "what"), [("position", "draft positions"), ("round", "verification rounds")])
+@pytest.mark.parametrize(("per", "what"), [("position", "draft positions"), ("round", "rounds")])
 def test_what_an_engine_does_not_tell_comes_with_one_that_does(
     per: str, what: str, engine: str, other: str
 ) -> None:
@@ -35,7 +35,7 @@ def test_what_an_engine_does_not_tell_comes_with_one_that_does(
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
-        f"no {what} were recorded in b, because the engine {engine} did not tell them: "
+        f"b has no {what}, because the engine {engine} did not report them: "
         f"`ggufspec bench --engine {other}` records them\n"
     )
 
@@ -57,15 +57,20 @@ def test_what_was_recorded_is_shown_without_a_word(per: str) -> None:
     )
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 2 + 2 + 2
+    *table, empty, note = done.stdout.splitlines()
+    assert len(table) == 2 + 2 + 2
+    assert empty == ""
+    assert note.endswith(
+        f"columns are hidden: `ggufspec show b --per {per} --columns all` shows all of them."
+    )
 
 
 @pytest.mark.parametrize(
     ("per", "said"),
     [
-        ("position", "nothing drafts in b, so it has no draft positions: name a drafter with -md FILE"),
-        ("round", "nothing drafts in b, so it has no verification rounds: name a drafter with -md FILE"),
-        ("category", "no prompt of b has a category: those of `ggufspec bench --suite domains` do"),
+        ("position", "no arm of b drafts, so it has no draft positions: give a drafter with -md FILE"),
+        ("round", "no arm of b drafts, so it has no rounds: give a drafter with -md FILE"),
+        ("category", "no prompt of b has a category: the prompts of `ggufspec bench --suite domains`"),
     ],
 )
 @pytest.mark.parametrize("output", ["md", "csv", "json", "jsonl"])
@@ -85,7 +90,7 @@ def test_runs_that_all_failed_are_named(per: str) -> None:
     _bench(values.run(status=Status.CRASHED))
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "no run of b ended well: `ggufspec show b --runs` says how they ended\n"
+    assert done.stderr == "no run of b succeeded: `ggufspec show b --runs` shows how each of them ended\n"
     assert "crashed" in shell.here("show", "b", "--runs").stdout
 
 
@@ -94,7 +99,7 @@ def test_a_bench_without_runs_is_named(per: str) -> None:
     _bench()
     done = shell.here("show", "--per", per)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "nothing was measured in b: `ggufspec bench` measures\n"
+    assert done.stderr == "b has no runs: `ggufspec bench` measures some\n"
     assert shell.here("show").stdout == "Nothing was measured.\n"
 
 

@@ -30,10 +30,16 @@ FRAME = pd.DataFrame(
 )
 
 EXACT = {
+    "table": """\
+name  n  rate  ok   warnings
+────────────────────────────────
+a|b   1   0.5  yes  busy-machine
+it's
+""",
     "md": """\
-| name   | n   | rate   | ok   | warnings     |
-|--------|-----|--------|------|--------------|
-| a\\|b   | 1   | 0.5    | True | busy-machine |
+| name   |   n |   rate | ok   | warnings     |
+|--------|----:|-------:|------|--------------|
+| a\\|b   |   1 |    0.5 | yes  | busy-machine |
 | it's   |     |        |      |              |
 """,
     "csv": "name,n,rate,ok,warnings\na|b,1,0.5,True,busy-machine\nit's,,,,\n",
@@ -110,9 +116,9 @@ def test_tables_leave_out_what_nobody_says_and_print_rates_in_per_cent() -> None
     assert (
         formats.render(frame, "md")
         == """\
-| file   | accept_rate   |
-|--------|---------------|
-| a      | 70.8%         |
+| file   |   accept_rate |
+|--------|--------------:|
+| a      |        70.8 % |
 | b      |               |
 """
     )
@@ -143,13 +149,13 @@ def test_overview_of_a_whole_bench() -> None:
         == """\
 Engine: binary (llama.cpp's own programs, `speculative` to draft; a new process for every run).
 
-|          | model                      | GPU layers   | γ   | tokens/s             | accepted   | speed-up             | verdict   | text unchanged   |
-|----------|----------------------------|--------------|-----|----------------------|------------|----------------------|-----------|------------------|
+|          | model                      | GPU layers   |   γ |             tokens/s |   accepted |             speed-up | verdict   |   text unchanged |
+|----------|----------------------------|--------------|----:|---------------------:|-----------:|---------------------:|-----------|-----------------:|
 | target   | target.gguf                | 0/7          |     | 49.23 [3.746, 647.1] |            |                      |           |                  |
 | drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |           |                  |
-| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    | 3   | 73.85 [5.619, 970.7] | 75.0%      | 1.50× [1.50×, 1.50×] | faster    | 2 of 2           |
+| drafting | target.gguf + drafter.gguf | 0/7 + 0/7    |   3 | 73.85 [5.619, 970.7] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
 
-2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 (0c1e570), cpu; A Processor.
+2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0c1e570 (llama-cpp-python 0.3.36), cpu; A Processor.
 Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; [95 % interval over prompts and repeats].
 Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs
 """

@@ -125,14 +125,14 @@ def test_the_summary_shows_only_what_says_something() -> None:
     assert heads == ["measured", "γ", "tokens/s", "speed-up", "verdict", "accepted", "text unchanged"]
     drafting = [cell.text for cell in summary.rows[-1]]
     assert drafting[3].startswith("1.50× [1.50×")
-    assert drafting[-2:] == ["75.0%", "2 of 2"]
+    assert drafting[-2:] == ["75.0 %", "2 of 2"]
 
 
 def test_failures_are_rows() -> None:
     failed = section(bench(run(), run(Role.DRAFTING, draft=3, status=Status.OUT_OF_MEMORY)))
     assert [row[-1].text for row in failed.summary.rows] == ["ok", "out of memory"]
     assert "runs-failed" in failed.warnings
-    assert failed.verdicts == ("No drafting run ended well, so there is nothing to judge.",)
+    assert failed.verdicts == ("No drafting run succeeded, so there is no verdict.",)
 
 
 def test_a_bench_without_runs_is_a_page_too() -> None:
@@ -161,19 +161,19 @@ APART = Difference(at_char=5, at_token=1, verdict=Verdict.DIVERGENCE)
     [
         (_pairs(1.5), "Drafting with drafter.gguf at γ = 3 is fastest: "),
         (_pairs(1.5), "1.50× [1.50×, 1.50×] the speed of target.gguf alone."),
-        (_pairs(1.5), "Its text is the target's own, unchanged on all 3 prompts."),
+        (_pairs(1.5), "Its text equals the target's on all 3 prompts."),
         (
             _pairs(1.5, text_identical=False, difference=NEAR),
-            "But its text parts from the target's on 1 of 3",
+            "But its text differs from the target's on 1 of 3",
         ),
         (_pairs(1.5, text_identical=False, difference=NEAR), "prompts, at near-ties only, which is normal."),
         (
             _pairs(1.5, text_identical=False, difference=APART),
             "1 of 3 prompts, so the comparison is not fair.",
         ),
-        (_pairs(0.8), "Nothing is surely faster than target.gguf alone with "),
-        (_pairs(0.8), "Drafting with drafter.gguf at γ = 3 comes nearest with 0.80× [0.80×, 0.80×]."),
-        (_pairs(1.5)[1::2], "the target alone was not measured, so nobody knows whether that is a gain."),
+        (_pairs(0.8), "No arm is significantly faster than target.gguf alone: "),
+        (_pairs(0.8), "Drafting with drafter.gguf at γ = 3 comes closest: 0.80× [0.80×, 0.80×]."),
+        (_pairs(1.5)[1::2], "The target alone was not measured, so the speed-up is not known."),
     ],
 )
 def test_the_verdict_is_a_sentence(runs: list[RunResult], said: str) -> None:

@@ -86,9 +86,12 @@ def test_a_bench_is_its_verdict_a_table_and_its_basis() -> None:
     ]
     assert [row[0] for row in rows] == ["target", "drafter", "drafting"]
     assert rows[2][1:4] == ["target.gguf + drafter.gguf", "0/7 + 0/7", "3"]
-    assert rows[2][5] == "75.0%"
+    assert rows[2][5] == "75.0 %"
     assert rows[2][6].startswith("1.50× [1.50×")
-    basis = "2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0.3.36 cpu, engine binary"
+    basis = (
+        "2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; "
+        "llama.cpp 0c1e570 (llama-cpp-python 0.3.36), cpu, engine binary"
+    )
     assert basis in Page(page).words
     assert shown.meta.id in Page(page).words
 
@@ -111,7 +114,7 @@ def test_a_failed_bench_shows_how_it_ended() -> None:
 def test_a_bench_of_failures_alone_is_shown_too() -> None:
     failed = bench(run(status=Status.LOAD_FAILED), run(Role.DRAFTING, draft=3, status=Status.CRASHED))
     page = failed._repr_html_()
-    assert "No drafting run ended well" in Page(page).words
+    assert "No drafting run succeeded" in Page(page).words
     assert [row[-1] for row in _table(page)] == ["status", "load failed", "crashed"]
 
 
@@ -143,7 +146,7 @@ def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:
         for each in (run(tps=50 + repeat), run(Role.DRAFTING, tps=30 + repeat, draft=3))
     ]
     page = _tuned(bench(*runs))._repr_html_()
-    assert "Do not draft: 51.00 tokens/s of the target alone are the best." in Page(page).words
+    assert "Do not draft: the target alone is fastest with 51.00 tokens/s." in Page(page).words
     assert "<strong>target.gguf</strong>" in page
 
 
@@ -154,7 +157,7 @@ def test_a_comparison_is_its_verdict_a_row_for_each_arm_and_what_differs() -> No
     assert "of the speed before: " in words
     assert "Before: before. After: after." in words
     assert "engine: inprocess → server" in words
-    assert "Two benches are not interleaved" in words
+    assert "The runs of two benches are not interleaved" in words
     assert "Stored as" not in words
     head, *rows = _table(page)
     assert head[:6] == ["measured", "model", "γ", "before", "after", "after/before"]

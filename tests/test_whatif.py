@@ -146,7 +146,7 @@ def test_users_see_the_notebook_explained() -> None:
     )
     assert result.exit_code == 0
     assert "1.28× of the target alone. Verifying 4 tokens took 2.34 times as long" in result.stderr
-    assert "| 3   | 70.8%      | 3.12 " in result.stdout
+    assert "|   3 |     70.8 % |           3.12 |" in result.stdout
     assert "2.580" in result.stdout
 
 
@@ -170,15 +170,15 @@ def test_users_see_a_surface_for_a_range() -> None:
 
 def test_users_hear_when_not_to_draft() -> None:
     slow = _run("--target-tps", "10", "--drafter-tps", "9", "--accept", "0.9", "--draft", "1-4")
-    assert "Do not draft: at these costs no acceptance is enough." in slow.stdout
+    assert "Do not draft: at these costs no acceptance rate is high enough." in slow.stdout
     low = _run("--target-tps", "10", "--drafter-tps", "50", "--accept", "0.1", "--draft", "1-4")
-    assert "Do not draft: γ = 1 comes nearest with 0.79×. At γ = 4 it would pay above" in low.stdout
+    assert "Do not draft: γ = 1 comes closest with 0.79×. γ = 4 pays above" in low.stdout
 
 
 def test_where_knowledge_ends_the_table_ends() -> None:
     result = _run(*NOTEBOOK, "--accept", "0.9,0.8", "--verify-ratio", "1.5")
-    assert "| 2 " in result.stdout
-    assert "| 3 " not in result.stdout
+    assert "|   2 |" in result.stdout
+    assert "|   3 |" not in result.stdout
     assert "no acceptance or cost is known for drafts of more than 2 tokens" in result.stderr
     costs_end = _run(*NOTEBOOK, "--accept", "0.9", "--verify-cost", "1,1.2,1.4,1.6")
     assert "no acceptance or cost is known for drafts of more than 3 tokens" in costs_end.stderr

@@ -10,6 +10,7 @@ from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError, SlowerError
+from ggufspec.llama.install import releases
 from ggufspec.results import ResultSet
 
 Identity = tuple[object, ...]
@@ -208,7 +209,7 @@ def _differences(
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     one, two = before.meta, after.meta
     facts: dict[str, tuple[object, object]] = {
-        "llama.cpp": (one.build.version, two.build.version),
+        "llama.cpp": (str(releases.identify(one.build)), str(releases.identify(two.build))),
         "commit": (one.build.commit, two.build.commit),
         "backend": (one.build.backend, two.build.backend),
         "engine": (one.engine, two.engine),

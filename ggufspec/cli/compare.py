@@ -40,12 +40,12 @@ def command(
     from ggufspec.analysis import comparing
     from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import comparison, formats
+    from ggufspec.report.text import comparison, formats, tables
 
     first, second = benches.load_bench(before), benches.load_bench(after)
     changes = comparing.compare(first, second, threshold=fail_slower or threshold)
-    if output == "md":
-        emit(comparison.comparison(changes, first.meta, second.meta), out)
+    if output in tables.FOR_PEOPLE:
+        emit(comparison.comparison(changes, first.meta, second.meta, output), out)
     else:
         emit(formats.render(frames.comparison(changes), output, title="comparison"), out)
     if fail_slower is not None:

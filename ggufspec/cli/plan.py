@@ -107,7 +107,7 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     from ggufspec.domain import Offload
     from ggufspec.modelfiles import catalog, hub, memory
     from ggufspec.report import frames
-    from ggufspec.report.text import formats
+    from ggufspec.report.text import formats, tables
 
     access = hub.Access(offline=options.offline)
     pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
@@ -128,15 +128,15 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     for role, card in (("target", target), ("drafter", draft)):
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
-    if output != "md":
+    if output not in tables.FOR_PEOPLE:
         emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
         return
     steps = max(1, len(plans) // 16)
     rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]
     emit(
         f"{_describe_fit(shown, best, plans[-1], vram, options.reserve)}\n\n"
-        f"{formats.render(frames.memory_devices(shown), 'md')}\n"
-        f"{formats.render(frames.memory_overview(rows, budget), 'md')}",
+        f"{formats.for_people(frames.memory_devices(shown), output)}\n"
+        f"{formats.for_people(frames.memory_overview(rows, budget), output)}",
         out,
     )
 

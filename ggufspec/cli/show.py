@@ -28,7 +28,8 @@ ROWS = ("arm", *_TABLES)
 @click.option(
     "--columns",
     metavar="NAMES",
-    help="Print only these columns, such as prompt,draft_n_max,n_accepted,gen_s.",
+    help="Columns to print, such as prompt,draft_n_max,n_accepted,gen_s, or all. "
+    "[default: at most ten for people, all for programs]",
 )
 @click.option("--plot", is_flag=True, help="Draw tokens/s over γ as a text chart.")
 @click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
@@ -68,7 +69,7 @@ def command(
     """
     from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview
+    from ggufspec.report.text import chart, figures, formats, overview, selection, tables
 
     if list_runs and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -85,22 +86,31 @@ def command(
     reason = overview.why_empty(stored, per)
     if reason is not None:
         echo(reason, err=True)
-        if output == "md":
+        if output in tables.FOR_PEOPLE:
             return
-    if per == "arm" and output == "md" and columns is None:
-        emit(resuming.describe_incomplete(stored) + overview.overview(stored), out)
+    if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
+        emit(resuming.describe_incomplete(stored) + overview.overview(stored, output), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
+    if per in {"run", "round"} and output in tables.FOR_PEOPLE:
+        table = frames.sort_by_arm(table, stored)
+    hidden = 0
     if columns is not None:
         table = table[_parse_columns(columns, list(table.columns))]
-    text = formats.render(table, output, title=title)
-    if isinstance(text, str) and output == "md":
-        text = f"{figures.engine(stored.meta.engine)}\n\n{text}"
+    elif output in tables.FOR_PEOPLE:
+        names, hidden = selection.choose(table, per)
+        table = table[names]
+    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
+    if isinstance(text, str) and output in tables.FOR_PEOPLE:
+        note = "".join(f"\n{line}\n" for line in selection.note(hidden, stored.meta.id, per))
+        text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
     emit(text, out)
 
 
 def _parse_columns(text: str, known: Sequence[str]) -> list[str]:
+    if text.strip() == "all":
+        return list(known)
     columns = [name.strip() for name in text.split(",")]
     unknown = [name for name in columns if name not in known]
     if unknown:

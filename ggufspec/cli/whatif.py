@@ -101,7 +101,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     from ggufspec.cli.steps import projecting
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts
-    from ggufspec.report.text import formats, projections
+    from ggufspec.report.text import formats, projections, tables
 
     if options.machine == "list":
         lines = (f"{key:12} {projecting.describe_device(device)}\n" for key, device in costs.DEVICES.items())
@@ -140,7 +140,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
         raise click.UsageError("no acceptance or cost is known for drafts of these sizes")
     if len(known) < len(sizes):
         echo(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens", err=True)
-    if output == "md":
-        emit(projections.surface(outlooks), out)
+    if output in tables.FOR_PEOPLE:
+        emit(projections.surface(outlooks, output), out)
     else:
         emit(formats.render(forecasts.outlooks(outlooks), output), out)

@@ -15,7 +15,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
-from ggufspec.report.text import formats
+from ggufspec.report.text import formats, tables
 from ggufspec.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ def output_options(command: Command) -> Command:
     """Add ``-o`` and ``--out``: a table's format and file; both are checked before the command runs."""
 
     @functools.wraps(command)
-    def check_and_run(*, output: str, out: Path | None, **values: Any) -> None:
+    def check_and_run(*, output: str | None, out: Path | None, **values: Any) -> None:
+        output = output or default_output(out)
         check_output(output, out)
         command(output=output, out=out, **values)
 
@@ -193,11 +194,16 @@ def output_options(command: Command) -> Command:
         "-o",
         "--output",
         type=click.Choice(list(formats.FORMATS)),
-        default="md",
-        show_default=True,
-        help="Format of the table.",
+        help="Format: a table that fits the terminal, Markdown, or a format for programs. "
+        "[default: table on a terminal, otherwise md]",
     )
     return format_option(file_option(check_and_run))
+
+
+def default_output(out: Path | None) -> str:
+    """Return the format of a table without ``-o``: for the terminal, or Markdown where none shows it."""
+    is_shown = out is None and sys.stdout is not None and sys.stdout.isatty()
+    return tables.TERMINAL if is_shown else "md"
 
 
 def check_output(output: str, out: Path | None) -> None:

@@ -50,12 +50,12 @@ def print_list(output: str, out: Path | None) -> None:
     """Print or write the list of stored benches."""
     from ggufspec.analysis import listing
     from ggufspec.report import frames
-    from ggufspec.report.text import formats
+    from ggufspec.report.text import formats, tables
     from ggufspec.report.text import listing as bench_list
 
     benches = listing.stored_benches()
-    if output == "md":
-        emit(bench_list.table(benches), out)
+    if output in tables.FOR_PEOPLE:
+        emit(bench_list.table(benches, output), out)
     else:
         emit(formats.render(frames.benches(benches), output, title="benches"), out)
 

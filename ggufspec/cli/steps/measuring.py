@@ -24,7 +24,7 @@ from ggufspec.engines import ending
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
 from ggufspec.measure import Session, api, measuring, refuse_endless, request
-from ggufspec.report.text import formats, overview
+from ggufspec.report.text import formats, overview, tables
 from ggufspec.results import ResultSet
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
@@ -188,11 +188,12 @@ def record_with_progress(session: Session, opened: ResultSet) -> Iterator[Result
 
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in a format."""
-    if output == "md":
-        return resuming.describe_incomplete(results) + overview.overview(results)
+    if output in tables.FOR_PEOPLE:
+        return resuming.describe_incomplete(results) + overview.overview(results, output)
     from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
-    return formats.render(frames.summary(results), output, title="summary")
+    origin = frames.origin(results.meta)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin)
 
 
 def raise_for_failures(results: ResultSet) -> None:

@@ -16,7 +16,7 @@ from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, api
 from ggufspec.prompts import EMBEDDED
-from ggufspec.report.text import formats
+from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.tuning import Outlook, Stage
 
@@ -73,8 +73,8 @@ def run_tuning(
     tuned = tuning.judge(outlook, latest, measuring_s=time.monotonic() - started)
     tuning.keep(tuned)
     install, bench = session.install, bench_command(request, tuned.overall.arm.spec)
-    if output == "md":
-        emit(tuned_report.text(tuned, install, bench), out)
+    if output in tables.FOR_PEOPLE:
+        emit(tuned_report.text(tuned, install, bench, output), out)
     elif output == "json":
         emit(tuned_report.as_json(tuned, install, bench), out)
     else:
@@ -103,8 +103,8 @@ def _look_with_progress(steps: Generator[Stage, None, Outlook]) -> Outlook:
 
 
 def _render_forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
-    if output == "md":
-        return tuned_report.table(outlook, engine)
+    if output in tables.FOR_PEOPLE:
+        return tuned_report.table(outlook, engine, output)
     from ggufspec.report.frames import forecasts
 
     return formats.render(forecasts.prospects(outlook.prospects), output, title="forecasts")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ggufspec.domain import Build
 
 # Release -> upstream build number (`git rev-list --count` of the vendored commit).
 BUILDS: Mapping[tuple[int, int, int], int] = {
@@ -61,4 +64,41 @@ def build_number(release: str) -> int | None:
         return None
     return next(
         (BUILDS[known] for known in sorted(BUILDS, reverse=True) if known <= wanted), min(BUILDS.values())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaVersion:
+    """Which llama.cpp measured, in llama.cpp's own terms, and in those of the package that carried it.
+
+    Attributes:
+        tag: the build number, such as ``b9102``, or the name of a release or tag; None where unknown.
+        commit: as much of it as is known.
+        package: the version of llama-cpp-python whose source was built.
+    """
+
+    tag: str | None
+    commit: str | None
+    package: str | None
+
+    def __str__(self) -> str:
+        commit = self.commit and self.commit[:9]
+        name = self.tag or commit or "of unknown version"
+        details = (
+            commit if name != commit else None,
+            f"llama-cpp-python {self.package}" if self.package else None,
+        )
+        beside = "; ".join(filter(None, details))
+        return f"{name} ({beside})" if beside else name
+
+
+def identify(build: Build) -> LlamaVersion:
+    """Return the version of a build; those of llama-cpp-python's source are stored by its version."""
+    release = parts(build.version or "")
+    if release is None:
+        is_commit = bool(build.version and build.commit and build.commit.startswith(build.version))
+        return LlamaVersion(tag=None if is_commit else build.version, commit=build.commit, package=None)
+    number = BUILDS.get(release)
+    return LlamaVersion(
+        tag=None if number is None else f"b{number}", commit=build.commit, package=build.version
     )

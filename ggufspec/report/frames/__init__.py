@@ -5,7 +5,7 @@ Fractions stay fractions, absent is null, and the units are in the columns' name
 
 from __future__ import annotations
 
-from ggufspec.report.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, runs, summary
+from ggufspec.report.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, origin, runs, sort_by_arm, summary
 from ggufspec.report.frames.comparisons import BENCH_COLUMNS, COMPARISON_COLUMNS, benches, comparison
 from ggufspec.report.frames.detail import (
     CATEGORY_COLUMNS,
@@ -42,9 +42,11 @@ __all__ = [
     "memory_devices",
     "memory_overview",
     "memory_trade",
+    "origin",
     "positions",
     "prompts",
     "rounds",
     "runs",
+    "sort_by_arm",
     "summary",
 ]

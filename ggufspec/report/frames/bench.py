@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import metadata
 from typing import Any
 
 import pandas as pd
@@ -10,9 +11,10 @@ import pandas as pd
 from ggufspec import units
 from ggufspec.analysis import arms, review, warnings
 from ggufspec.domain import Outcome, Placement, Role, RunSpec
+from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
 from ggufspec.report.frames.tables import attributes, frame
-from ggufspec.results import ResultSet, Runs
+from ggufspec.results import Meta, ResultSet, Runs
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
@@ -27,7 +29,8 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *energy.ARM_COLUMNS,
-    *("text_identical", "status", "warnings", "llama_version", "llama_commit", "backend"),
+    *("text_identical", "status", "warnings", "llama_version", "llama_commit"),
+    *("llama_cpp_python", "backend"),
 )
 RUN_COLUMNS = (
     *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
@@ -50,6 +53,24 @@ _DIFFERENCE = {
 }
 
 
+def origin(meta: Meta) -> dict[str, Any]:
+    """Return where the rows of a bench come from: run id, date (UTC), machine and versions.
+
+    ``ggufspec_version`` is that of the program that writes the rows.
+    """
+    version = releases.identify(meta.build)
+    return {
+        "run_id": meta.id,
+        "date": meta.started_at,
+        "processor": meta.machine.cpu,
+        "gpus": list(meta.machine.gpus),
+        "ggufspec_version": metadata.version("ggufspec"),
+        "llama_version": version.tag,
+        "llama_commit": version.commit,
+        "llama_cpp_python": version.package,
+    }
+
+
 def summary(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm: target alone, drafter alone, drafting at each size.
 
@@ -63,9 +84,19 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one tidy row per run; warm-ups, anchors, failures and disturbed runs are marked, not hidden."""
-    made = {**_asked(results.runs), **_found(results.runs), "run": results.meta.id}
+    made = {**_requested(results.runs), **_measured(results.runs), "run": results.meta.id}
     columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
     return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+
+
+def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
+    """Return a frame of runs or rounds in the order of arms, each arm's rows in the order they were made."""
+    keys = [tuple(settings(arm.spec).values()) for arm in arms.group(results)]
+    rank = {key: place for place, key in enumerate(keys)}
+    plain = frame[list(SETTING_COLUMNS)].astype(object)
+    rows = plain.where(plain.notna(), None).itertuples(index=False, name=None)
+    ranks = pd.Series([rank.get(row, len(rank)) for row in rows], index=frame.index, dtype=int)
+    return frame.loc[ranks.sort_values(kind="stable").index]
 
 
 def settings(spec: RunSpec) -> dict[str, Any]:
@@ -97,6 +128,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
 
 def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> dict[str, Any]:
     compared, gain, drafting = arm.compared, arm.gain, arm.acceptance
+    version = releases.identify(results.meta.build)
     named = review.of_arm(arm)
     return {
         **settings(arm.spec),
@@ -126,13 +158,14 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
             for name, text in advice.items()
             if name in named or name in results.meta.doubts
         ],
-        "llama_version": results.meta.build.version,
-        "llama_commit": results.meta.build.commit,
+        "llama_version": version.tag,
+        "llama_commit": version.commit,
+        "llama_cpp_python": version.package,
     }
 
 
-def _asked(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from what was asked."""
+def _requested(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from the request."""
     specs = runs.specs
     known = {spec.key: settings(spec) for spec in specs}
     return {
@@ -143,8 +176,8 @@ def _asked(runs: Runs) -> dict[str, list[Any]]:
     }
 
 
-def _found(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from what was found."""
+def _measured(runs: Runs) -> dict[str, list[Any]]:
+    """Return the columns of runs that follow from the measurement."""
     named = list(review.of_each(runs))
     differences = runs.column("difference")
     return {
@@ -157,22 +190,25 @@ def _found(runs: Runs) -> dict[str, list[Any]]:
         "gpu_throttled": energy.throttled(runs),
         "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
         **{
-            name: [each and getattr(each, field) for each in differences]
+            name: [difference and getattr(difference, field) for difference in differences]
             for name, field in _DIFFERENCE.items()
         },
         **_places(runs, ""),
         **_places(runs, "draft_"),
-        "text_verdict": [each and each.verdict and each.verdict.value for each in differences],
+        "text_verdict": [
+            difference and difference.verdict and difference.verdict.value for difference in differences
+        ],
     }
 
 
 def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
-    """Return the columns of where a model is: bytes on GPUs, and in words what each device holds."""
+    """Return the columns of where a model is: its bytes on GPUs, and a text with its bytes per device."""
     return {
-        f"{whose}gpu_bytes": [getattr(said, f"{whose}gpu_bytes") for said in runs.outputs],
+        f"{whose}gpu_bytes": [getattr(output, f"{whose}gpu_bytes") for output in runs.outputs],
         f"{whose}placement": [_placed(placement) for placement in runs.column(f"{whose}placement")],
     }
 
 
 def _placed(placement: tuple[Placement, ...]) -> str | None:
-    return ", ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in placement) or None
+    parts = (f"{units.format_bytes(device.total_bytes)} on {device.device}" for device in placement)
+    return ", ".join(parts) or None

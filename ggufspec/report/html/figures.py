@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ggufspec import units
 from ggufspec.forecast import Forecast
 from ggufspec.report import plot
 from ggufspec.report.html.tables import Field, Table, number, rate, table
@@ -33,9 +34,9 @@ class _Kind:
     fields: tuple[Field, ...]
 
 
-_PERCENT = "{:.1%}"
+_PERCENT = units.format_percent
 _ARM = Field(name="label", head="arm")
-_SPEEDUP = number("speedup", "speed-up", "{:.2f}×", interval=True)
+_SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
 _KINDS: Mapping[str, _Kind] = {
     "curve": _Kind(
         title="Speed over draft size",

@@ -17,7 +17,7 @@ from ggufspec.analysis import Arm, Comparison, arms, review
 from ggufspec.domain import Role
 from ggufspec.harmless import harmless
 from ggufspec.report.text import comparison, overview
-from ggufspec.report.text.figures import engine, extent
+from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.tuned import expected, verdict
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -102,7 +102,7 @@ def comparison_html(compared: Comparison) -> str:
             f"Before: {compared.before}. After: {compared.after}.",
         ),
         columns=comparison.columns(cells),
-        rows=[_Row(cells=each) for each in cells],
+        rows=[_Row(cells=row) for row in cells],
         every="ggufspec.report.frames.comparison(…)",
         basis=(
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
@@ -169,8 +169,8 @@ def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:
 
 def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
     """Say what was run, how often, and on what."""
-    build, said = results.meta.build, []
+    build, parts = results.meta.build, []
     if groups:
-        said.append(extent(groups[0]))
-    version = " ".join(filter(None, ("llama.cpp", build.version, build.backend)))
-    return "; ".join((*said, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."
+        parts.append(extent(groups[0]))
+    version = ", ".join(filter(None, (llama_cpp(build), build.backend)))
+    return "; ".join((*parts, f"{version}, engine {results.meta.engine}", results.meta.machine.cpu)) + "."

@@ -12,6 +12,7 @@ from ggufspec.analysis import Arm, arms, comparing, review
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
+from ggufspec.llama.install import releases
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.text.comparison import BY_NAME, engines
@@ -26,9 +27,9 @@ _SUMMARY = (
     *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
     *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
     rate("tps"),
-    number("gain", "speed-up", "{:.2f}×", interval=True),
+    number("gain", "speed-up", units.format_factor, interval=True),
     Field(name="verdict", head="verdict"),
-    number("accepted", "accepted", "{:.1%}"),
+    number("accepted", "accepted", units.format_percent),
     number("length", "tokens/round", "{:.2f}"),
     Field(name="text", head="text unchanged"),
     Field(name="status", head="status"),
@@ -38,7 +39,7 @@ _ENERGY = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     Field(name="device", head="device"),
     number("per_token", "J/token", three_digits, interval=True),
-    number("ratio", "over the target alone", "{:.2f}×", interval=True),
+    number("ratio", "over the target alone", units.format_factor, interval=True),
     number("runs", "runs"),
 )
 _COMPARED = (
@@ -162,12 +163,12 @@ def _energy(groups: Sequence[Arm]) -> Table:
         {
             **_named(arm),
             "device": device,
-            **_estimate("per_token", found.per_token),
-            **_estimate("ratio", found.ratio),
-            "runs": found.runs,
+            **_estimate("per_token", energy.per_token),
+            **_estimate("ratio", energy.ratio),
+            "runs": energy.runs,
         }
         for arm in groups
-        for device, found in arm.energy.items()
+        for device, energy in arm.energy.items()
     ]
     return table("Energy per token", rows, _ENERGY)
 
@@ -185,8 +186,8 @@ def _basis(groups: Sequence[Arm]) -> str:
     """Say what the numbers rest on."""
     if not groups:
         return "Nothing was measured."
-    targets = dict.fromkeys(each.models[0] for each in groups if each.role is not Role.DRAFTER)
-    drafters = dict.fromkeys(each.models[-1] for each in groups if each.draft_size is not None)
+    targets = dict.fromkeys(arm.models[0] for arm in groups if arm.role is not Role.DRAFTER)
+    drafters = dict.fromkeys(arm.models[-1] for arm in groups if arm.draft_size is not None)
     return (
         f"Target: {', '.join(targets) or 'none'}. Drafter: {', '.join(drafters) or 'none'}. "
         f"{extent(groups[0])}. Tokens/s: geometric means over prompts of tokens decoded after the prompt per "
@@ -207,7 +208,7 @@ def _command(arm: Arm) -> tuple[str, str]:
 def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
     build, machine = results.meta.build, results.meta.machine
     facts = {
-        "llama.cpp": build.version,
+        "llama.cpp": str(releases.identify(build)),
         "commit": build.commit,
         "backend": build.backend,
         "programs": build.path,

@@ -1,51 +1,52 @@
-"""What a sweep would measure, before it does: its arms, how many runs, about how long."""
+"""The plan of a sweep: its arms, the number of runs, and the expected time."""
 
 from __future__ import annotations
 
 from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Blocks, Suite, duration, refuse_endless, sizes
-from ggufspec.report.text import figures, formats
+from ggufspec.report.text import figures, formats, tables
 
-_MOST_READ = 1000  # rows
+_MOST_READ = 1000  # rows for people
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
 
 def cells(suite: Suite, output: str, engine: str) -> str | bytes:
-    """Return one row per arm with its expected seconds; for people, with the engine and a closing line.
+    """Return one row per arm with its expected seconds; for people also the engine and the expected time.
 
-    A sweep of more arms than anybody reads is shown to people as its axes, without making the arms.
+    Of a sweep of more than 1000 arms, people see the axes.
 
     Raises:
         GgufspecError: a table for programs would have more rows than can be measured.
     """
     arms, known = suite.n_arms, duration.experience()
-    if output == "md" and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
-        closing = _closing(suite, duration.total(suite, known))
-        return f"{figures.engine(engine)}\n\n{_axes(suite.blocks)}\n\n{closing}"
+    for_people = output in tables.FOR_PEOPLE
+    if for_people and arms.total() > _MOST_READ and isinstance(suite.blocks, Blocks):
+        summary = _summary(suite, duration.total(suite, known))
+        return f"{figures.engine(engine)}\n\n{_axes(suite.blocks, output)}\n\n{summary}"
     if arms.total() > _MOST_ROWS:
         raise GgufspecError(
             f"{arms.total():,} arms are more than {_MOST_ROWS:,}, the most rows that a plan has",
-            "leave -o out to see counts and the expected time",
+            "leave out -o to see counts and the expected time",
         )
     from ggufspec.report import frames  # pandas is slow to import, and takes more memory than a plan
 
     expected = duration.expect(suite, known)
     frame = frames.cells(expected, runs=len(suite.prompts) * suite.repeats)
-    if output != "md":
+    if not for_people:
         return formats.render(frame, output, title="cells")
-    table = formats.render(frame, "md")
-    return f"{figures.engine(engine)}\n\n{table}\n{_closing(suite, sum(expected.values()))}"
+    table = formats.for_people(frame, output)
+    return f"{figures.engine(engine)}\n\n{table}\n{_summary(suite, sum(expected.values()))}"
 
 
-def _axes(blocks: Blocks) -> str:
-    """Return one row per axis with several values."""
+def _axes(blocks: Blocks, output: str) -> str:
+    """Return one row per axis that has several values."""
     rows = [{"axis": name, "values": f"{count:,}"} for name, count in sizes(blocks.sweep).items()]
-    return formats.table(("axis", "values"), rows)
+    return tables.table(("axis", "values"), rows, output)
 
 
-def _closing(suite: Suite, seconds: float) -> str:
-    """Say how many arms and runs there are, how long they may take, and whether that can be measured."""
+def _summary(suite: Suite, seconds: float) -> str:
+    """Return how many arms and runs there are, the expected time, and why it is too much to measure."""
     arms, runs = units.counted(suite.n_arms.total(), "arm"), units.counted(suite.n_runs, "run")
     baselines = units.counted(len(suite.blocks), "baseline")
     lines = [f"{arms} with {baselines}, {runs}: about {units.format_duration(seconds)}."]

@@ -1,22 +1,20 @@
-"""Tokens/s over γ as plain text: one line per arm, its interval as a bar, the target alone as a rule."""
+"""Tokens/s over γ as text: a line per arm, a bar for its interval, a dotted line for the target alone."""
 
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Role
+from ggufspec.report.text.tables import is_plain
 from ggufspec.results import ResultSet
 from ggufspec.stats import Estimate
 
-_NARROWEST = 20  # columns of the plot itself
-_WIDEST = 100
+_NARROWEST, _WIDEST = 20, 100  # columns of the plot itself
 _TICKS = 4
 _BEYOND = 1.6  # times the highest rate, where intervals are cut
 
@@ -39,29 +37,29 @@ _ASCII = _Marks(point="o", left="|", right="|", bar="-", rule=":", axis="-", tic
 
 
 def curve(results: ResultSet, *, width: int | None = None, ascii_only: bool | None = None) -> str:
-    """Return the curve of a bench as lines of text, empty where nothing drafted.
+    """Return the curve of a bench as lines of text; an empty text if no arm drafts.
 
     Args:
         results: a bench.
-        width: columns that a line may take; those of the terminal without it.
-        ascii_only: whether to write no other signs; without it, what the terminal and its encoding can show.
+        width: columns of a line; without it, those of the terminal.
+        ascii_only: whether to use ASCII alone; without it, if the terminal and its encoding need that.
     """
     shown = [arm for arm in arms.group(results) if arm.rate is not None and arm.role is not Role.DRAFTER]
     if all(arm.role is Role.TARGET for arm in shown):
         return ""
-    marks = _ASCII if (_is_plain() if ascii_only is None else ascii_only) else _BLOCKS
+    marks = _ASCII if (is_plain() if ascii_only is None else ascii_only) else _BLOCKS
     names = _names(shown, marks)
-    said = [_said(arm, marks) for arm in shown]
+    labels = [_label(arm, marks) for arm in shown]
     columns = shutil.get_terminal_size().columns if width is None else width
-    beside = max(map(len, names)) + max(map(len, said)) + 4
+    beside = max(map(len, names)) + max(map(len, labels)) + 4
     room = max(_NARROWEST, min(_WIDEST, columns - beside))
     rates = [arm.rate for arm in shown if arm.rate]
-    most = min(max(_ends(each)[1] for each in rates), _BEYOND * max(each.value for each in rates))
+    most = min(max(_ends(rate)[1] for rate in rates), _BEYOND * max(rate.value for rate in rates))
     scale = _Scale(most=most, room=room)
     left = max(map(len, names))
     lines = [
-        f"{name:<{left}}  {_line(arm, scale, marks)}  {text}".rstrip()
-        for name, arm, text in zip(names, shown, said, strict=True)
+        f"{name:<{left}}  {_line(arm, scale, marks)}  {label}".rstrip()
+        for name, arm, label in zip(names, shown, labels, strict=True)
     ]
     axis, numbers = _axis(scale, marks)
     title = f"tokens/s over {marks.gamma} (draft size) with 95 % intervals; {marks.rule} is the target alone"
@@ -111,7 +109,7 @@ def _axis(scale: _Scale, marks: _Marks) -> tuple[str, str]:
 
 
 def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
-    """Name each arm by its γ, and by what else differs between them."""
+    """Return a name for each arm: its γ, and other settings that differ between arms."""
     drafting = [arm for arm in shown if arm.spec.drafting]
     several_models = len({arm.models for arm in drafting}) > 1
     several_ends = len({arm.spec.drafting.p_min for arm in drafting if arm.spec.drafting}) > 1
@@ -126,7 +124,7 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
     return names
 
 
-def _said(arm: Arm, marks: _Marks) -> str:
+def _label(arm: Arm, marks: _Marks) -> str:
     rate = units.format_rate(arm.rate.value) if arm.rate else ""
     return f"{rate}  {arm.gain.ratio.value:.2f}{marks.times}" if arm.gain else rate
 
@@ -136,14 +134,3 @@ def _ends(rate: Estimate) -> tuple[float, float]:
         rate.value if rate.lo is None else rate.lo,
         rate.value if rate.hi is None else rate.hi,
     )
-
-
-def _is_plain() -> bool:
-    """Whether the terminal or its encoding shows ASCII alone."""
-    if os.environ.get("TERM") == "dumb":
-        return True
-    try:
-        "├●┊γ".encode(sys.stdout.encoding or "ascii")
-    except (LookupError, UnicodeEncodeError):
-        return True
-    return False

@@ -1,4 +1,4 @@
-"""A comparison as people read it: one row per arm, all together, and what the benches do not share."""
+"""A comparison of two benches for people: one row per arm, the overall change, and what differs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ from collections.abc import Mapping, Sequence
 
 from ggufspec import units
 from ggufspec.analysis import Arm, Comparison
-from ggufspec.report.text import formats
+from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
 from ggufspec.stats import Significance
 
-ASIDE = "Two benches are not interleaved: a machine that was warmer or busier in one of them shows here too."
+ASIDE = "The runs of two benches are not interleaved: a warmer or busier machine changes the result too."
 
-BY_NAME = "Models are matched by the names of their files: not both benches say what they hold."
+BY_NAME = "Models are matched by the names of their files: not both benches recorded their content."
 
 
-def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
-    """Return the table of ``ggufspec compare``."""
+def comparison(compared: Comparison, before: Meta, after: Meta, output: str = "md") -> str:
+    """Return the table of ``ggufspec compare``, in Markdown or for the terminal with the verdict first."""
     cells = rows(compared)
     overall = compared.overall
-    summary = compared.no_verdict or f"p {_p(overall)}: {overall.verdict.value}"
-    lines = [
+    conclusion = compared.no_verdict or f"p {_p(overall)}: {overall.verdict.value}"
+    verdict = (f"overall: {ratio(overall)}, {conclusion}",)
+    table = (
         engines(before.engine, after.engine),
         "",
-        formats.table(columns(cells), cells),
-        "",
-        f"overall: {ratio(overall)}, {summary}",
+        tables.table(columns(cells), cells, output, labels=("", "γ")),
+    )
+    lines = [
+        *((*verdict, "", *table) if output == tables.TERMINAL else (*table, "", *verdict)),
+        *(("",) if output == tables.TERMINAL else ()),
         f"before: {before.id}   after: {after.id}",
         *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
@@ -37,7 +40,7 @@ def comparison(compared: Comparison, before: Meta, after: Meta) -> str:
 
 
 def engines(before: str, after: str) -> str:
-    """Return the first line of a comparison."""
+    """Return the line above the table that names the engines."""
     return engine(before) if before == after else f"Engines: {before} before, {after} after."
 
 
@@ -61,12 +64,12 @@ def rows(compared: Comparison) -> list[dict[str, str]]:
 
 
 def columns(cells: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the columns that say something."""
+    """Return the columns that hold anything."""
     return [name for name in cells[0] if name in {"", "model"} or any(row[name] for row in cells)]
 
 
 def ratio(change: Significance) -> str:
-    """Return the speed after over the speed before, with its interval."""
+    """Return the speed after divided by the speed before, with its interval."""
     value = change.ratio
     interval = "" if value.lo is None or value.hi is None else f" [{value.lo:.3f}, {value.hi:.3f}]"
     return f"{value.value:.3f}{interval}"
@@ -81,5 +84,7 @@ def _p(change: Significance) -> str:
 
 
 def _accepted(before: Arm, after: Arm) -> str:
-    rates = [arm.acceptance and arm.acceptance.accept_rate for arm in (before, after)]
-    return " → ".join("" if rate is None else f"{rate:.1%}" for rate in rates) if any(rates) else ""
+    rates = [arm.acceptance.accept_rate if arm.acceptance else None for arm in (before, after)]
+    if not any(rates):
+        return ""
+    return " → ".join("" if rate is None else units.format_percent(rate) for rate in rates)

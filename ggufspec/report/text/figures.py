@@ -1,4 +1,4 @@
-"""Figures as people read them, the same in every table and sentence."""
+"""Numbers, versions and settings for people, the same in every table and sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from ggufspec import units
 from ggufspec.analysis import Arm
+from ggufspec.domain import Build
+from ggufspec.llama.install import releases
 from ggufspec.stats import Estimate
 
 _ENGINES = {
@@ -17,12 +19,12 @@ _ENGINES = {
 
 
 def engine(name: str) -> str:
-    """Return the first line of a table: which engine measured; engines differ in what they measure."""
+    """Return the line above a table that names the engine: engines differ in what they measure."""
     return f"Engine: {name}" + (f" ({_ENGINES[name]})." if name in _ENGINES else ".")
 
 
 def spread(estimate: Estimate | None, show: Callable[[float], str]) -> str:
-    """Return a value with its interval in brackets; nothing for nothing."""
+    """Return a value with its interval in brackets; an empty text for None."""
     if estimate is None:
         return ""
     if estimate.lo is None or estimate.hi is None:
@@ -35,8 +37,13 @@ def three_digits(value: float) -> str:
     return units.format_number(value, 3)
 
 
+def llama_cpp(build: Build) -> str:
+    """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``."""
+    return f"llama.cpp {releases.identify(build)}"
+
+
 def extent(arm: Arm) -> str:
-    """Return how much of an arm was measured, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
+    """Return how much was measured of an arm, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
     spec = arm.spec
     temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
@@ -50,7 +57,7 @@ def extent(arm: Arm) -> str:
 
 
 def unchanged(arm: Arm) -> str:
-    """Return on how many prompts a drafting arm's text is the target's own; nothing where nobody compared."""
+    """Return on how many prompts an arm's text equals the target's; an empty text if none was compared."""
     if arm.synthetic:
         return "not checked: synthetic acceptance"
     compared = arm.compared
@@ -58,9 +65,9 @@ def unchanged(arm: Arm) -> str:
 
 
 def layers(arm: Arm) -> str:
-    """Return how many layers of each model went to the GPU, as far as that is known."""
+    """Return how many layers of each model are on the GPU, as far as that is known."""
     return " + ".join(
-        str(each.offloaded) if each.total is None else f"{each.offloaded}/{each.total}"
-        for each in (arm.layers, arm.draft_layers)
-        if each
+        str(model.offloaded) if model.total is None else f"{model.offloaded}/{model.total}"
+        for model in (arm.layers, arm.draft_layers)
+        if model
     )

@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import CONTROL, harmless, to_json
+from ggufspec.report.text import tables
 
-if TYPE_CHECKING:  # frames.py alone imports pandas at run time
+if TYPE_CHECKING:  # only report/frames imports pandas at run time
     from pandas import DataFrame
 
-
-from ggufspec.harmless import one_line
-
-Text = Literal["md", "csv", "json", "jsonl", "sql"]
+Text = Literal["table", "md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
 
+LABELS = (
+    *("file", "role", "draft_model", "method", "draft_n_max", "draft_p_min"),
+    *("prompt", "category", "repeat", "position", "round"),
+)
+"""Columns that tell the rows of a frame apart; each part of a table that is too wide has them."""
+
+_IDENTIFIERS = {"build", "target_token", "drafting_token"}
+"""Columns of whole numbers that count nothing."""
+_SPEEDUPS = re.compile(r"(?:speedup|ratio)(?:_lo|_hi)?|closed_form_speedup|verify_ratio")
+
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What opens a formula in a spreadsheet (OWASP, "CSV Injection")."""
+"""How a formula begins in a spreadsheet (OWASP, "CSV Injection")."""
 
 
 @overload
-def render(frame: DataFrame, format: Text, *, title: str = ...) -> str: ...
+def render(
+    frame: DataFrame, format: Text, *, title: str = ..., origin: Mapping[str, Any] | None = ...
+) -> str: ...
 
 
 @overload
-def render(frame: DataFrame, format: str, *, title: str = ...) -> str | bytes: ...
+def render(
+    frame: DataFrame, format: str, *, title: str = ..., origin: Mapping[str, Any] | None = ...
+) -> str | bytes: ...
 
 
-def render(frame: DataFrame, format: str, *, title: str = "results") -> str | bytes:  # noqa: A002  # the field's word
-    """Return a frame as text, or as bytes where the format is no text.
+def render(
+    frame: DataFrame,
+    format: str,  # noqa: A002  # the field's word
+    *,
+    title: str = "results",
+    origin: Mapping[str, Any] | None = None,
+) -> str | bytes:
+    """Return a frame as text, or as bytes where the format is not text.
 
     Args:
         frame: any table; lists and mappings in its cells stay structured in json, jsonl and parquet.
         format: a key of FORMATS.
         title: the table's name where the format has one (sql).
+        origin: where the rows come from; json and jsonl have it in each row, before the row's own columns.
 
     Raises:
         GgufspecError: parquet needs a library that is not installed.
     """
+    if origin is not None and format in _WITH_ORIGIN:
+        return _WITH_ORIGIN[format]([{**origin, **row} for row in records(frame)])
     return FORMATS[format](frame, title)
 
 
+def _terminal(frame: DataFrame, _title: str) -> str:
+    return for_people(frame, tables.TERMINAL)
+
+
 def _markdown(frame: DataFrame, _title: str) -> str:
+    return for_people(frame, "md")
+
+
+def for_people(frame: DataFrame, output: str) -> str:
+    """Return a frame as a table for people, without empty columns.
+
+    Args:
+        frame: any table.
+        output: ``md``, or ``table`` for the terminal.
+    """
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
     columns = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
-    return table(columns, rows) + "\n"
+    return tables.table(columns, rows, output, labels=LABELS) + "\n"
 
 
 def _csv(frame: DataFrame, _title: str) -> str:
@@ -55,11 +91,25 @@ def _csv(frame: DataFrame, _title: str) -> str:
 
 
 def _json(frame: DataFrame, _title: str) -> str:
-    return to_json(records(frame), indent=2) + "\n"
+    return _rows_json(records(frame))
 
 
 def _jsonl(frame: DataFrame, _title: str) -> str:
-    return "".join(to_json(row) + "\n" for row in records(frame))
+    return _rows_jsonl(records(frame))
+
+
+def _rows_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    return to_json(rows, indent=2) + "\n"
+
+
+def _rows_jsonl(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(to_json(row) + "\n" for row in rows)
+
+
+_WITH_ORIGIN: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {
+    "json": _rows_json,
+    "jsonl": _rows_jsonl,
+}
 
 
 def _sql(frame: DataFrame, title: str) -> str:
@@ -83,6 +133,7 @@ def _parquet(frame: DataFrame, _title: str) -> bytes:
 
 
 FORMATS: Mapping[str, Callable[[DataFrame, str], str | bytes]] = {
+    tables.TERMINAL: _terminal,
     "md": _markdown,
     "csv": _csv,
     "json": _json,
@@ -127,13 +178,19 @@ def _csv_cell(value: Any) -> Any:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a cell for reading: rates in per cent, numbers with four digits."""
+    """Return a cell for people: rates in per cent, speed-ups as factors, numbers with four digits."""
     value = _flat(value)
     if value is None:
         return ""
-    if isinstance(value, float) and name.endswith("_rate"):
-        return f"{value:.1%}"
-    return units.format_number(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        if name.endswith("_rate"):
+            return units.format_percent(value)
+        return units.format_factor(value) if _SPEEDUPS.fullmatch(name) else units.format_number(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name not in _IDENTIFIERS:
+        return units.format_count(value)
+    return str(value)
 
 
 def _sql_type(values: Sequence[Any]) -> str:
@@ -153,21 +210,3 @@ def _sql_literal(value: Any) -> str:
         return repr(value)
     quoted = "'" + str(value).replace("'", "''") + "'"
     return CONTROL.sub(lambda match: f"' || char({ord(match[0])}) || '", quoted)
-
-
-def table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> str:
-    """Return some columns of rows as a table, without the end of its last line."""
-    return grid(columns, [[row[name] for name in columns] for row in rows])
-
-
-def grid(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells as a table, without the end of its last line; headings may repeat."""
-    from tabulate import tabulate  # slow to import, and most commands print no table
-
-    shown = [[_cell(text) for text in row] for row in cells]
-    return tabulate(shown, headers=heads, tablefmt="github", disable_numparse=True)
-
-
-def _cell(text: str) -> str:
-    """Return a text that ends neither its cell nor its line."""
-    return one_line(text).replace("|", "\\|")

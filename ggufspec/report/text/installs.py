@@ -1,20 +1,20 @@
-"""The installs of llama.cpp that were found, and what each can do, as text or JSON."""
+"""The installs of llama.cpp on this machine and what each can do, as text or JSON."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from ggufspec.llama.install import Install, Skipped
+from ggufspec.llama.install import Install, Skipped, releases
 
 
 def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] = ()) -> str:
-    """Return one block per install, the one that is taken first on top, and one per build that is not used.
+    """Return a block per install, the one that is used by default on top, and per build that is not used.
 
     Args:
-        installs: what ``install.survey`` returned first.
+        installs: the installs that can be used; the first one is the default.
         output: ``text`` or ``json``.
-        skipped: what it returned second.
+        skipped: builds that cannot be used.
     """
     if output == "json":
         rows = [*map(_row, installs), *map(_skipped_row, skipped)]
@@ -55,7 +55,7 @@ def _skipped_row(build: Skipped) -> dict[str, object]:
 
 
 def _lines(install: Install) -> list[str]:
-    version, backend = install.version or "unknown version", install.backend or "unknown backend"
+    version, backend = releases.identify(install.describe()), install.backend or "unknown backend"
     details = [f"can: {', '.join(program.value for program in install.programs)}", *install.devices]
     return [
         f"{version}  {backend}  ({install.origin})  {install.root}",

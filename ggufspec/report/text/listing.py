@@ -1,16 +1,17 @@
-"""The list of stored benches as people read it."""
+"""The list of stored benches for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from ggufspec import units
 from ggufspec.analysis import ListedBench
-from ggufspec.report.text import formats
+from ggufspec.report.text import tables
 
 
-def table(benches: Iterable[ListedBench]) -> str:
-    """Return a line for each bench; all times are UTC."""
+def table(benches: Iterable[ListedBench], output: str = "md") -> str:
+    """Return one row per bench, in Markdown or for the terminal; times are UTC."""
     rows = [
         {
             "name": bench.name,
@@ -24,11 +25,11 @@ def table(benches: Iterable[ListedBench]) -> str:
     ]
     if not rows:
         return "No bench is stored yet.\n"
-    return formats.table(list(rows[0]), rows) + "\n"
+    return tables.table(list(rows[0]), rows, output) + "\n"
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers with neighbours joined: ``1-4, 8``."""
+    """Return ascending numbers as ranges: ``1-4, 8``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:
@@ -49,7 +50,7 @@ def _speedup(bench: ListedBench) -> str:
     if bench.speedup is None:
         return ""
     at = f" at γ {bench.fastest_draft_size}" if len(bench.draft_sizes) > 1 else ""
-    return f"{bench.speedup:.2f}×{at}{' (synthetic acceptance)' if bench.synthetic else ''}"
+    return f"{units.format_factor(bench.speedup)}{at}{' (synthetic acceptance)' if bench.synthetic else ''}"
 
 
 def _complete(bench: ListedBench) -> str:

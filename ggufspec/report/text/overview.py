@@ -1,4 +1,4 @@
-"""A bench as people read it: one table, one line of what it rests on, and the doubts."""
+"""A bench for people: one table, what its numbers rest on, and the warnings."""
 
 from __future__ import annotations
 
@@ -7,28 +7,57 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
 from ggufspec.domain import Placement, Role, Sample, Status, Verdict
-from ggufspec.report.text import formats
-from ggufspec.report.text.figures import engine, extent, layers, spread, three_digits, unchanged
+from ggufspec.report.text import selection, tables
+from ggufspec.report.text.figures import (
+    engine,
+    extent,
+    layers,
+    llama_cpp,
+    spread,
+    three_digits,
+    unchanged,
+)
+from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
-_FINE = 0.005  # half a per cent: finer than what repeats of a quiet machine differ by
+_PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
 _IF_VARIED = ("threads", "KV type", "ubatch", "p-min")
+_LABELS = ("", "γ", *_IF_VARIED)
+_FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
+"""Columns that a table for people leaves out where it has too many, in this order."""
 
 
-def overview(results: ResultSet) -> str:
-    """Return the closing table of a bench; columns that say nothing are left out."""
+def overview(results: ResultSet, output: str = "md") -> str:
+    """Return the table of a bench, what its numbers rest on, and its warnings.
+
+    Args:
+        results: a bench.
+        output: ``md``, or ``table`` for the terminal, where the verdict comes first.
+    """
     groups = arms.group(results)
     if not groups:
         return "Nothing was measured.\n"
     rows = [row(arm) for arm in groups]
-    table = formats.table(columns(rows), rows)
-    warnings = (f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items())
-    return "\n".join((engine(results.meta.engine), "", table, "", *_basis(results, groups), *warnings, ""))
+    names = columns(rows)
+    shown = selection.keep(names, _FIRST_LEFT_OUT)
+    verdict = (*verdicts(groups), "") if output == tables.TERMINAL else ()
+    lines = (
+        *verdict,
+        engine(results.meta.engine),
+        "",
+        tables.table(shown, rows, output, labels=_LABELS),
+        "",
+        *selection.note(len(names) - len(shown), results.meta.id, "arm"),
+        *_basis(results, groups),
+        *(f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items()),
+        "",
+    )
+    return "\n".join(lines)
 
 
 def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the columns that say something: no empty one, no setting and no good ending that all share."""
+    """Return the columns that tell something: not empty, not a setting or a status that all arms share."""
     return [
         name
         for name in (rows[0] if rows else ())
@@ -41,9 +70,10 @@ def columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def row(arm: Arm) -> dict[str, str]:
-    """Return an arm's cells, by the names of their columns."""
-    spec, drafting, accepted = arm.spec, arm.spec.drafting, arm.acceptance
-    length = accepted and accepted.mean_accepted_length
+    """Return an arm's cells by the headings of their columns."""
+    spec, drafting, acceptance = arm.spec, arm.spec.drafting, arm.acceptance
+    rate = acceptance.accept_rate if acceptance else None
+    length = acceptance.mean_accepted_length if acceptance else None
     return {
         "": arm.what,
         "model": " + ".join(arm.models),
@@ -54,10 +84,10 @@ def row(arm: Arm) -> dict[str, str]:
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),
-        "accepted": f"{accepted.accept_rate:.1%}" if accepted and accepted.accept_rate is not None else "",
+        "accepted": "" if rate is None else units.format_percent(rate),
         "tokens/round": f"{length:.2f}" if length is not None else "",
         **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
-        "speed-up": spread(arm.gain.ratio if arm.gain else None, lambda value: f"{value:.2f}×"),
+        "speed-up": spread(arm.gain.ratio if arm.gain else None, units.format_factor),
         "verdict": arm.gain.verdict.value if arm.gain else "",
         "text unchanged": _texts(arm),
         "status": arm.status,
@@ -69,29 +99,27 @@ def _joules(arm: Arm, device: str) -> str:
 
 
 def _texts(arm: Arm) -> str:
-    said = unchanged(arm)
+    text = unchanged(arm)
     ties = {
         spec.prompt.id
         for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
         if difference is not None and difference.verdict is Verdict.NEAR_TIE
     }
-    return f"{said}, {units.counted(len(ties), 'near-tie')}" if ties else said
+    return f"{text}, {units.counted(len(ties), 'near-tie')}" if ties else text
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
-    """Yield what the numbers are, and where they come from."""
-    build, first = results.meta.build, groups[0]
-    version = " ".join(
-        part for part in ("llama.cpp", build.version, build.commit and f"({build.commit[:9]})") if part
-    )
-    yield (f"{extent(first)}; {version}, {build.backend or 'backend unknown'}; {results.meta.machine.cpu}.")
+    """Yield what was measured with what, and what the numbers mean."""
+    build = results.meta.build
+    backend = build.backend or "unknown backend"
+    yield f"{extent(groups[0])}; {llama_cpp(build)}, {backend}; {results.meta.machine.cpu}."
     yield (
         "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
         "[95 % interval over prompts and repeats]."
     )
-    went = offload(groups)
-    if went is not None:
-        yield f"{went}."
+    placement = offload(groups)
+    if placement is not None:
+        yield f"{placement}."
     yield from _precision(groups)
     yield (
         f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
@@ -100,88 +128,90 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
 
 
 def _precision(groups: Sequence[Arm]) -> Iterator[str]:
-    """Say how precise the speed-ups are, and what twice that precision would take."""
+    """Yield how precise the speed-ups are, and what would make them twice as precise."""
     widths = [width for arm in groups if arm.gain and (width := arm.gain.ratio.relative_half_width)]
-    if not widths or max(widths) < _FINE:
+    if not widths or max(widths) < _PRECISE:
         return
-    wished = max(widths) / 2
-    needs = review.wanting(groups, wished).values()
+    requested = max(widths) / 2
+    needs = review.wanting(groups, requested).values()
     repeats = [need.repeats for need in needs if need.repeats is not None]
     prompts = [need.prompts for need in needs if need.prompts is not None]
-    takes = (
+    effort = (
         f"about {units.counted(max(repeats), 'repeat')}"
         if repeats and len(repeats) == len(needs)
         else f"about {max(prompts)} prompts like these"
         if prompts
         else ""
     )
-    if takes:
-        yield f"Speed-ups are known to ±{max(widths):.1%} or better; ±{wished:.1%} would take {takes}."
+    if effort:
+        known, twice = units.format_percent(max(widths)), units.format_percent(requested)
+        yield f"Speed-ups are within ±{known}; {effort} would give ±{twice}."
 
 
-_MOST = 3  # phrases of one line; a sweep over layers has more
+_MOST_PHRASES = 3  # in one line; a sweep over layers has more
 
 
 def offload(groups: Sequence[Arm]) -> str | None:
-    """Return what went to GPUs: ``offload: 45/81 layers, 17.2 GiB on CUDA0``; None where nothing did."""
-    said = [(arm.role, output) for arm in groups for output in arm.outputs if output.status is Status.OK]
-    targets = _phrases(
+    """Return what is on GPUs: ``offload: 45/81 layers, 17.2 GiB on CUDA0``; None where nothing is."""
+    outputs = [(arm.role, output) for arm in groups for output in arm.outputs if output.status is Status.OK]
+    targets = _join(
         _phrase(output.offloaded_layers, output.total_layers, output.placement)
-        for role, output in said
+        for role, output in outputs
         if role is not Role.DRAFTER
     )
-    drafters = _phrases(_drafters(role, output) for role, output in said if role is not Role.TARGET)
+    drafters = _join(_drafter_phrase(role, output) for role, output in outputs if role is not Role.TARGET)
     parts = (targets, drafters and f"drafter {drafters}")
     return "offload: " + "; ".join(filter(None, parts)) if any(parts) else None
 
 
-def _drafters(role: Role, output: Sample) -> str | None:
+def _drafter_phrase(role: Role, output: Sample) -> str | None:
     if role is Role.DRAFTER:
         return _phrase(output.offloaded_layers, output.total_layers, output.placement)
     return _phrase(output.draft_offloaded_layers, output.draft_total_layers, output.draft_placement)
 
 
 def _phrase(layers: int | None, total: int | None, placement: tuple[Placement, ...]) -> str | None:
-    """Return one model's layers and what it occupies on each GPU; None where it is on none."""
-    held = [each for each in placement if not each.on_host]
-    if not held:
+    """Return a model's layers and the memory that it takes on each GPU; None where it is on none."""
+    on_gpus = [device for device in placement if not device.on_host]
+    if not on_gpus:
         return None
-    where = " + ".join(f"{units.format_bytes(each.total_bytes)} on {each.device}" for each in held)
-    return where if layers is None else f"{layers}/{total} layers, {where}"
+    memory = " + ".join(f"{units.format_bytes(device.total_bytes)} on {device.device}" for device in on_gpus)
+    return memory if layers is None else f"{layers}/{total} layers, {memory}"
 
 
-def _phrases(found: Iterable[str | None]) -> str:
-    """Join what differs between arms."""
-    each = list(dict.fromkeys(filter(None, found)))
-    return " or ".join(each[:_MOST]) + (f" or {len(each) - _MOST} others" if len(each) > _MOST else "")
+def _join(phrases: Iterable[str | None]) -> str:
+    """Return the phrases that differ between arms, the first few of them."""
+    distinct = list(dict.fromkeys(filter(None, phrases)))
+    others = len(distinct) - _MOST_PHRASES
+    return " or ".join(distinct[:_MOST_PHRASES]) + (f" or {others} others" if others > 0 else "")
 
 
 _RECORDS = {"binary": "server", "binary-simple": "server", "server": "inprocess"}
-"""Engine -> the one that records positions and rounds where it does not, with any llama.cpp."""
-_OF_ROUNDS = {"position": "draft positions", "round": "verification rounds"}
+"""Engine -> one that records draft positions and rounds with any llama.cpp, if it does not itself."""
+_OF_ROUNDS = {"position": "draft positions", "round": "rounds"}
 
 
 def why_empty(results: ResultSet, per: str) -> str | None:
-    """Return why a table of ``show --per`` is empty, and the command that records what is missing.
+    """Return why a table of ``show --per`` is empty, and the command that measures what is missing.
 
     Args:
         results: a bench.
         per: what has a row: arm, category, prompt, run, position or round.
 
     Returns:
-        One sentence; None where there is something to show.
+        One sentence; None if the table is not empty.
     """
     name, runs = results.meta.id, results.current
     if per == "arm" or (per == "run" and results.runs):
         return None
     if not runs:
-        return f"nothing was measured in {name}: `ggufspec bench` measures"
+        return f"{name} has no runs: `ggufspec bench` measures some"
     if not any(output.status is Status.OK for output in runs.outputs):
-        return f"no run of {name} ended well: `ggufspec show {name} --runs` says how they ended"
+        return f"no run of {name} succeeded: `ggufspec show {name} --runs` shows how each of them ended"
     if per == "category" and not any(spec.prompt.category for spec in runs.specs):
         return (
-            f"no prompt of {name} has a category: those of `ggufspec bench --suite domains` do, and those of "
-            'a suite of your own may (category = "…")'
+            f"no prompt of {name} has a category: the prompts of `ggufspec bench --suite domains` have one, "
+            'and those of your own suite can have one (category = "…")'
         )
     if per in _OF_ROUNDS and not _has_rounds(results, per):
         return _without_rounds(results, _OF_ROUNDS[per])
@@ -197,7 +227,7 @@ def _has_rounds(results: ResultSet, per: str) -> bool:
 def _without_rounds(results: ResultSet, what: str) -> str:
     name, engine = results.meta.id, results.meta.engine
     if not any(spec.role is Role.DRAFTING for spec in results.current.specs):
-        return f"nothing drafts in {name}, so it has no {what}: name a drafter with -md FILE, or a --method"
+        return f"no arm of {name} drafts, so it has no {what}: give a drafter with -md FILE, or a --method"
     other = _RECORDS.get(engine)
     how = f": `ggufspec bench --engine {other}` records them" if other else ""
-    return f"no {what} were recorded in {name}, because the engine {engine} did not tell them{how}"
+    return f"{name} has no {what}, because the engine {engine} did not report them{how}"

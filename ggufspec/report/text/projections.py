@@ -1,4 +1,4 @@
-"""Outlooks as people read them: speed-up over γ, or over γ and acceptance, and what is best."""
+"""Projections for people: speed-up over γ, or over γ and acceptance, and the best γ."""
 
 from __future__ import annotations
 
@@ -7,83 +7,93 @@ from collections.abc import Sequence
 from ggufspec import units
 from ggufspec.forecast import whatif
 from ggufspec.forecast.whatif import Acceptance, Outlook, Steady
-from ggufspec.report.text import formats
+from ggufspec.report.text import tables
 
 
-def surface(outlooks: Sequence[Outlook]) -> str:
-    """Return a table over γ for one acceptance, or over both for several, with the best γ and break-even."""
-    acceptances = list(dict.fromkeys(each.acceptance for each in outlooks))
+def surface(outlooks: Sequence[Outlook], output: str = "md") -> str:
+    """Return a table over γ for one acceptance, or over both for several, with the best γ and break-even.
+
+    Args:
+        outlooks: one per γ and acceptance.
+        output: ``md``, or ``table`` for the terminal, where the best γ comes first.
+    """
+    acceptances = list(dict.fromkeys(outlook.acceptance for outlook in outlooks))
     if len(acceptances) == 1:
-        return f"{_lines(outlooks)}\n\n{_answer(outlooks)}\n"
-    return f"{_grid(outlooks, acceptances)}\n\n{_answers(outlooks, acceptances)}\n"
+        table, verdict = _over_gamma(outlooks, output), _best(outlooks)
+    else:
+        table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
+    first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
+    return f"{first}\n\n{second}\n"
 
 
-def _lines(outlooks: Sequence[Outlook]) -> str:
+def _over_gamma(outlooks: Sequence[Outlook], output: str) -> str:
     rows = [
         [
-            str(each.n_max),
-            f"{each.accept_rate:.1%}",
-            f"{each.mean_accepted_length:.2f}",
-            f"{each.verify_ratio:.2f}×",
-            f"{each.draft_share:.0%}",
-            units.format_rate(each.tokens_per_s),
-            f"{each.speedup:.2f}×",
-            _even(each),
+            str(outlook.n_max),
+            units.format_percent(outlook.accept_rate),
+            f"{outlook.mean_accepted_length:.2f}",
+            units.format_factor(outlook.verify_ratio),
+            units.format_percent(outlook.draft_share, 0),
+            units.format_rate(outlook.tokens_per_s),
+            units.format_factor(outlook.speedup),
+            _break_even(outlook),
         ]
-        for each in outlooks
+        for outlook in outlooks
     ]
-    head = ["γ", "accepted", "tokens/round", "verification", "drafter's share", "tokens/s", "speed-up"]
-    return formats.grid([*head, "break-even"], rows)
+    headings = ["γ", "accepted", "tokens/round", "verification", "drafter's share", "tokens/s", "speed-up"]
+    return tables.grid([*headings, "break-even"], rows, output)
 
 
-def _grid(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
+def _over_both(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance], output: str) -> str:
     rows = []
-    for size in dict.fromkeys(each.n_max for each in outlooks):
-        row = [each for each in outlooks if each.n_max == size]
-        cells = {each.acceptance: f"{each.speedup:.2f}×" for each in row}
-        even = row[0].break_even_alpha
+    for size in dict.fromkeys(outlook.n_max for outlook in outlooks):
+        row = [outlook for outlook in outlooks if outlook.n_max == size]
+        cells = {outlook.acceptance: units.format_factor(outlook.speedup) for outlook in row}
+        break_even = row[0].break_even_alpha
         rows.append(
             [
                 str(size),
-                *(cells.get(each, "") for each in acceptances),
-                "never" if even is None else f"α = {even:.2f}",
+                *(cells.get(acceptance, "") for acceptance in acceptances),
+                "never" if break_even is None else f"α = {break_even:.2f}",
             ]
         )
-    return formats.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows)
+    return tables.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows, output)
 
 
-def _answer(outlooks: Sequence[Outlook]) -> str:
+def _best(outlooks: Sequence[Outlook]) -> str:
     top = whatif.best(outlooks)
     if top.speedup > 1:
         return (
-            f"Best: γ = {top.n_max}, {top.speedup:.2f}×. Break-even: the share that must be accepted there."
+            f"Best: γ = {top.n_max}, {units.format_factor(top.speedup)}. "
+            "Break-even: the acceptance rate above which drafting pays."
         )
-    easiest = min(outlooks, key=lambda each: each.break_even_accept_rate)
+    easiest = min(outlooks, key=lambda outlook: outlook.break_even_accept_rate)
     if easiest.break_even_accept_rate > 1:
-        return "Do not draft: at these costs no acceptance is enough."
+        return "Do not draft: at these costs no acceptance rate is high enough."
     return (
-        f"Do not draft: γ = {top.n_max} comes nearest with {top.speedup:.2f}×. "
-        f"At γ = {easiest.n_max} it would pay above {easiest.break_even_accept_rate:.1%} accepted."
+        f"Do not draft: γ = {top.n_max} comes closest with {units.format_factor(top.speedup)}. "
+        f"γ = {easiest.n_max} pays above an acceptance rate of {_break_even(easiest)}."
     )
 
 
-def _answers(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
+def _best_each(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
     tops = [
-        (acceptance, whatif.best([each for each in outlooks if each.acceptance == acceptance]))
+        (acceptance, whatif.best([outlook for outlook in outlooks if outlook.acceptance == acceptance]))
         for acceptance in acceptances
     ]
-    said = [
-        f"{_name(acceptance)}: γ = {top.n_max}, {top.speedup:.2f}×"
+    answers = [
+        f"{_name(acceptance)}: γ = {top.n_max}, {units.format_factor(top.speedup)}"
         if top.speedup > 1
         else f"{_name(acceptance)}: do not draft"
         for acceptance, top in tops
     ]
-    return "Best: " + "; ".join(said) + "."
+    return "Best: " + "; ".join(answers) + "."
 
 
 def _name(acceptance: Acceptance) -> str:
     return f"α = {acceptance.alpha:.2f}" if isinstance(acceptance, Steady) else "by position"
 
 
-def _even(each: Outlook) -> str:
-    return "never" if each.break_even_accept_rate > 1 else f"{max(each.break_even_accept_rate, 0):.1%}"
+def _break_even(outlook: Outlook) -> str:
+    rate = outlook.break_even_accept_rate
+    return "never" if rate > 1 else units.format_percent(max(rate, 0))

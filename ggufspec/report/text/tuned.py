@@ -1,4 +1,4 @@
-"""A tuning as people read it: the finalists, the verdict in sentences, and lines to paste."""
+"""A tuning for people: the configurations that were measured, the verdict, and commands to paste."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
-from ggufspec.report.text import figures, formats, overview
+from ggufspec.report.text import figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Outlook, Prospect, Tuned
 
@@ -30,17 +30,21 @@ _COLUMNS = (
 )
 
 
-def text(tuned: Tuned, install: Install, bench: str) -> str:
-    """Return the closing words of a tuning, in Markdown; ``bench`` is the command that repeats its choice."""
+def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
+    """Return the result of a tuning.
+
+    Args:
+        tuned: what was measured and chosen.
+        install: the llama.cpp that measured.
+        bench: the command that measures the choice again.
+        output: ``md``, or ``table`` for the terminal, where the verdict comes first.
+    """
+    table = (engine(tuned.results.meta.engine), "", _table(tuned, output), "")
+    answer = (*verdict(tuned), "")
     lines = [
-        engine(tuned.results.meta.engine),
-        "",
-        _table(tuned),
-        "",
-        *verdict(tuned),
-        "",
+        *((*answer, *table) if output == tables.TERMINAL else (*table, *answer)),
         *(f"{name}:\n    {line}" for name, line in _commands(tuned, install, bench).items()),
-        f"as a pair of your own:\n{_indented(pair_entry(tuned))}",
+        f"as an entry of your own catalogue:\n{_indented(pair_entry(tuned))}",
         "",
         *_basis(tuned),
         *(f"warning {name}: {advice}" for name, advice in review.warnings(tuned.results).items()),
@@ -49,18 +53,18 @@ def text(tuned: Tuned, install: Install, bench: str) -> str:
 
 
 def as_json(tuned: Tuned, install: Install, bench: str) -> str:
-    """Return the same as one JSON object, with the forecast of every configuration."""
+    """Return a tuning as one JSON object, with the forecast of every configuration."""
     return to_json(facts(tuned, install, bench), indent=2) + "\n"
 
 
 def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
-    """Return all of a tuning as plain values."""
+    """Return a tuning as values for JSON."""
     outlook = tuned.outlook
     return {
         "verdict": " ".join(verdict(tuned)),
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
-        "by_category": [_choice(each) for each in tuned.by_category],
+        "by_category": [_choice(choice) for choice in tuned.by_category],
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
         "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
         "engine": tuned.results.meta.engine,
@@ -70,12 +74,14 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "prompts": [prompt.id for prompt in outlook.prompts],
         "n_predict": outlook.n_predict,
         "results": tuned.results.meta.id,
-        "forecasts": [{**_configuration(each.arm), **_forecast(each.overall)} for each in outlook.prospects],
+        "forecasts": [
+            {**_configuration(prospect.arm), **_forecast(prospect.overall)} for prospect in outlook.prospects
+        ],
     }
 
 
 def pair_entry(tuned: Tuned) -> str:
-    """Return the chosen models as an entry for the user's own catalogue of pairs."""
+    """Return the chosen models as an entry for the user's catalogue of pairs."""
     spec, choice = tuned.overall.arm.spec, tuned.overall
     lines = [f"[pairs.{json.dumps(_name(spec))}]", f"target = {_model(spec.pair.target)}"]
     if spec.drafter is not None:
@@ -85,7 +91,7 @@ def pair_entry(tuned: Tuned) -> str:
         lines.append(f"method = {json.dumps(drafting.method.value)}")
         p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
         measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
-        on = f" on {tuned.results.meta.machine.cpu}, llama.cpp {tuned.results.meta.build.version}"
+        on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
         lines.append(f"note = {json.dumps(measured + on, ensure_ascii=False)}")
     else:
         lines.append('note = "drafting did not pay"')
@@ -93,11 +99,11 @@ def pair_entry(tuned: Tuned) -> str:
 
 
 def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
-    """Return the commands that run the choice, by their programs, and the one that measures it again."""
+    """Return the commands that run the choice, by program, and the command that measures it again."""
     return {**commands.lines(tuned.overall.arm.spec, install), "ggufspec bench": bench}
 
 
-def _table(tuned: Tuned) -> str:
+def _table(tuned: Tuned, output: str) -> str:
     rows = []
     for arm in arms.group(tuned.results):
         if arm.role is Role.DRAFTER:
@@ -106,47 +112,44 @@ def _table(tuned: Tuned) -> str:
         row = overview.row(arm)
         row["forecast"] = units.format_rate(forecast.tokens_per_s.value) if forecast else ""
         mark = "**" if arm.spec == tuned.overall.arm.spec else ""
-        rows.append(
-            {
-                name: f"{mark}{row[name]}{mark}" if row[name] and name == "model" else row[name]
-                for name in _COLUMNS
-            }
-        )
-    return formats.table([name for name in _COLUMNS if any(row[name] for row in rows)], rows)
+        rows.append({name: row[name] for name in _COLUMNS} | {"model": f"{mark}{row['model']}{mark}"})
+    columns = [name for name in _COLUMNS if any(row[name] for row in rows)]
+    return tables.table(columns, rows, output, labels=("model", "γ", "p-min"))
 
 
 def expected(tuned: Tuned, spec: RunSpec) -> Forecast | None:
-    """Return what was forecast of an arm over all prompts."""
+    """Return the forecast of an arm over all prompts; None if there is none."""
     prospect = tuned.outlook.prospect(spec)
     return None if prospect is None else prospect.overall
 
 
 def verdict(tuned: Tuned) -> Iterator[str]:
-    """Yield what to run, in sentences: overall, or why not to draft, and by category."""
+    """Yield in sentences what to run, or why not to draft, and the choice by category."""
     overall = tuned.overall
     if overall.drafts:
         assert overall.gain is not None
         ratio = overall.gain.ratio
         span = f" [{ratio.lo:.2f}, {ratio.hi:.2f}]" if ratio.lo is not None and ratio.hi is not None else ""
-        doubt = "" if overall.sure else ", which may be chance: a longer --max-time would tell"
-        yield f"Draft with {_named(overall.arm.spec)}: {ratio.value:.2f}×{span} of the target alone{doubt}."
+        doubt = "" if overall.sure else ", which may be chance: a longer --max-time can show it"
+        speedup = f"{units.format_factor(ratio.value)}{span}"
+        yield f"Draft with {_named(overall.arm.spec)}: {speedup} of the target alone{doubt}."
     else:
         best = units.format_rate(overall.rate.value)
-        yield f"Do not draft: {best} tokens/s of the target alone are the best."
+        yield f"Do not draft: the target alone is fastest with {best} tokens/s."
         if tuned.refusal is not None:
             yield from _why(tuned.refusal)
     if tuned.by_category:
         yield (
             "By category: "
-            + "; ".join(f"{each.category}: {_short(each)}" for each in tuned.by_category)
+            + "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
             + "."
         )
 
 
 def _why(refusal: Advice) -> Iterator[str]:
     if refusal.reason is None:
-        hoped, size = refusal.forecast.speedup.value, refusal.forecast.n_max
-        yield f"The forecast hoped for {hoped:.2f}× at γ = {size}; measured, nothing is gained."
+        speedup, size = refusal.forecast.speedup.value, refusal.forecast.n_max
+        yield f"The forecast was {units.format_factor(speedup)} at γ = {size}; the measurement shows no gain."
         return
     yield f"The reason: {refusal.reason.value}."
     needs = refusal.needs
@@ -154,7 +157,7 @@ def _why(refusal: Advice) -> Iterator[str]:
         return
     ways = []
     if needs.accept_rate is not None:
-        ways.append(f"more than {needs.accept_rate:.0%} of the drafted tokens were accepted")
+        ways.append(f"the acceptance rate were above {units.format_percent(needs.accept_rate, 0)}")
     if needs.drafter_factor is not None and needs.drafter_factor > 1:
         ways.append(f"the drafter were {needs.drafter_factor:.1f} times as fast")
     if needs.verify_ratio is not None:
@@ -173,8 +176,8 @@ def _named(spec: RunSpec) -> str:
 def _short(choice: Choice) -> str:
     if not choice.drafts or choice.gain is None:
         return "do not draft"
-    unsure = "" if choice.sure else f", {units.counted(choice.prompts, 'prompt')}: unsure"
-    return f"{_named(choice.arm.spec)} ({choice.gain.ratio.value:.2f}×{unsure})"
+    doubt = "" if choice.sure else f", may be chance: {units.counted(choice.prompts, 'prompt')}"
+    return f"{_named(choice.arm.spec)} ({units.format_factor(choice.gain.ratio.value)}{doubt})"
 
 
 def _basis(tuned: Tuned) -> Iterator[str]:
@@ -182,15 +185,15 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     forecast = units.counted(len(outlook.prospects), "configuration")
     prompts = units.counted(len(outlook.prompts), "prompt")
     yield (
-        f"{forecast} forecast from one look at {prompts} of {outlook.n_predict} tokens, the best measured "
-        "beside the target alone."
+        f"{forecast} forecast from one trace of {prompts}, {outlook.n_predict} tokens each; "
+        "the best were measured beside the target alone."
     )
     yield (
-        f"Time: {spent.total_s:.0f} s, of which reading ahead {spent.traces_s:.1f} s, "
-        f"costs {spent.costs_s:.1f} s, measuring {spent.measuring_s:.0f} s."
+        f"Time: {spent.total_s:.0f} s, of which traces {spent.traces_s:.1f} s, "
+        f"cost curves {spent.costs_s:.1f} s, measuring {spent.measuring_s:.0f} s."
     )
     stored = tuned.results.meta.id
-    yield f"Stored as {stored}: `ggufspec show {stored}` prints what was measured."
+    yield f"Stored as {stored}: `ggufspec show {stored}` prints the measured arms."
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
@@ -241,25 +244,24 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-_MOST = 30  # rows
+_MOST_ROWS = 30  # for people
 
 
-def table(outlook: Outlook, engine: str) -> str:
-    """Return a table of the fastest configurations over all prompts in an engine, in Markdown."""
-    ranked = sorted(outlook.prospects, key=lambda each: -each.overall.speedup.value)
-    rows = [_row(each) for each in ranked[:_MOST]]
-    said = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
-    left = len(ranked) - len(rows)
+def table(outlook: Outlook, engine: str, output: str = "md") -> str:
+    """Return a table of the fastest configurations over all prompts, in Markdown or for the terminal."""
+    ranked = sorted(outlook.prospects, key=lambda prospect: -prospect.overall.speedup.value)
+    rows = [_row(prospect) for prospect in ranked[:_MOST_ROWS]]
     if not rows:
-        return "nothing could be forecast\n"
-    slower = units.counted(left, "slower one")
-    return f"{figures.engine(engine)}\n\n{formats.table(said, rows)}\n" + (
-        f"\n… and {slower}; -o csv has them all, by category too\n" if left else ""
-    )
+        return "No configuration could be forecast.\n"
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    shown = tables.table(columns, rows, output, labels=("drafts", "γ", "p-min"))
+    hidden = len(ranked) - len(rows)
+    note = f"\n{units.counted(hidden, 'slower configuration')} not shown: -o csv has all, by category too.\n"
+    return f"{figures.engine(engine)}\n\n{shown}\n{note if hidden else ''}"
 
 
 def _row(prospect: Prospect) -> dict[str, str]:
-    spec, found = prospect.arm, prospect.overall
+    spec, forecast = prospect.arm, prospect.overall
     drafting = spec.drafting
     assert drafting is not None
     method = drafting.method
@@ -268,8 +270,8 @@ def _row(prospect: Prospect) -> dict[str, str]:
         "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
         "γ": str(drafting.n_max),
         "p-min": units.format_number(drafting.p_min) if method.needs_drafter and drafting.p_min else "",
-        "tokens/s": spread(found.tokens_per_s, units.format_rate),
-        "accepted": "" if found.accept_rate is None else f"{found.accept_rate:.1%}",
-        "tokens/round": f"{found.mean_accepted_length:.2f}",
-        "speed-up": spread(found.speedup, lambda value: f"{value:.2f}×"),
+        "tokens/s": spread(forecast.tokens_per_s, units.format_rate),
+        "accepted": "" if forecast.accept_rate is None else units.format_percent(forecast.accept_rate),
+        "tokens/round": f"{forecast.mean_accepted_length:.2f}",
+        "speed-up": spread(forecast.speedup, units.format_factor),
     }

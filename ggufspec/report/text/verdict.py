@@ -1,4 +1,4 @@
-"""What a bench says, in a sentence: which arm is fastest, by how much, and whether its text is unchanged."""
+"""The verdict of a bench: which arm is fastest, by how much, and whether its text is unchanged."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ggufspec.stats import Verdict
 
 
 def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
-    """Return one sentence or two for each target alone and what was compared with it."""
+    """Return one or two sentences for each target alone and the arms that are compared with it."""
     alone = [arm for arm in groups if arm.role is Role.TARGET]
     drafting = [arm for arm in groups if arm.role is Role.DRAFTING and arm.rate is not None]
     if not drafting:
-        return ("No drafting run ended well, so there is nothing to judge.",)
+        return ("No drafting run succeeded, so there is no verdict.",)
     if not any(arm.gain for arm in drafting):
         fastest = max(drafting, key=_speed)
-        said = f"{_name(fastest)} is the fastest drafting with {_rate(fastest)}"
-        return (f"{said}; the target alone was not measured, so nobody knows whether that is a gain.",)
+        unknown = "The target alone was not measured, so the speed-up is not known."
+        return (f"{_name(fastest)} is the fastest arm: {_rate(fastest)}. {unknown}",)
     compared = [[arm for arm in drafting if arm.baseline is base and arm.gain] for base in alone]
-    return tuple(_of(base, arms) for base, arms in zip(alone, compared, strict=True) if arms)
+    return tuple(_compare(base, arms) for base, arms in zip(alone, compared, strict=True) if arms)
 
 
-def _of(base: Arm, drafting: Sequence[Arm]) -> str:
+def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is Verdict.FASTER]
     if not faster:
         nearest = max(drafting, key=_gain)
         return (
-            f"Nothing is surely faster than {_alone(base)} with {_rate(base)}. "
-            f"{_name(nearest)} comes nearest with {_ratio(nearest)}."
+            f"No arm is significantly faster than {_alone(base)}: {_rate(base)}. "
+            f"{_name(nearest)} comes closest: {_ratio(nearest)}."
         )
     best = max(faster, key=_speed)
     return (
@@ -43,8 +43,8 @@ def _name(arm: Arm) -> str:
     drafting = arm.spec.drafting
     assert drafting is not None
     ends = f" and p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-    dice = " and synthetic acceptance" if arm.synthetic else ""
-    return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}{dice}"
+    synthetic = " and synthetic acceptance" if arm.synthetic else ""
+    return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}{synthetic}"
 
 
 def _alone(base: Arm) -> str:
@@ -52,11 +52,11 @@ def _alone(base: Arm) -> str:
 
 
 def _rate(arm: Arm) -> str:
-    return f"{spread(arm.rate, units.format_rate)} tokens/s" if arm.rate else "no speed known"
+    return f"{spread(arm.rate, units.format_rate)} tokens/s" if arm.rate else "unknown speed"
 
 
 def _ratio(arm: Arm) -> str:
-    return spread(arm.gain.ratio, "{:.2f}×".format) if arm.gain else ""
+    return spread(arm.gain.ratio, units.format_factor) if arm.gain else ""
 
 
 def _speed(arm: Arm) -> float:
@@ -70,15 +70,15 @@ def _gain(arm: Arm) -> float:
 def _text(arm: Arm) -> str:
     compared = arm.compared
     if arm.synthetic:
-        return "Its acceptance is synthetic: dice decided it, and its text was not checked."
+        return "Its acceptance is synthetic (simulated at random), and its text was not checked."
     if not compared:
-        return "Whether its text is the target's own was not compared."
+        return "Its text was not compared with the target's."
     changed = len(compared) - sum(compared.values())
     prompts = units.counted(len(compared), "prompt")
     if not changed:
         every = "the one prompt" if len(compared) == 1 else f"all {prompts}"
-        return f"Its text is the target's own, unchanged on {every}."
-    where = f"its text parts from the target's on {changed} of {prompts}"
+        return f"Its text equals the target's on {every}."
+    where = f"its text differs from the target's on {changed} of {prompts}"
     if Doubt.TEXT_DIFFERS.value in review.of_arm(arm):
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."

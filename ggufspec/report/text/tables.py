@@ -1,0 +1,198 @@
+"""Tables for people: Markdown, or with rich a table that fits the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ggufspec.harmless import one_line
+
+TERMINAL = "table"
+"""The output format of a table that fits the terminal."""
+
+FOR_PEOPLE = (TERMINAL, "md")
+"""The output formats that people read; all others are for programs."""
+
+_TEXT_WIDTH = 14  # letters to which a column of text is folded before columns move to another table
+_GAP = 2  # spaces between two columns
+_ASCII_LINES = "    \n    \n -- \n    \n    \n    \n    \n    \n"
+_NUMBER = r"[+-]?\d[\d.,]*(?: ?(?:%|×|[KMGT]iB|B))?"
+_NUMERIC = re.compile(rf"(?:< )?{_NUMBER}(?: \[{_NUMBER}, {_NUMBER}\]| of \d+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column: its heading and its cells, without control characters and newlines."""
+
+    heading: str
+    cells: Sequence[str]
+
+    @cached_property
+    def is_numeric(self) -> bool:
+        """Whether it holds numbers, which are aligned to the right and never broken."""
+        texts = [text for text in self.cells if text]
+        return bool(texts) and all(_NUMERIC.fullmatch(text) for text in texts)
+
+    @cached_property
+    def width(self) -> int:
+        """Terminal columns that it takes without folding."""
+        return _width((self.heading, *self.cells))
+
+    @cached_property
+    def least_width(self) -> int:
+        """Terminal columns that it needs: those of its longest number, or enough to read a text."""
+        folded = self.folded
+        if self.is_numeric:
+            return _width((*folded.heading.split(), *"\n".join(folded.cells).split("\n")))
+        return min(self.width, max(_TEXT_WIDTH, _width(folded.heading.split())))
+
+    @property
+    def folded(self) -> _Column:
+        """The column with intervals below their values, and with a wider heading in two lines."""
+        if not self.is_numeric:
+            return self
+        cells = [text.replace(" [", "\n[") for text in self.cells]
+        fits = _width([self.heading]) <= _width("\n".join(cells).split("\n"))
+        return _Column(heading=self.heading if fits else self.heading.replace("/", "/\n"), cells=cells)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    output: str = "md",
+    *,
+    labels: Sequence[str] = (),
+) -> str:
+    """Return some columns of rows as a table; see ``grid``."""
+    return grid(columns, [[row[name] for name in columns] for row in rows], output, labels=labels)
+
+
+def grid(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    output: str = "md",
+    *,
+    labels: Sequence[str] = (),
+) -> str:
+    """Return rows of cells as a table, without a newline at its end; headings may repeat.
+
+    Args:
+        headings: one for each column.
+        rows: in each, one text for each column.
+        output: ``md`` for Markdown; ``table`` for a table that fits the terminal, where columns without room
+            follow in another table below.
+        labels: headings of the columns that are repeated there; without them, the first one.
+    """
+    columns = [
+        _Column(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
+        for place, heading in enumerate(headings)
+    ]
+    if output != TERMINAL:
+        return _markdown(columns)
+    width = shutil.get_terminal_size().columns
+    return "\n\n".join(_terminal(part, width) for part in _parts(columns, labels, width))
+
+
+def _markdown(columns: Sequence[_Column]) -> str:
+    from tabulate import tabulate  # slow to import, and most commands print no table
+
+    texts = [[text.replace("|", "\\|") for text in column.cells] for column in columns]
+    lines = tabulate(
+        list(zip(*texts, strict=True)),
+        headers=[column.heading.replace("|", "\\|") for column in columns],
+        tablefmt="github",
+        disable_numparse=True,
+        colalign=["right" if column.is_numeric else "left" for column in columns] if texts[0] else None,
+    ).split("\n")
+    rules = lines[1].strip("|").split("|")
+    lines[1] = "".join(
+        f"|{rule[:-1]}:" if column.is_numeric else f"|{rule}"
+        for rule, column in zip(rules, columns, strict=True)
+    )
+    return "\n".join((lines[0], f"{lines[1]}|", *lines[2:]))
+
+
+def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> list[list[_Column]]:
+    """Return columns in groups that fit a width; each has those that tell the rows apart."""
+    if _total(column.width for column in columns) <= width:
+        return [list(columns)]
+    repeated = {place for place, column in enumerate(columns) if column.heading in labels} or {0}
+    parts = [set(repeated)]
+    for place in range(len(columns)):
+        group = parts[-1] | {place}
+        if parts[-1] > repeated and _total(columns[some].least_width for some in group) > width:
+            parts.append(repeated | {place})
+        else:
+            parts[-1] = group
+    return [[columns[place] for place in sorted(part)] for part in parts]
+
+
+def _terminal(columns: Sequence[_Column], width: int) -> str:
+    """Return columns as a table without colours; columns are folded where the width demands it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = _widths(columns, width)
+    folds = [column.width > room for column, room in zip(columns, widths, strict=True)]
+    shown = [column.folded if fold else column for column, fold in zip(columns, folds, strict=True)]
+    drawn = Table(
+        box=box.Box(_ASCII_LINES, ascii=True) if is_plain() else box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),  # the line between columns is a space
+        leading=1 if any(folds) else 0,
+    )
+    for column, whole, room in zip(shown, columns, widths, strict=True):
+        drawn.add_column(
+            Text(column.heading),
+            justify="right" if whole.is_numeric else "left",
+            width=room,
+            overflow="fold",
+        )
+    for row in zip(*(column.cells for column in shown), strict=True):
+        drawn.add_row(*map(Text, row))
+    console = Console(width=_total(widths) + _GAP, color_system=None)
+    text = "".join(segment.text for segment in console.render(drawn))
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """Return how wide each column is drawn: room that is left goes to those that would be folded."""
+    widths = [column.least_width for column in columns]
+    spare = width - _total(widths)
+    for place, column in enumerate(columns):
+        missing = column.width - widths[place]
+        added = missing if missing <= spare else 0 if column.is_numeric else max(0, spare)
+        widths[place] += added
+        spare -= added
+    return widths
+
+
+def is_plain() -> bool:
+    """Return whether the terminal or its encoding shows ASCII alone."""
+    if os.environ.get("TERM") == "dumb":
+        return True
+    try:
+        "├●┊γ".encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return True
+    return False
+
+
+def _total(widths: Iterable[int]) -> int:
+    """Return the terminal columns of a table whose columns have these widths."""
+    return sum(width + _GAP for width in widths) - _GAP
+
+
+def _width(texts: Iterable[str]) -> int:
+    """Return the terminal columns that the widest of some texts takes."""
+    from rich.cells import cell_len  # a letter may take two columns, or none
+
+    return max((cell_len(text) for text in texts), default=0)

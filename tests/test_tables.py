@@ -1,0 +1,172 @@
+"""Tables on a terminal, the columns that people see, and where rows come from."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import metadata
+
+import pandas as pd
+import pytest
+from rich.cells import cell_len
+
+from ggufspec.domain import Build, Role
+from ggufspec.llama.install import releases
+from ggufspec.report import frames
+from ggufspec.report.text import formats, overview, selection, tables
+from tests import shell, values
+
+HEADINGS = (
+    *("", "model", "GPU layers", "γ", "tokens/s", "accepted", "tokens/round", "speed-up", "verdict"),
+    "text unchanged",
+)
+TARGET, DRAFTER = "Meta-Llama-3-70B-Instruct-Q3_K_S.gguf", "[bold]漢字-3.2-1B.gguf"
+ROWS = (
+    ("target", TARGET, "45/81", "", "227.1 [214.1, 240.9]", *[""] * 5),
+    ("drafter", DRAFTER, "17/17", "", "10,680 [8,471, 14,389]", *[""] * 5),
+    (
+        *("drafting", f"{TARGET} + {DRAFTER}", "45/81 + 17/17", "3", "292.6 [259.9, 329.5]", "96.8 %"),
+        *("3.90", "1.29× [1.10×, 1.51×]", "faster", "4 of 4"),
+    ),
+)
+NUMBERS = (
+    *("227.1", "[214.1, 240.9]", "10,680", "[8,471, 14,389]", "96.8 %", "3.90", "1.29×", "[1.10×, 1.51×]"),
+    "4 of 4",
+)
+
+
+def _terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
+    return tables.grid(HEADINGS, ROWS, "table", labels=("", "γ"))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_a_table_fits_the_terminal_and_breaks_no_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    text = _terminal(monkeypatch, width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert not [number for number in NUMBERS if number not in text]
+    assert "…" not in text
+
+
+def test_a_wide_terminal_shows_each_row_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, rule, *rows = _terminal(monkeypatch, 200).splitlines()
+    assert set(rule) == {"─"}
+    assert head.split()[-2:] == ["text", "unchanged"]
+    assert [row.split()[0] for row in rows] == ["target", "drafter", "drafting"]
+    assert head.index("tokens/s") + len("tokens/s") == rows[0].index("240.9]") + len("240.9]")
+
+
+def test_columns_without_room_follow_below_with_what_tells_rows_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = re.split(r"\n\n(?= +γ)", _terminal(monkeypatch, 80))
+    assert len(parts) == 2
+    assert all(re.search(r"^drafting .*\b3\b", part, re.MULTILINE) for part in parts)
+    assert "speed-up" in parts[1]
+
+
+def test_names_of_strangers_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = tables.grid(["name"], [["[red]a[/red]\x1b[31m\nb"]], "table")
+    assert text.splitlines()[-1] == "[red]a[/red]\N{REPLACEMENT CHARACTER}[31m b"
+
+
+def test_a_terminal_of_ascii_gets_ascii_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert tables.grid(["name", "n"], [["a", "10,680"]], "table") == (
+        "name       n\n------------\na     10,680"
+    )
+
+
+def test_the_verdict_comes_first_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    bench = values.whole_bench()
+    text = overview.overview(bench, "table")
+    assert text.startswith("Drafting with drafter.gguf at γ = 3 is fastest: ")
+    assert "\n\nEngine: binary" in text
+    assert overview.overview(bench).startswith("Engine: binary")
+
+
+def test_people_see_at_most_ten_columns() -> None:
+    bench = values.whole_bench()
+    made = {
+        "category": frames.categories(bench),
+        "prompt": frames.prompts(bench),
+        "run": frames.runs(bench),
+    }
+    for per, frame in made.items():
+        names, hidden = selection.choose(frame, per)
+        filled = [name for name in frame.columns if frame[name].notna().any()]
+        assert len(names) == len(set(names)) <= selection.MOST
+        assert set(names) <= set(filled)
+        assert hidden == len(filled) - len(names) > 0
+    names = [*(f"setting {number}" for number in range(8)), "tokens/s", "accepted", "verdict"]
+    assert selection.keep(names, ("verdict", "accepted")) == names[:-1]
+    assert selection.keep(names[:10], ("tokens/s",)) == names[:10]
+
+
+def test_show_tells_how_to_see_all_columns() -> None:
+    bench = values.whole_bench().meta.id
+    few = shell.here("show", bench, "--runs").stdout
+    assert len(few.splitlines()[2].strip("|").split("|")) <= selection.MOST
+    hint = re.search(r"columns are hidden: `ggufspec (show .* --columns all)` shows all", few)
+    assert hint
+    every = shell.here(*hint[1].split()).stdout
+    assert "hidden" not in every
+    assert len(every.splitlines()[2].strip("|").split("|")) > selection.MOST
+
+
+def test_people_see_runs_in_the_order_of_arms_and_programs_in_that_of_time() -> None:
+    bench = values.whole_bench()
+    runs = frames.runs(bench)
+    ordered = frames.sort_by_arm(runs, bench)
+    assert list(dict.fromkeys(ordered["role"])) == ["target", "drafter", "drafting"]
+    assert sorted(ordered["log"]) == sorted(runs["log"])
+    rows = shell.here("show", "--runs").stdout.splitlines()[4:-2]
+    assert [row.split()[1] for row in rows] == list(ordered["role"])
+    told = json.loads(shell.here("show", "--runs", "-o", "json").stdout)
+    assert [row["role"] for row in told] == list(runs["role"]) != list(ordered["role"])
+
+
+def test_rows_for_programs_say_where_they_come_from() -> None:
+    bench = values.bench(values.run(), values.run(Role.DRAFTING, draft=3))
+    origin: dict[str, object] = {
+        "run_id": bench.meta.id,
+        "date": bench.meta.started_at,
+        "processor": "A Processor",
+        "gpus": [],
+        "ggufspec_version": metadata.version("ggufspec"),
+        "llama_version": None,
+        "llama_commit": "0c1e570",
+        "llama_cpp_python": "0.3.36",
+    }
+    assert frames.origin(bench.meta) == origin
+    for per in ("arm", "prompt", "run"):
+        rows = json.loads(shell.here("show", "--per", per, "-o", "json").stdout)
+        lines = shell.here("show", "--per", per, "-o", "jsonl").stdout.splitlines()
+        assert rows == [json.loads(line) for line in lines]
+        assert all(origin.items() <= row.items() for row in rows)
+    assert "processor" not in shell.here("show", "-o", "csv").stdout
+
+
+def test_whole_numbers_have_commas_and_identifiers_have_none() -> None:
+    frame = pd.DataFrame({"file": ["a"], "build": [10454], "gen_tokens": [10680], "speedup": [1.6666]})
+    assert formats.render(frame, "md").splitlines()[-1] == "| a      |   10454 |       10,680 |     1.67× |"
+
+
+@pytest.mark.parametrize(
+    ("version", "commit", "text"),
+    [
+        ("b9102", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d)"),
+        ("0.3.23", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)"),
+        ("0.3.36", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.36)"),
+        ("0.3.36", None, "of unknown version (llama-cpp-python 0.3.36)"),
+        ("e1a2b3c", "e1a2b3c4d5e6", "e1a2b3c4d"),
+        (None, None, "of unknown version"),
+    ],
+)
+def test_a_version_is_llama_cpps_own_with_the_package_beside_it(
+    version: str | None, commit: str | None, text: str
+) -> None:
+    build = Build(version=version, commit=commit, backend="cpu", path="/opt/llama.cpp")
+    assert str(releases.identify(build)) == text
