@@ -165,11 +165,11 @@ def test_what_is_harmless_stays() -> None:
 
 
 def test_commands_print_in_one_place_only() -> None:
-    """Everything else of the command line prints through ``entry/echo.py``, so that nothing escapes it."""
+    """Everything else of the command line prints through ``entry/output.py``, so that nothing escapes it."""
     found = [
         f"{path.name}:{node.lineno}"
         for path in (PACKAGE / "cli").rglob("*.py")
-        if path.parent.name + "/" + path.name not in {"entry/echo.py", "options/shared.py"}
+        if path.parent.name + "/" + path.name not in {"entry/output.py", "options/shared.py"}
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"click.echo", "click.secho", "print", "sys.stdout.write"}
