@@ -46,7 +46,7 @@ _LONGEST_NUMBER = 18  # digits
 _AT = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Who set a value."""
 
     DEFAULT = "default"
@@ -60,11 +60,13 @@ class Setting:
 
     key: str
     value: Value | None
-    source: Source = Source.DEFAULT
+    source: SettingSource = SettingSource.DEFAULT
     where: str | None = None
 
 
-def read(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Mapping[str, Setting]:
+def read_settings(
+    environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> Mapping[str, Setting]:
     """Return every key's setting, in the order of KEYS.
 
     Args:
@@ -117,7 +119,7 @@ def read_file(file: Path) -> dict[str, Setting]:
     return {key: _setting(key, value, f"{file}:{_line(text, key)}") for key, value in table.items()}
 
 
-def parse(key: str, text: str, where: str) -> Value:
+def parse_setting(key: str, text: str, where: str) -> Value:
     """Return a key's value as the command line or the environment spells it.
 
     Raises:
@@ -224,8 +226,8 @@ def _variable(key: str, environ: Mapping[str, str]) -> Setting | None:
     text = environ.get(variable)
     if not text:
         return None
-    value = parse(key, text, variable)
-    return Setting(key=key, value=value, source=Source.ENVIRONMENT, where=variable)
+    value = parse_setting(key, text, variable)
+    return Setting(key=key, value=value, source=SettingSource.ENVIRONMENT, where=variable)
 
 
 def _setting(key: str, value: object, where: str) -> Setting:
@@ -233,7 +235,7 @@ def _setting(key: str, value: object, where: str) -> Setting:
     kind = KEYS[key][0]
     if type(value) is not kind:  # a bool would pass for an int
         raise GgufspecError(f"{where}: {key} is {_spoken(kind)}, not {value!r}", remedy(key, where))
-    return Setting(key=key, value=value, source=Source.FILE, where=where)
+    return Setting(key=key, value=value, source=SettingSource.FILE, where=where)
 
 
 def _spoken(kind: type[Value]) -> str:

@@ -122,7 +122,7 @@ def check_headers(folder: Path) -> None:
         models = [ModelFile(repo=repo, filename="m-Q4_0.gguf") for repo in server.repos]
         started = time.perf_counter()
         target, draft = (hub.read_card(model, access) for model in models)
-        verdict = judging.check(target, draft, judging.rule_for(Program.SIMPLE))
+        verdict = judging.check_pair(target, draft, judging.rule_for(Program.SIMPLE))
         seconds = time.perf_counter() - started
         print(
             f"check of 2 x {N_TOKENS} tokens: {verdict.outcome} after {seconds:.2f} s, "

@@ -18,7 +18,7 @@ from pathlib import Path
 from validate_forecast import DEMO, outlook, quantized
 
 from ggufspec.domain import Role
-from ggufspec.measure.request import Request, prepare
+from ggufspec.measure.request import Request, prepare_session
 from ggufspec.tuning.running import default
 
 
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _measured_s(request: Request, folder: Path) -> float:
-    session = prepare(request)
+    session = prepare_session(request)
     begun = time.perf_counter()
     with session.engine as engine:
         for arm in session.suite.blocks[0].arms:

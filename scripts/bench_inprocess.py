@@ -24,7 +24,7 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import Prepare, Record
 from ggufspec.engines.library.worker import Worker
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure.request import Request, prepare
+from ggufspec.measure.request import Request, prepare_session
 
 ATTEMPTS = 6  # the program loses the end of a log now and then
 FEWEST = 10  # pairs, before an interval is believed
@@ -34,7 +34,7 @@ def main() -> int:
     asked = _arguments()
     models = {"target": asked.target, "draft_model": asked.drafter} if asked.target else {"pair": "demo"}
     sizes = tuple(map(int, asked.draft.split(",")))
-    session = prepare(
+    session = prepare_session(
         Request(
             **models,
             draft=sizes,
@@ -101,7 +101,7 @@ def _settled(mine: dict[stats.Cell, float], other: dict[stats.Cell, float], prec
 def _outside(spec: RunSpec, install: Install) -> float:
     """Return the share of a run's time that is not spent in functions of llama.cpp, seen from within."""
     argv = engines.make("inprocess", install).argv(spec)
-    library, run = commandline.read(argv[len(commandline.WORKER) :])
+    library, run = commandline.read_command(argv[len(commandline.WORKER) :])
     assert run is not None
     assert run.drafter is not None
     worker = Worker(library)

@@ -30,8 +30,8 @@ from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Role, RunSpec
 from ggufspec.measure import api
-from ggufspec.measure.request import Request, identify, prepare
-from ggufspec.measure.sweep import Block, Suite
+from ggufspec.measure.request import Request, identify, prepare_session
+from ggufspec.measure.sweep import Block, RunPlan
 from ggufspec.results import ResultSet
 from ggufspec.tuning.running import default
 
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
-    session = prepare(request)
+    session = prepare_session(request)
     (block,) = session.suite.blocks
     kept = Block(arms=tuple(arm for arm in block.arms if arm.role is not Role.DRAFTER))
     begun = time.monotonic()
@@ -97,8 +97,8 @@ def _sweep(request: Request) -> tuple[dict[RunSpec, Arm], float]:
     }, time.monotonic() - begun
 
 
-def _measured(request: Request, suite: Suite) -> ResultSet:
-    session = identify(replace(prepare(request), suite=suite))
+def _measured(request: Request, suite: RunPlan) -> ResultSet:
+    session = identify(replace(prepare_session(request), suite=suite))
     store = api.begin(session, command=("bench_tune",))
     with session.engine:
         *_, results = api.record(session, store)
@@ -151,7 +151,7 @@ def _one_repeat(arm: Arm, repeat: int) -> tuple[float, float]:
 
 
 def _final(request: Request, specs: Mapping[RunSpec, None]) -> dict[RunSpec, Arm]:
-    session = prepare(request)
+    session = prepare_session(request)
     (block,) = session.suite.blocks
     suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=8, seed=99)
     results = _measured(request, suite)

@@ -18,7 +18,7 @@ from ggufspec import stats
 from ggufspec.analysis import arms
 from ggufspec.domain import RunSpec
 from ggufspec.measure import api, measuring, request
-from ggufspec.measure.sweep import Block, Suite
+from ggufspec.measure.sweep import Block, RunPlan
 from ggufspec.results import ResultSet
 
 ALPHA = 0.05
@@ -27,14 +27,14 @@ ALPHA = 0.05
 def main() -> int:
     options = _options()
     asked = request.Request(pair="demo", draft=3, n_predict=options.n_predict, engine=options.engine)
-    session = request.identify(request.prepare(asked))
+    session = request.identify(request.prepare_session(asked))
     target, _, drafting = session.suite.blocks[0].arms
     prompts = session.suite.prompts[: options.prompts]
     found = 0
     with session.engine:
         for number in range(options.comparisons):
             arm = (target, drafting)[number % 2]
-            suite = Suite(
+            suite = RunPlan(
                 blocks=(Block(arms=(arm, _twin(arm))),),
                 prompts=prompts,
                 repeats=options.repeats,

@@ -23,7 +23,11 @@ from ggufspec.modelfiles.gguf import ModelCard, read_card, validate_file
 from tests import models
 
 RUN = ("-n", "2", "-c", "256", "--temp", "0", "-p", "a", "-t", "1")
-MARKS = {judging.Outcome.ACCEPTED: "+", judging.Outcome.REFUSED: ".", judging.Outcome.TRANSLATED: "~"}
+MARKS = {
+    judging.CompatOutcome.ACCEPTED: "+",
+    judging.CompatOutcome.REFUSED: ".",
+    judging.CompatOutcome.TRANSLATED: "~",
+}
 
 
 def main(vocabularies: Path, places: list[Path]) -> int:
@@ -59,10 +63,10 @@ def _check(install: installs.Install, program: Program, cards: dict[Path, ModelC
     for target in loadable:
         row = ""
         for draft in loadable:
-            verdict = judging.check(cards[target], cards[draft], rule)
+            verdict = judging.check_pair(cards[target], cards[draft], rule)
             real = _accepts(install, program, target, draft)
             row += MARKS[verdict.outcome]
-            if real != (verdict.outcome is not judging.Outcome.REFUSED):
+            if real != (verdict.outcome is not judging.CompatOutcome.REFUSED):
                 disagreements.append(
                     f"{target.stem} with {draft.stem}: we say {verdict.outcome}, {verdict.reasons}"
                 )

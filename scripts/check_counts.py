@@ -21,7 +21,7 @@ from ggufspec import engines
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
-from ggufspec.measure.request import Request, prepare
+from ggufspec.measure.request import Request, prepare_session
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")
 ATTEMPTS = 4  # programs lose the end of a log now and then
@@ -30,7 +30,7 @@ ATTEMPTS = 4  # programs lose the end of a log now and then
 def main() -> int:
     asked = _arguments()
     sizes = tuple(map(int, asked.draft.split(",")))
-    session = prepare(
+    session = prepare_session(
         Request(pair="demo", draft=sizes, threads=1, n_predict=asked.tokens, engine="binary-simple")
     )
     alone, *others = session.suite.blocks[0].arms
@@ -80,7 +80,7 @@ def _counts(engine: engines.Engine, spec: RunSpec, folder: Path) -> tuple[int | 
 
 
 def _expected(
-    seen: trace.Trace, engine: str, size: int, tokens: int, build: int | None
+    seen: trace.DraftTrace, engine: str, size: int, tokens: int, build: int | None
 ) -> tuple[int | None, int | None]:
     counts = trace.count(
         trace.steps(seen, n_max=size, program=engines.ENGINES[engine], n_predict=tokens, build=build)

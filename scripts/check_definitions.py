@@ -57,7 +57,7 @@ def main() -> int:
 
 def _spec(n_predict: int, threads: int | None) -> tuple[RunSpec, Install]:
     asked = request.Request(pair="demo", prompt=("Once upon a time",), n_predict=n_predict, threads=threads)
-    session = request.prepare(asked)
+    session = request.prepare_session(asked)
     (prompt,) = session.suite.prompts
     return session.suite.blocks[0].on(Prompt(id=prompt.id, text=prompt.text))[0], session.install
 

@@ -57,8 +57,8 @@ def main(cases: int, files: list[Path]) -> None:
 
 def _use(card: ModelCard) -> None:
     """A card that was accepted must not fail later either."""
-    judging.check(card, card, judging.rule_for(Program.SIMPLE))
-    memory.plan(card, card, Offload(target_layers=1, draft_layers="all"), memory.Settings(context=4096))
+    judging.check_pair(card, card, judging.rule_for(Program.SIMPLE))
+    memory.plan(card, card, Offload(target_layers=1, draft_layers="all"), memory.MemorySettings(context=4096))
 
 
 def _be_readable(error: ModelFileError) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ggufspec import results  # noqa: E402
-from ggufspec.domain import Conditions, Difference, Role, RunResult, Status, Verdict  # noqa: E402
+from ggufspec.domain import Conditions, Difference, Role, RunResult, Status, TextVerdict  # noqa: E402
 from ggufspec.errors import ResultsError  # noqa: E402
 from ggufspec.results import ResultSet  # noqa: E402
 from tests import values  # noqa: E402
@@ -114,7 +114,7 @@ def make(name: str) -> ResultSet:
         stored = results.append(stored, run(number, drafting=drafting, status=status))
         if number % 5 == 4:
             last = next(run for run in reversed(stored.runs) if run.spec.drafting)
-            difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=Verdict.NEAR_TIE)
+            difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=TextVerdict.NEAR_TIE)
             stored = results.judge(stored, replace(last, text_identical=False, difference=difference))
     results.close(stored)
     return stored

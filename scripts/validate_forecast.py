@@ -27,7 +27,7 @@ from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import Forecast, profiles, trace
 from ggufspec.llama.install import installs
-from ggufspec.measure.request import Request, Session, prepare
+from ggufspec.measure.request import Request, Session, prepare_session
 
 SUITES = ("demo", "general", "seven")
 SIZES = tuple(range(1, 13))
@@ -79,7 +79,7 @@ def main() -> int:
 def _misses(
     target: Path, drafter: Path, suite: str, asked: argparse.Namespace, folder: Path
 ) -> Iterator[Miss]:
-    session = prepare(
+    session = prepare_session(
         Request(
             target=target,
             draft_model=drafter,
@@ -167,10 +167,10 @@ def _spread(rates: dict[stats.Cell, float]) -> float:
     )
 
 
-def outlook(request: Request) -> tuning.Outlook:
+def outlook(request: Request) -> tuning.TuningForecast:
     """Look ahead for a drafting model, and forecast every configuration that was asked for."""
     asked = tuning.TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
-    return tuning.outlook(tuning.prepare(asked))
+    return tuning.outlook(tuning.prepare_tuning(asked))
 
 
 def _pairs(folder: Path, extra: list[Path] | None) -> Iterator[tuple[str, Path, Path]]:
@@ -196,7 +196,7 @@ def _random(folder: Path, layers: int) -> Path:
 def quantized(model: Path, folder: Path, kind: str) -> Path:
     """Return a copy of a model in another quantization."""
     made = folder / f"{model.stem}-{kind}.gguf"
-    plain = installs.find(None).executable(Program.PLAIN).path
+    plain = installs.find_install(None).executable(Program.PLAIN).path
     quantize = plain.with_name("llama-quantize")
     subprocess.run(
         [quantize, "--allow-requantize", model, made, kind], check=True, capture_output=True, timeout=600

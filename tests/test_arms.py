@@ -7,7 +7,7 @@ import pytest
 
 from ggufspec import results, stats
 from ggufspec.analysis import acceptance, arms, comparing
-from ggufspec.analysis.arms import Layers
+from ggufspec.analysis.arms import LayerCounts
 from ggufspec.domain import Drafting, Method, Role, RunResult, Status
 from ggufspec.report import frames
 from ggufspec.report.text.overview import overview
@@ -104,7 +104,7 @@ def test_layers_are_what_the_first_run_that_tells_says() -> None:
     gpu = replace(bench, meta=replace(bench.meta, build=replace(bench.meta.build, backend="cuda")))
     for each in (bench, gpu):
         (arm,) = arms.group(each)
-        assert arm.layers == Layers(offloaded=0, total=7)
+        assert arm.layers == LayerCounts(offloaded=0, total=7)
 
 
 def test_a_stored_bench_is_summarised_from_its_columns() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import Doubt
-from ggufspec.domain import Difference, Role, RunResult, Sample, Status, Verdict
+from ggufspec.domain import Difference, Role, RunResult, Sample, Status, TextVerdict
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def llama(folder: Path) -> Install:
     fake_server.program(folder / "llama-server")
-    return installs.find(folder)
+    return installs.find_install(folder)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_tokens_are_compared_where_both_know_them(
 @pytest.mark.parametrize(
     ("token", "verdict", "margin"),
     [
-        (NO, Verdict.NEAR_TIE, 0.1),
-        (MAYBE, Verdict.DIVERGENCE, 5.3),
-        (UNHEARD_OF, Verdict.DIVERGENCE, None),
+        (NO, TextVerdict.NEAR_TIE, 0.1),
+        (MAYBE, TextVerdict.DIVERGENCE, 5.3),
+        (UNHEARD_OF, TextVerdict.DIVERGENCE, None),
     ],
 )
 def test_the_target_judges_known_tokens(
-    token: int, verdict: Verdict, margin: float | None, llama: Install, folder: Path
+    token: int, verdict: TextVerdict, margin: float | None, llama: Install, folder: Path
 ) -> None:
     runs = _parted(_sample("well yes", (1, YES)), _sample("well ...", (1, token)), llama)
-    (judged,) = audit.judge(runs, llama)
+    (judged,) = audit.judge_texts(runs, llama)
     difference = judged.difference
     assert difference is not None
     assert (difference.verdict, difference.target_token, difference.drafting_token) == (verdict, YES, token)
@@ -108,17 +108,17 @@ def test_the_target_judges_known_tokens(
 @pytest.mark.parametrize(
     ("target", "drafting", "verdict", "token"),
     [
-        ("well yes sir", "well no sir", Verdict.NEAR_TIE, NO),
-        ("well yes sir", "well maybe", Verdict.DIVERGENCE, MAYBE),
-        ("well yes sir", "well never", Verdict.DIVERGENCE, None),
+        ("well yes sir", "well no sir", TextVerdict.NEAR_TIE, NO),
+        ("well yes sir", "well maybe", TextVerdict.DIVERGENCE, MAYBE),
+        ("well yes sir", "well never", TextVerdict.DIVERGENCE, None),
         ("yes", "no", None, None),  # the target's own words are not among the likeliest: no ground to judge
     ],
 )
 def test_the_target_judges_texts_whose_tokens_nobody_knows(
-    target: str, drafting: str, verdict: Verdict | None, token: int | None, llama: Install
+    target: str, drafting: str, verdict: TextVerdict | None, token: int | None, llama: Install
 ) -> None:
     runs = _parted(_sample(target), _sample(drafting), llama)
-    judged = list(audit.judge(runs, llama))
+    judged = list(audit.judge_texts(runs, llama))
     if verdict is None:
         assert not judged
         return
@@ -129,16 +129,18 @@ def test_the_target_judges_texts_whose_tokens_nobody_knows(
 
 def test_what_both_began_alike_is_stepped_over(llama: Install, folder: Path) -> None:
     runs = _parted(_sample("well yes no"), _sample("well yes yes"), llama)
-    (judged,) = audit.judge(runs, llama)
+    (judged,) = audit.judge_texts(runs, llama)
     assert judged.difference is not None
-    assert judged.difference.verdict is Verdict.NEAR_TIE
+    assert judged.difference.verdict is TextVerdict.NEAR_TIE
     assert judged.difference.margin == pytest.approx(-0.1)
     assert [asked["prompt"] for asked in fake_server.requests(folder)] == ["Text of p1well yes"]
 
 
 def test_a_word_is_walked_through_token_by_token(llama: Install, folder: Path) -> None:
     runs = _parted(_sample("well yes yesno"), _sample("well yes yes no"), llama)
-    assert list(audit.judge(runs, llama)) == []  # after " yes" the target's "no" is not what it would write
+    assert (
+        list(audit.judge_texts(runs, llama)) == []
+    )  # after " yes" the target's "no" is not what it would write
     prompts = [asked["prompt"] for asked in fake_server.requests(folder)]
     assert prompts == ["Text of p1well yes", ["Text of p1well yes", YES]]
 
@@ -149,8 +151,8 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
         *_parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)[1:],
         *_parted(_sample("yes", (YES,)), _sample("no", (NO,)), llama, prompt="p2"),
     ]
-    judged = list(audit.judge(parted, llama))
-    assert [run.difference and run.difference.verdict for run in judged] == [Verdict.NEAR_TIE] * 3
+    judged = list(audit.judge_texts(parted, llama))
+    assert [run.difference and run.difference.verdict for run in judged] == [TextVerdict.NEAR_TIE] * 3
     assert len(fake_server.requests(folder)) == 2
     (start,) = fake_server.starts(folder)
     assert not shell.still_runs(start["pid"], start["at"])
@@ -158,8 +160,8 @@ def test_a_load_and_a_question_serve_every_run(llama: Install, folder: Path) -> 
 
 def test_what_is_judged_is_not_judged_again(llama: Install) -> None:
     own, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    (judged,) = audit.judge((own, drafted), llama)
-    assert list(audit.judge((own, judged), llama)) == []
+    (judged,) = audit.judge_texts((own, drafted), llama)
+    assert list(audit.judge_texts((own, judged), llama)) == []
 
 
 @pytest.mark.parametrize(
@@ -179,25 +181,25 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
 ) -> None:
     if behaviour is not None:
         fake_server.program(folder / "llama-server", behaviour)
-    without = installs.find(folder)
+    without = installs.find_install(folder)
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), without)
-    (unjudged,) = audit.judge((own, parted), without)
+    (unjudged,) = audit.judge_texts((own, parted), without)
     assert unjudged.difference is not None
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
     assert Doubt.NOT_JUDGED in warnings.of_judgement(unjudged)
-    assert list(audit.judge((own, unjudged), without)) == []  # the same reason is not told twice
+    assert list(audit.judge_texts((own, unjudged), without)) == []  # the same reason is not told twice
 
 
 def test_a_reason_gives_way_to_a_verdict(llama: Install) -> None:
     own, parted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
     assert parted.difference is not None
-    (judged,) = audit.judge(
+    (judged,) = audit.judge_texts(
         [own, replace(parted, difference=replace(parted.difference, unjudged="died"))], llama
     )
     assert judged.difference is not None
-    assert (judged.difference.verdict, judged.difference.unjudged) == (Verdict.NEAR_TIE, None)
+    assert (judged.difference.verdict, judged.difference.unjudged) == (TextVerdict.NEAR_TIE, None)
 
 
 TOKENIZER = """\
@@ -214,7 +216,7 @@ def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
     tokenizer.write_text(f"#!/bin/sh\n{TOKENIZER}")
     tokenizer.chmod(0o755)
     own, other = f"{common}yes", f"{common}no"
-    difference = audit.locate(_sample(other), _sample(own), installs.find(folder), "target.gguf")
+    difference = audit.locate(_sample(other), _sample(own), installs.find_install(folder), "target.gguf")
     assert difference == Difference(at_char=len(common), at_token=len(common.encode()))
 
 
@@ -227,14 +229,14 @@ def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, fold
             f"#!/bin/sh\n[ \"$1\" = --help ] && {{ printf '{help_text}'; exit 0; }}\n{body}\n"
         )
         tokenizer.chmod(0o755)
-        llama = installs.find(folder)
+        llama = installs.find_install(folder)
         found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf")
         assert found == Difference(at_char=len(text), at_token=None)
 
 
 def test_without_the_targets_own_text_nothing_is_judged(llama: Install) -> None:
     _, drafted = _parted(_sample("well yes", (1, YES)), _sample("well no", (1, NO)), llama)
-    assert list(audit.judge([drafted], llama)) == []
+    assert list(audit.judge_texts([drafted], llama)) == []
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_target_without_a_drafter_is_named_as_that(llama: Path) -> None:
 
 
 def test_what_is_doubtful_is_a_part_of_the_session(llama: Path) -> None:
-    session = request.prepare(
+    session = request.prepare_session(
         Request(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
     )
     assert session.doubts == (Doubt.GPU_LESS_BUILD, Doubt.FEW_REPEATS)

@@ -21,10 +21,10 @@ from ggufspec import paths
 from ggufspec.cli.build import command
 from ggufspec.errors import BuildError, SourceError
 from ggufspec.llama.build import toolchain
-from ggufspec.llama.build.building import Request, build
+from ggufspec.llama.build.building import BuildRequest, build
 from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Backend, Built
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Local
 from tests import cuda_parts
 
@@ -116,13 +116,13 @@ def scripts(root: Path, *, ending: str = "exit 0", compiler: str = "true", cmake
     return root
 
 
-def request(tree: Path) -> Request:
-    return Request(source=Local(tree), backend=Backend.CPU, jobs=2)
+def request(tree: Path) -> BuildRequest:
+    return BuildRequest(source=Local(tree), backend=Backend.CPU, jobs=2)
 
 
-def run(tree: Path) -> tuple[Built, list[Progress]]:
+def run(tree: Path) -> tuple[Built, list[BuildProgress]]:
     work = build(request(tree))
-    seen: list[Progress] = []
+    seen: list[BuildProgress] = []
     while True:
         try:
             seen.append(next(work))
@@ -141,13 +141,13 @@ def test_builds_once_and_then_finds_it(tmp_path: Path) -> None:
     assert built.programs == ("llama-completion",)
     assert (built.version, built.backend, built.note) == ("local-tree", "cpu", None)
     assert "GGML_NATIVE=ON" in built.options
-    assert [step for step in Step if step in {at.step for at in seen}] == [
-        Step.UNPACK,
-        Step.CONFIGURE,
-        Step.COMPILE,
-        Step.TEST,
+    assert [step for step in BuildStep if step in {at.step for at in seen}] == [
+        BuildStep.UNPACK,
+        BuildStep.CONFIGURE,
+        BuildStep.COMPILE,
+        BuildStep.TEST,
     ]
-    assert any((at.done, at.total) == (1, 1) for at in seen if at.step is Step.COMPILE)
+    assert any((at.done, at.total) == (1, 1) for at in seen if at.step is BuildStep.COMPILE)
     assert run(tree) == (built, [])
     assert store.installed() == [built]
 
@@ -170,7 +170,7 @@ def test_no_secret_reaches_what_is_run_and_what_shapes_a_build_is_recorded(
     assert built.environment is not None
     assert built.environment["CXXFLAGS"] == "-O1"
     assert "HF_TOKEN" not in built.environment
-    assert store.find(built.path.name) == built
+    assert store.find_build(built.path.name) == built
 
 
 def test_the_command_names_what_is_set_otherwise_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_a_damaged_build_is_built_again(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, words, catch_exceptions=False)
     assert "built again, because llama-completion has 0 bytes instead of" in result.stderr
     assert result.stderr.endswith("built: llama.cpp local-tree (cpu)\n")
-    assert store.find(built.path.name) is not None
+    assert store.find_build(built.path.name) is not None
     assert not list((paths.builds_dir() / ".work").iterdir())
 
 
@@ -215,7 +215,7 @@ def test_a_build_of_an_earlier_version_is_tested_and_recorded_instead_of_built_a
     assert first.stderr.endswith("already built: llama.cpp local-tree (cpu)\n")
     again = CliRunner().invoke(command, words, catch_exceptions=False)
     assert again.stderr == "already built: llama.cpp local-tree (cpu)\n"
-    adopted = store.find(built.path.name)
+    adopted = store.find_build(built.path.name)
     assert adopted is not None
     assert adopted.files == built.files
     assert count.read_text() == "once\n"
@@ -273,7 +273,7 @@ def test_the_era_of_make(tmp_path: Path) -> None:
     assert built.programs == ("main", "quantize")
     assert (built.lib / "libllama.so").is_file()
     assert built.options == ("LLAMA_NO_METAL=1",)
-    assert seen[-2].step is Step.COMPILE
+    assert seen[-2].step is BuildStep.COMPILE
     assert (seen[-2].done, seen[-2].total) == (3, 3)
 
 
@@ -393,7 +393,7 @@ def test_a_build_for_cuda_is_made_with_wheels_and_tested_on_the_cpu(
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
     known = "".join(f'option({name} "" OFF)\n' for name in ("GGML_CUDA", "GGML_BACKEND_DL"))
     tree = scripts(tmp_path / "tree", cmake=known)
-    work = build(Request(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
+    work = build(BuildRequest(source=Local(tree), backend=Backend.CUDA, jobs=1, architectures=("90",)))
     while True:
         try:
             next(work)

@@ -37,7 +37,7 @@ def test_every_entry_is_complete(name: str) -> None:
 
 
 def test_the_seeds_pairs_are_there() -> None:
-    pairs = catalog.load()
+    pairs = catalog.load_catalogue()
     default = pairs[catalog.DEFAULT]
     assert default.draft is not None
     assert f"{default.target.repo}/{default.target.filename}" == (
@@ -51,7 +51,7 @@ def test_the_seeds_pairs_are_there() -> None:
 
 def test_an_unknown_name_brings_close_ones() -> None:
     with pytest.raises(CatalogError, match=r"^no pair is called 'llama-3-70'$") as caught:
-        catalog.find("llama-3-70")
+        catalog.find_pair("llama-3-70")
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("close names: llama-3-70b, ")
 
@@ -65,7 +65,7 @@ def test_the_users_own_pairs_join_ours(config: Path) -> None:
     assert mine.pair.draft is not None
     assert mine.pair.draft.path == config.parent / "d.gguf"
     assert not mine.verified
-    assert catalog.find("demo").target.filename == "other.gguf"
+    assert catalog.find_pair("demo").target.filename == "other.gguf"
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_a_malformed_catalogue_says_where(config: Path, text: str, problem: str)
     catalog._read.cache_clear()
     config.write_text(text)
     with pytest.raises(CatalogError, match=re.escape(problem)) as caught:
-        catalog.load()
+        catalog.load_catalogue()
     assert str(config) in caught.value.message

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from ggufspec import paths, settings
 from ggufspec.doctor import building, machines, models, programs
 from ggufspec.doctor.building import Cuda
-from ggufspec.doctor.finding import Finding, Status, install_words, missing
+from ggufspec.doctor.finding import Finding, FindingStatus, install_words, missing
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
@@ -70,28 +70,40 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
 @pytest.mark.parametrize(
     ("found", "status", "said", "mend"),
     [
-        (cuda(None, None), Status.OK, "neither toolkit nor driver", None),
-        (cuda((12, 4), (12, 4), 90), Status.OK, "toolkit 12.4", None),
-        (cuda((12, 8), (12, 4), 90), Status.OK, "up to 12.4", None),  # minor versions are compatible
-        (cuda((13, 0), (12, 4), 90), Status.REMARK, "the driver is too old", "CUDA toolkit of 12.x"),
-        (cuda(None, (12, 4), 90), Status.REMARK, "no toolkit", "install the CUDA toolkit (up to CUDA 12.4)"),
-        (cuda((12, 4), None), Status.REMARK, "no driver that works", "install NVIDIA's driver"),
+        (cuda(None, None), FindingStatus.OK, "neither toolkit nor driver", None),
+        (cuda((12, 4), (12, 4), 90), FindingStatus.OK, "toolkit 12.4", None),
+        (cuda((12, 8), (12, 4), 90), FindingStatus.OK, "up to 12.4", None),  # minor versions are compatible
+        (cuda((13, 0), (12, 4), 90), FindingStatus.REMARK, "the driver is too old", "CUDA toolkit of 12.x"),
+        (
+            cuda(None, (12, 4), 90),
+            FindingStatus.REMARK,
+            "no toolkit",
+            "install the CUDA toolkit (up to CUDA 12.4)",
+        ),
+        (cuda((12, 4), None), FindingStatus.REMARK, "no driver that works", "install NVIDIA's driver"),
         (
             cuda((11, 5), (12, 4), 90),
-            Status.REMARK,
+            FindingStatus.REMARK,
             "too old for compute capability 9.0",
             "install CUDA 11.8",
         ),
-        (cuda((12, 4), (13, 0), 120), Status.REMARK, "too old for compute capability 12.0", "CUDA 12.8"),
+        (
+            cuda((12, 4), (13, 0), 120),
+            FindingStatus.REMARK,
+            "too old for compute capability 12.0",
+            "CUDA 12.8",
+        ),
         (
             cuda((13, 0), (13, 0), 61),
-            Status.REMARK,
+            FindingStatus.REMARK,
             "too new for compute capability 6.1",
             "install CUDA 12.x",
         ),
     ],
 )
-def test_toolkit_driver_and_gpu_fit_or_not(found: Cuda, status: Status, said: str, mend: str | None) -> None:
+def test_toolkit_driver_and_gpu_fit_or_not(
+    found: Cuda, status: FindingStatus, said: str, mend: str | None
+) -> None:
     finding = building.cuda(found)
     assert finding.status is status
     assert said in finding.said
@@ -114,15 +126,15 @@ def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
 @pytest.mark.parametrize(
     ("cores", "busy", "configured", "status", "said"),
     [
-        (8, 0.1, None, Status.OK, "8 of 8 physical cores, 7.9 of them free"),
-        (8, 3.0, None, Status.REMARK, "5.0 of them free"),
-        (8, 3.0, 4, Status.OK, "4 of 8"),
-        (2, 2.5, None, Status.REMARK, "0.0 of them free"),
-        (4, 0.0, 16, Status.REMARK, "more threads than cores"),
+        (8, 0.1, None, FindingStatus.OK, "8 of 8 physical cores, 7.9 of them free"),
+        (8, 3.0, None, FindingStatus.REMARK, "5.0 of them free"),
+        (8, 3.0, 4, FindingStatus.OK, "4 of 8"),
+        (2, 2.5, None, FindingStatus.REMARK, "0.0 of them free"),
+        (4, 0.0, 16, FindingStatus.REMARK, "more threads than cores"),
     ],
 )
 def test_threads_against_free_cores(
-    cores: int, busy: float, configured: int | None, status: Status, said: str
+    cores: int, busy: float, configured: int | None, status: FindingStatus, said: str
 ) -> None:
     finding = machines.threads(cores, busy, configured)
     assert finding.status is status
@@ -132,28 +144,31 @@ def test_threads_against_free_cores(
 @pytest.mark.parametrize(
     ("governor", "driver", "status", "said"),
     [
-        ("performance", "acpi-cpufreq", Status.OK, "performance"),
-        ("powersave", "acpi-cpufreq", Status.REMARK, "clocks stay low"),
-        ("powersave", "intel_pstate", Status.REMARK, "clocks change during a run"),
-        ("schedutil", "amd-pstate", Status.REMARK, "clocks change"),
-        (None, "", Status.OK, "not told"),
+        ("performance", "acpi-cpufreq", FindingStatus.OK, "performance"),
+        ("powersave", "acpi-cpufreq", FindingStatus.REMARK, "clocks stay low"),
+        ("powersave", "intel_pstate", FindingStatus.REMARK, "clocks change during a run"),
+        ("schedutil", "amd-pstate", FindingStatus.REMARK, "clocks change"),
+        (None, "", FindingStatus.OK, "not told"),
     ],
 )
-def test_governors(tmp_path: Path, governor: str | None, driver: str, status: Status, said: str) -> None:
+def test_governors(
+    tmp_path: Path, governor: str | None, driver: str, status: FindingStatus, said: str
+) -> None:
     for number in range(2 if governor else 0):
         folder = tmp_path / f"devices/system/cpu/cpu{number}/cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text(f"{governor}\n")
         (folder / "scaling_driver").write_text(f"{driver}\n")
     finding = machines.governor(tmp_path)
-    assert (finding.status, finding.mend is None) == (status, status is Status.OK)
+    assert (finding.status, finding.mend is None) == (status, status is FindingStatus.OK)
     assert said in finding.said
 
 
 @pytest.mark.parametrize(
-    ("degrees", "throttled", "status"), [(45, 0, Status.OK), (92, 0, Status.REMARK), (45, 7, Status.REMARK)]
+    ("degrees", "throttled", "status"),
+    [(45, 0, FindingStatus.OK), (92, 0, FindingStatus.REMARK), (45, 7, FindingStatus.REMARK)],
 )
-def test_heat(tmp_path: Path, degrees: int, throttled: int, status: Status) -> None:
+def test_heat(tmp_path: Path, degrees: int, throttled: int, status: FindingStatus) -> None:
     chip, counts = tmp_path / "class/hwmon/hwmon0", tmp_path / "devices/system/cpu/cpu0/thermal_throttle"
     for folder in (chip, counts):
         folder.mkdir(parents=True)
@@ -167,16 +182,16 @@ def test_heat(tmp_path: Path, degrees: int, throttled: int, status: Status) -> N
 
 
 def test_memory_gpus_and_disks(tmp_path: Path) -> None:
-    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=1 << 30)).status is Status.REMARK
-    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is Status.OK
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=1 << 30)).status is FindingStatus.REMARK
+    assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is FindingStatus.OK
     full = Gpu(name="NVIDIA A10", total_bytes=24 << 30, free_bytes=1 << 30)
-    assert [each.status for each in machines.gpus((H200, full))] == [Status.OK, Status.REMARK]
+    assert [each.status for each in machines.gpus((H200, full))] == [FindingStatus.OK, FindingStatus.REMARK]
     assert [each.said for each in machines.gpus(())] == ["none: everything is computed by the processor"]
     assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").said
     proc = machines.disk("data", Path("/proc/nowhere"), "GGUFSPEC_DATA")
     assert (proc.status, proc.mend) in {
-        (Status.REMARK, "export GGUFSPEC_DATA=FOLDER"),
-        (Status.REMARK, "free some space, or export GGUFSPEC_DATA=FOLDER"),
+        (FindingStatus.REMARK, "export GGUFSPEC_DATA=FOLDER"),
+        (FindingStatus.REMARK, "free some space, or export GGUFSPEC_DATA=FOLDER"),
     }
 
 
@@ -184,7 +199,7 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
     found = installs.probe(fakes.install(tmp_path / "llama", **fakes.AT_ONCE), "PATH")
     assert found is not None
     (fine,) = programs.installs((found,), ())
-    assert fine.status is Status.OK
+    assert fine.status is FindingStatus.OK
     assert "plain, speculative" in fine.said
     assert [each.mend for each in programs.installs((), ())] == ["ggufspec build"]
     assert programs.library((found,), "0.3.36").mend == "ggufspec build"
@@ -195,7 +210,7 @@ def test_tools_that_are_missing_come_with_what_mends_them(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = building.compiler()
-    assert (found.status, found.said) == (Status.MISSING, "no C++ compiler was found")
+    assert (found.status, found.said) == (FindingStatus.MISSING, "no C++ compiler was found")
     assert found.mend == "install g++"
     script(bare / "dnf", "")
     assert install_words("g++") == "sudo dnf install g++"
@@ -245,7 +260,7 @@ def test_a_hub_that_is_not_there_is_a_remark() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     finding = ask(f"http://127.0.0.1:{port}", None)
-    assert finding.status is Status.REMARK
+    assert finding.status is FindingStatus.REMARK
     assert "cannot be reached" in finding.said
 
 
@@ -255,7 +270,7 @@ def test_a_hub_that_never_answers_is_not_waited_for() -> None:
         question, asked = models.Question(access), time.monotonic()
         finding = models.reached(access, question.answer(0.2))
         assert time.monotonic() - asked < 1
-    assert finding.status is Status.REMARK
+    assert finding.status is FindingStatus.REMARK
     assert "did not answer" in finding.said
     assert models.PATIENCE_S < 3
 

@@ -234,7 +234,7 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
 )
 def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: Request, name: str) -> None:
     with pytest.raises(GgufspecError, match=f"{name} contains a NUL character") as refused:
-        request.prepare(request_)
+        request.prepare_session(request_)
     assert refused.value.hint
 
 

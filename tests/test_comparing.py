@@ -12,7 +12,7 @@ from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
-from ggufspec.stats import Verdict
+from ggufspec.stats import SpeedVerdict
 from tests import values
 
 PROMPTS = [f"p{number}" for number in range(8)]
@@ -38,9 +38,9 @@ def test_arms_are_joined_and_paired_by_prompt() -> None:
     compared = comparing.compare(_bench(), _bench(0.9))
     target, drafting = compared.rows
     assert target.change.ratio.value == pytest.approx(1.0)
-    assert target.change.verdict is Verdict.SAME
+    assert target.change.verdict is SpeedVerdict.SAME
     assert drafting.change.ratio.value == pytest.approx(0.9)
-    assert drafting.change.verdict is Verdict.SLOWER
+    assert drafting.change.verdict is SpeedVerdict.SLOWER
     assert drafting.change.p_value < 0.01
     assert compared.overall.ratio.value == pytest.approx(0.9**0.5)
     assert (target.texts_equal, target.texts) == (8, 8)
@@ -50,7 +50,7 @@ def test_both_directions_mirror_each_other() -> None:
     a, b = _bench(), _bench(0.9)
     there, back = comparing.compare(a, b).rows[1].change, comparing.compare(b, a).rows[1].change
     assert there.ratio.value * back.ratio.value == pytest.approx(1.0)
-    assert (there.verdict, back.verdict) == (Verdict.SLOWER, Verdict.FASTER)
+    assert (there.verdict, back.verdict) == (SpeedVerdict.SLOWER, SpeedVerdict.FASTER)
 
 
 def test_a_guard_fails_only_beyond_its_share() -> None:

@@ -11,12 +11,12 @@ from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import Options
-from ggufspec.modelfiles.compat.judging import RULES, Outcome, check, refusal, rule_for, rule_of
+from ggufspec.modelfiles.compat.judging import RULES, CompatOutcome, check_pair, refusal, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import effective
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
 from tests import models
 
-ACCEPTED, TRANSLATED, REFUSED = Outcome.ACCEPTED, Outcome.TRANSLATED, Outcome.REFUSED
+ACCEPTED, TRANSLATED, REFUSED = CompatOutcome.ACCEPTED, CompatOutcome.TRANSLATED, CompatOutcome.REFUSED
 TREE, SIMPLE, SERVER = Program.TREE, Program.SIMPLE, Program.SERVER
 
 
@@ -84,29 +84,31 @@ def test_programs_that_do_not_draft_have_no_rule(program: Program, build: int | 
         (_card(eos_token_id=9999), TREE, 2697, ACCEPTED),
     ],
 )
-def test_rules(draft: ModelCard, program: Program, build: int | None, outcome: Outcome) -> None:
-    verdict = check(_card(), draft, rule_for(program, build))
+def test_rules(draft: ModelCard, program: Program, build: int | None, outcome: CompatOutcome) -> None:
+    verdict = check_pair(_card(), draft, rule_for(program, build))
     assert verdict.outcome is outcome
     assert bool(verdict.reasons) is (outcome is not ACCEPTED)
 
 
 def test_ids_of_tokens_that_are_not_added() -> None:
     target, draft = _card(add_bos_token=False), _card(add_bos_token=False, bos_token_id=9)
-    assert check(target, draft, rule_for(TREE, 8931)).outcome is REFUSED
-    assert check(target, draft, rule_for(TREE, 8932)).outcome is ACCEPTED
+    assert check_pair(target, draft, rule_for(TREE, 8931)).outcome is REFUSED
+    assert check_pair(target, draft, rule_for(TREE, 8932)).outcome is ACCEPTED
 
 
 def test_types_are_told_apart_by_name_only_where_llama_cpp_does() -> None:
     target, draft = _card(add_bos_token=False), _card(model="rwkv", bos_token_id=1, eos_token_id=2)
-    assert check(target, draft, rule_for(SIMPLE, 9547)).outcome is ACCEPTED
-    verdict = check(target, draft, rule_for(SIMPLE, 9548))
+    assert check_pair(target, draft, rule_for(SIMPLE, 9547)).outcome is ACCEPTED
+    verdict = check_pair(target, draft, rule_for(SIMPLE, 9548))
     assert verdict.outcome is REFUSED
     assert verdict.reasons == ("the target's vocabulary is of type SPM, the drafter's RWKV",)
-    assert check(target, draft, rule_for(TREE)).outcome is ACCEPTED
+    assert check_pair(target, draft, rule_for(TREE)).outcome is ACCEPTED
 
 
 def test_the_first_differences_and_their_number_are_named() -> None:
-    verdict = check(_card(), _card(text={token: f"<{token}>" for token in range(260, 300)}), rule_for(TREE))
+    verdict = check_pair(
+        _card(), _card(text={token: f"<{token}>" for token in range(260, 300)}), rule_for(TREE)
+    )
     assert verdict.n_differences == 40
     assert [each.id for each in verdict.differences] == [260, 261, 262, 263, 264]
     assert verdict.differences[0].target == "▁w0"
@@ -118,31 +120,32 @@ def test_the_first_differences_and_their_number_are_named() -> None:
 
 
 def test_texts_are_compared_as_c_strings() -> None:
-    assert check(_card(text={7: "a\0b"}), _card(text={7: "a\0c"}), rule_for(TREE)).outcome is ACCEPTED
-    assert check(_card(text={7: ""}), _card(text={7: "[EMPTY_7]"}), rule_for(TREE)).outcome is ACCEPTED
+    assert check_pair(_card(text={7: "a\0b"}), _card(text={7: "a\0c"}), rule_for(TREE)).outcome is ACCEPTED
+    assert check_pair(_card(text={7: ""}), _card(text={7: "[EMPTY_7]"}), rule_for(TREE)).outcome is ACCEPTED
 
 
 def test_a_wrong_flag_comes_with_the_command_that_corrects_it() -> None:
-    wrong = check(_card(add_bos_token=True), _card(add_bos_token=False), rule_for(TREE))
+    wrong = check_pair(_card(add_bos_token=True), _card(add_bos_token=False), rule_for(TREE))
     assert wrong.reasons == ("tokenizer.ggml.add_bos_token is true in the target and false in the drafter",)
     assert wrong.helps[0].endswith("gguf-set-metadata FILE tokenizer.ggml.add_bos_token true")
-    absent = check(_card(add_bos_token=True), _card(), rule_for(TREE, 2697))
+    absent = check_pair(_card(add_bos_token=True), _card(), rule_for(TREE, 2697))
     assert "--override-kv tokenizer.ggml.add_bos_token=bool:true" in absent.helps[0]
 
 
 def test_models_without_vocabulary_are_refused_by_every_rule() -> None:
     bare = _parsed({"tokenizer.ggml.model": "none", "tokenizer.ggml.tokens": []})
     for rule in RULES:
-        assert check(_card(), bare, rule).outcome is REFUSED
+        assert check_pair(_card(), bare, rule).outcome is REFUSED
 
 
 def test_recurrent_models_were_refused_for_a_while() -> None:
     recurrent = _parsed(models.tokens(300), ssm__state_size=16)
     outcomes = [
-        check(recurrent, recurrent, rule_for(SERVER, build)).outcome for build in (7958, 7959, 8841, 8842)
+        check_pair(recurrent, recurrent, rule_for(SERVER, build)).outcome
+        for build in (7958, 7959, 8841, 8842)
     ]
     assert outcomes == [ACCEPTED, REFUSED, REFUSED, ACCEPTED]
-    assert check(recurrent, recurrent, rule_for(TREE, 8000)).outcome is ACCEPTED
+    assert check_pair(recurrent, recurrent, rule_for(TREE, 8000)).outcome is ACCEPTED
 
 
 @pytest.mark.parametrize(

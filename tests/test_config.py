@@ -12,7 +12,7 @@ import pytest
 from ggufspec import paths, settings
 from ggufspec.cli import cli
 from ggufspec.cli.entry import defaults as command_defaults
-from ggufspec.settings import Source
+from ggufspec.settings import SettingSource
 from tests import fakes, shell
 
 DEMO = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1")
@@ -54,7 +54,7 @@ def test_the_reference_lists_every_variable_of_ours() -> None:
 
 def test_nothing_set_gives_nothing(config: Path) -> None:
     assert defaults("bench") == {}
-    assert {each.source for each in settings.read().values()} == {Source.DEFAULT}
+    assert {each.source for each in settings.read_settings().values()} == {SettingSource.DEFAULT}
     assert not config.exists()
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_set_comes_with_an_example(config: Path) -> None:
         assert error.startswith(f"error: config set: {key}")
         words = hint.removeprefix("hint: for example `ggufspec ").removesuffix("`").split()
         assert shell.here(*words).returncode == 0, hint
-    assert settings.read()["threads"].value == 8
+    assert settings.read_settings()["threads"].value == 8
 
 
 def test_a_wrong_key_comes_with_the_command_that_removes_it(config: Path) -> None:
@@ -268,8 +268,8 @@ def test_set_get_and_unset_keep_what_else_is_in_the_file(config: Path) -> None:
     assert shell.here("config", "get", "pair").stdout == ""
     assert config.read_text().startswith("# threads of the laptop\nthreads = 2  # not more\n")
     assert shell.here("config", "unset", "engine").returncode == 0
-    assert settings.read()["engine"].value is None
-    assert settings.read()["offline"].value is True
+    assert settings.read_settings()["engine"].value is None
+    assert settings.read_settings()["offline"].value is True
     assert list(config.parent.iterdir()) == [config]
 
 
@@ -308,7 +308,7 @@ def test_set_makes_file_and_folder_and_paths_absolute(
     config.parent.rmdir()
     monkeypatch.chdir(tmp_path)
     assert shell.here("config", "set", "llama", "build").returncode == 0
-    assert settings.read()["llama"].value == str(tmp_path / "build")
+    assert settings.read_settings()["llama"].value == str(tmp_path / "build")
     assert shell.here("config", "path").stdout == f"{config}\n"
 
 

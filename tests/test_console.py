@@ -29,14 +29,14 @@ from ggufspec.console.commands import (
     Stats,
     System,
     complete,
-    parse,
+    parse_line,
 )
 from ggufspec.console.conversation import (
     Answer,
+    AnswerComparison,
+    ChatSettings,
     Cleared,
-    Comparison,
     Conversation,
-    Settings,
     Turn,
     answered,
     changed,
@@ -50,7 +50,7 @@ from ggufspec.llama.install import installs
 from tests import fake_server, values
 from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
-SETTINGS = Settings(drafts=True, draft_size=3, sampling=Sampling(), n_predict=64)
+SETTINGS = ChatSettings(drafts=True, draft_size=3, sampling=Sampling(), n_predict=64)
 DRAFTING = values.spec(Role.DRAFTING, draft=3)
 
 
@@ -82,7 +82,7 @@ DRAFTING = values.spec(Role.DRAFTING, draft=3)
     ],
 )
 def test_lines_are_read(line: str, command: Command) -> None:
-    assert parse(line) == command
+    assert parse_line(line) == command
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_lines_are_read(line: str, command: Command) -> None:
 )
 def test_what_cannot_be_read_is_met_with_advice(line: str, hint: str) -> None:
     with pytest.raises(GgufspecError) as error:
-        parse(line)
+        parse_line(line)
     assert hint in (error.value.hint or "")
 
 
 def test_what_the_help_shows_can_be_typed() -> None:
     for usage in COMMANDS.values():
-        parse(usage.words.replace("on|off", "on").replace(" N", " 3").replace("PATH", "a.md"))
+        parse_line(usage.words.replace("on|off", "on").replace(" N", " 3").replace("PATH", "a.md"))
 
 
 def test_commands_are_completed() -> None:
@@ -144,14 +144,14 @@ def test_commands_are_completed() -> None:
 def test_a_sampler_has_the_defaults_of_a_bench(lines: list[str], sampling: Sampling) -> None:
     settings = SETTINGS
     for line in lines:
-        settings = changed(settings, parse(line))
+        settings = changed(settings, parse_line(line))
     assert settings.sampling == sampling
 
 
 def test_settings_change_one_at_a_time() -> None:
     settings = SETTINGS
     for line in ("/draft off", "/gamma 8", "/length 9", "/system Be brief.", "/stats", "/draft", "/gamma"):
-        settings = changed(settings, parse(line))
+        settings = changed(settings, parse_line(line))
     assert settings == replace(SETTINGS, drafts=False, draft_size=8, n_predict=9, system="Be brief.")
     assert str(settings) == "target alone · greedy · up to 9 tokens"
     assert str(changed(settings, Draft(on=True))) == "drafting γ=8 · greedy · up to 9 tokens"
@@ -204,9 +204,9 @@ def test_a_template_gets_all_turns_since_the_conversation_began_anew() -> None:
     assert len([*conversation.answers]) == 2
 
 
-def _compared(drafting: str, target: str, settings: Settings = SETTINGS) -> Comparison:
+def _compared(drafting: str, target: str, settings: ChatSettings = SETTINGS) -> AnswerComparison:
     answers = (_answer(target, Role.TARGET, tps=40.0), _answer(drafting, Role.DRAFTING))
-    return Comparison(prompt="Say it.", answers=answers, settings=settings)
+    return AnswerComparison(prompt="Say it.", answers=answers, settings=settings)
 
 
 def test_a_comparison_says_whose_text_it_is() -> None:
@@ -336,7 +336,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _engine(folder: Path, behaviour: Behaviour | None = None, *, timeout_s: float = 20) -> StreamingEngine:
     fake_server.program(folder / "llama-server", behaviour)
-    return StreamingEngine(install=installs.find(folder), capacity=3, timeout_s=timeout_s)
+    return StreamingEngine(install=installs.find_install(folder), capacity=3, timeout_s=timeout_s)
 
 
 def _whole(stream: Stream) -> Answer:

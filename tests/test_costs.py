@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec.forecast import costs
-from ggufspec.forecast.costs import CostCurve, Device, Kind, Point, Shape
+from ggufspec.forecast.costs import CostCurve, CurveKind, DevicePeaks, Point, Shape
 from ggufspec.stats import Estimate
 
 
@@ -26,7 +26,7 @@ GRID = CostCurve(
     ),
     draft=(_point(1, 0, 0.25),),
 )
-DEVICE = Device(name="made up", bandwidth=1e9, flops=1e12, source="here")
+DEVICE = DevicePeaks(name="made up", bandwidth=1e9, flops=1e12, source="here")
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ DEVICE = Device(name="made up", bandwidth=1e9, flops=1e12, source="here")
     [(1, 0, 1.0), (5, 0, 3.0), (3, 0, 2.0), (1, 50, 1.5), (3, 100, 5.0), (3, 50, 3.5), (5, 100, 8.0)],
 )
 def test_between_points_it_is_linear(tokens: int, depth: float, seconds: float) -> None:
-    assert GRID.seconds(Kind.VERIFY, tokens, depth).value == pytest.approx(seconds)
+    assert GRID.seconds(CurveKind.VERIFY, tokens, depth).value == pytest.approx(seconds)
 
 
 def test_intervals_are_drawn_between_points_too() -> None:
-    found = GRID.seconds(Kind.VERIFY, 3, 50)
+    found = GRID.seconds(CurveKind.VERIFY, 3, 50)
     assert found.lo == pytest.approx(3.5 - 0.15)
     assert found.hi == pytest.approx(3.5 + 0.15)
 
@@ -46,24 +46,24 @@ def test_intervals_are_drawn_between_points_too() -> None:
 @pytest.mark.parametrize(("tokens", "depth"), [(6, 0), (0, 0), (1, 101), (1, -1)])
 def test_nothing_is_extrapolated(tokens: int, depth: int) -> None:
     with pytest.raises(ValueError, match="were measured"):
-        GRID.seconds(Kind.VERIFY, tokens, depth)
+        GRID.seconds(CurveKind.VERIFY, tokens, depth)
     assert GRID.covers(depth) == (0 <= depth <= 100)
 
 
 def test_a_single_depth_stands_for_all() -> None:
-    assert GRID.seconds(Kind.DRAFT, 1, 5000).value == 0.25
+    assert GRID.seconds(CurveKind.DRAFT, 1, 5000).value == 0.25
     with pytest.raises(ValueError, match="nothing was measured"):
-        GRID.seconds(Kind.ABSORB, 1, 0)
+        GRID.seconds(CurveKind.ABSORB, 1, 0)
 
 
 def test_a_time_is_the_weighted_sum_of_points() -> None:
     times = [point.seconds.value for point in GRID.points]
-    weights = GRID.weights(Kind.VERIFY, 2, 75)
+    weights = GRID.weights(CurveKind.VERIFY, 2, 75)
     assert sum(weights.values()) == pytest.approx(1)
     found = sum(share * times[place] for place, share in weights.items())
-    assert found == pytest.approx(GRID.seconds(Kind.VERIFY, 2, 75).value)
-    assert GRID.weights(Kind.ROUND) == {5: 1.0}
-    assert GRID.weights(Kind.PLAIN) == {6: 1.0}
+    assert found == pytest.approx(GRID.seconds(CurveKind.VERIFY, 2, 75).value)
+    assert GRID.weights(CurveKind.ROUND) == {5: 1.0}
+    assert GRID.weights(CurveKind.PLAIN) == {6: 1.0}
 
 
 def test_errors_are_a_quarter_of_the_intervals() -> None:
@@ -80,9 +80,9 @@ def test_impossible_curves_are_refused() -> None:
 
 def test_two_rates_make_a_curve() -> None:
     curve = costs.flat(2.0, 80.0, ratios=(1.0, 1.5, 2.0), overhead_s=0.01)
-    assert curve.seconds(Kind.VERIFY, 1).value == 0.5
-    assert curve.seconds(Kind.VERIFY, 3, 1234).value == 1.0
-    assert curve.seconds(Kind.DRAFT).value == curve.seconds(Kind.ABSORB, 3).value == 1 / 80
+    assert curve.seconds(CurveKind.VERIFY, 1).value == 0.5
+    assert curve.seconds(CurveKind.VERIFY, 3, 1234).value == 1.0
+    assert curve.seconds(CurveKind.DRAFT).value == curve.seconds(CurveKind.ABSORB, 3).value == 1 / 80
     assert curve.most_tokens == 3
 
 
@@ -123,8 +123,8 @@ def test_a_roofline_is_a_curve() -> None:
     small = Shape(weight_bytes=1e8, active_bytes=1e8, kv_bytes=0, flops=2e8)
     curve = costs.roofline(big, small, DEVICE, most_tokens=4, depths=(0, 1000))
     assert curve.most_tokens == 4
-    assert curve.seconds(Kind.DRAFT, 1, 500).value == pytest.approx(0.1)
-    assert curve.seconds(Kind.VERIFY, 4, 500).lo is None
+    assert curve.seconds(CurveKind.DRAFT, 1, 500).value == pytest.approx(0.1)
+    assert curve.seconds(CurveKind.VERIFY, 4, 500).lo is None
 
 
 @pytest.mark.parametrize("key", costs.DEVICES)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.cuda.wheels import Wheels, assemble, bring_libraries, find
+from ggufspec.llama.cuda.wheels import Wheels, assemble, bring_libraries, find_wheels
 from tests import cuda_parts
 
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Wheels:
-    found = find(cuda_parts.install(tmp_path / "site"))
+    found = find_wheels(cuda_parts.install(tmp_path / "site"))
     assert found is not None
     return found
 

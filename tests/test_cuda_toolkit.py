@@ -194,7 +194,7 @@ def test_the_compiler_that_cudahostcxx_names_counts(
 )
 def test_what_the_driver_says(tool: Tool, table: str, found: Driver | None) -> None:
     tool("nvidia-smi", f'echo "{table}"')
-    assert cuda_driver.find() == found
+    assert cuda_driver.find_driver() == found
 
 
 def test_the_drivers_library_is_found_where_the_loader_is_sent(tmp_path: Path) -> None:

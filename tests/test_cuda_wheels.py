@@ -13,15 +13,17 @@ from ggufspec import paths
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda import wheels as cuda_wheels
 from ggufspec.llama.cuda.driver import Driver
-from ggufspec.llama.cuda.wheels import Wheels, find, provide, serve
-from ggufspec.llama.progress import Progress
+from ggufspec.llama.cuda.wheels import Wheels, find_wheels, provide, serve
+from ggufspec.llama.progress import BuildProgress
 from tests import cuda_parts
 
-in_environment = pytest.mark.skipif(find() is not None, reason="the extra cuda-build is installed here")
+in_environment = pytest.mark.skipif(
+    find_wheels() is not None, reason="the extra cuda-build is installed here"
+)
 
 
-def finish(work: Generator[Progress, None, Wheels]) -> tuple[Wheels, list[Progress]]:
-    seen: list[Progress] = []
+def finish(work: Generator[BuildProgress, None, Wheels]) -> tuple[Wheels, list[BuildProgress]]:
+    seen: list[BuildProgress] = []
     while True:
         try:
             seen.append(next(work))
@@ -30,7 +32,7 @@ def finish(work: Generator[Progress, None, Wheels]) -> tuple[Wheels, list[Progre
 
 
 def test_a_whole_set_is_found(tmp_path: Path) -> None:
-    found = find(cuda_parts.install(tmp_path))
+    found = find_wheels(cuda_parts.install(tmp_path))
     assert found is not None
     assert found.release == (13, 0)
     assert found.files["bin/nvcc"] == tmp_path / "nvidia/cu13/bin/nvcc"
@@ -39,20 +41,20 @@ def test_a_whole_set_is_found(tmp_path: Path) -> None:
 
 
 def test_what_cublas_names_only_today_may_be_missing(tmp_path: Path) -> None:
-    found = find(cuda_parts.install(tmp_path, without="nvidia-cuda-nvrtc"))
+    found = find_wheels(cuda_parts.install(tmp_path, without="nvidia-cuda-nvrtc"))
     assert found is not None
     assert "nvidia-cuda-nvrtc" not in found.licences
 
 
 @pytest.mark.parametrize("without", [name for name in cuda_parts.contents() if "nvrtc" not in name])
 def test_a_set_without_any_one_wheel_does_not_count(tmp_path: Path, without: str) -> None:
-    assert find(cuda_parts.install(tmp_path, without=without)) is None
+    assert find_wheels(cuda_parts.install(tmp_path, without=without)) is None
 
 
 def test_wheels_of_two_releases_do_not_go_together(tmp_path: Path) -> None:
-    assert find(cuda_parts.install(tmp_path / "a", nvidia_nvvm="13.2.78")) is None
-    assert find(cuda_parts.install(tmp_path / "b", nvidia_cublas="12.9.1.4")) is None
-    assert find(cuda_parts.install(tmp_path / "c", nvidia_cublas="13.4.0.1")) is not None
+    assert find_wheels(cuda_parts.install(tmp_path / "a", nvidia_nvvm="13.2.78")) is None
+    assert find_wheels(cuda_parts.install(tmp_path / "b", nvidia_cublas="12.9.1.4")) is None
+    assert find_wheels(cuda_parts.install(tmp_path / "c", nvidia_cublas="13.4.0.1")) is not None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,17 @@ import pytest
 
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import ADVICE, Doubt
-from ggufspec.domain import Conditions, Difference, Offload, Outcome, Role, RunResult, Sample, Status, Verdict
+from ggufspec.domain import (
+    Conditions,
+    Difference,
+    Offload,
+    Role,
+    RunOutcome,
+    RunResult,
+    Sample,
+    Status,
+    TextVerdict,
+)
 from tests import values
 
 
@@ -124,12 +134,12 @@ def test_figures_must_agree_with_each_other_and_the_clock(sample: dict[str, obje
 def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
     run = values.run(Role.DRAFTING, draft=3)
     busy = (Doubt.BUSY_MACHINE.value,)
-    near = Difference(at_char=3, at_token=1, verdict=Verdict.NEAR_TIE)
-    assert warnings.outcome(run) is Outcome.OK
-    assert warnings.outcome(replace(run, doubts=busy)) is Outcome.DISTURBED
-    assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is Outcome.TEXT_DIFFERS
-    assert warnings.outcome(replace(run, text_identical=False, difference=near)) is Outcome.OK
-    assert warnings.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is Outcome.GPU_LESS_BUILD
+    near = Difference(at_char=3, at_token=1, verdict=TextVerdict.NEAR_TIE)
+    assert warnings.outcome(run) is RunOutcome.OK
+    assert warnings.outcome(replace(run, doubts=busy)) is RunOutcome.DISTURBED
+    assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is RunOutcome.TEXT_DIFFERS
+    assert warnings.outcome(replace(run, text_identical=False, difference=near)) is RunOutcome.OK
+    assert warnings.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is RunOutcome.GPU_LESS_BUILD
     for status in Status:
         assert warnings.outcome(replace(run, sample=Sample(status=status))).value == status.value
 
@@ -139,8 +149,8 @@ def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     place = Difference(at_char=3, at_token=1)
     assert warnings.of_text(run) is Doubt.TEXT_DIFFERS
     assert warnings.of_text(replace(run, difference=place)) is Doubt.TEXT_DIFFERS
-    judged = replace(place, verdict=Verdict.DIVERGENCE)
+    judged = replace(place, verdict=TextVerdict.DIVERGENCE)
     assert warnings.of_text(replace(run, difference=judged)) is Doubt.TEXT_DIFFERS
-    near = replace(place, verdict=Verdict.NEAR_TIE)
+    near = replace(place, verdict=TextVerdict.NEAR_TIE)
     assert warnings.of_text(replace(run, difference=near)) is Doubt.NEAR_TIES
     assert warnings.of_text(replace(run, text_identical=True)) is None

@@ -8,7 +8,7 @@ import pytest
 from ggufspec.domain import ModelFile, Pair, Prompt, Role
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
-from ggufspec.measure.sweep import Suite, Sweep
+from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.report.text.cells import cells
 from tests import values
 
@@ -49,7 +49,7 @@ def test_a_sweep_is_shown_before_it_runs() -> None:
         draft_sizes=(3,),
     )
     prompts = tuple(Prompt(id=f"p{number}", text=f"Text of p{number}") for number in (1, 2))
-    suite = Suite(blocks=sweep.blocks(), prompts=prompts, repeats=2, warmups=1)
+    suite = RunPlan(blocks=sweep.blocks(), prompts=prompts, repeats=2, warmups=1)
     text = cells(suite, "md", "binary")
     assert isinstance(text, str)
     assert "3 arms with 1 baseline, 12 runs: about 37.5 s." in text

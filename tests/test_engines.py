@@ -38,7 +38,7 @@ def _measure(
 ) -> engines.Measurement:
     folder = fakes.install(tmp_path / "llama", **bodies)
     fake_server.program(folder / "llama-server", server)
-    with engines.make(name, installs.find(folder), timeout_s=timeout_s) as engine:
+    with engines.make(name, installs.find_install(folder), timeout_s=timeout_s) as engine:
         return engine.measure(spec, tmp_path / "log")
 
 
@@ -173,7 +173,7 @@ def test_the_command_is_known_without_running_it(name: str, tmp_path: Path) -> N
     folder = fakes.install(tmp_path / "llama", plain="exit 9", drafting="exit 9")
     fake_server.program(folder / "llama-server")
     spec = values.spec(Role.DRAFTING, draft=3, path=tmp_path / "target.gguf")
-    with engines.make(name, installs.find(folder)) as engine:
+    with engines.make(name, installs.find_install(folder)) as engine:
         words = engine.argv(spec)
         assert engine.name == name
     assert words[words.index("--model") + 1] == str(tmp_path / "target.gguf")
@@ -185,7 +185,7 @@ def test_the_command_is_known_without_running_it(name: str, tmp_path: Path) -> N
 def test_engines_say_what_they_keep_loaded(name: str, tmp_path: Path) -> None:
     folder = fakes.install(tmp_path / "llama")
     fake_server.program(folder / "llama-server")
-    with engines.make(name, installs.find(folder), capacity=2) as engine:
+    with engines.make(name, installs.find_install(folder), capacity=2) as engine:
         key = engine.load_key(values.spec())
         assert (engine.capacity, key is not None) == ((2, True) if name == "server" else (None, False))
         assert key == engine.load_key(values.spec(prompt="another"))

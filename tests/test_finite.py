@@ -15,7 +15,7 @@ from ggufspec import results, units
 from ggufspec.analysis import comparing
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.options.shared import Number
-from ggufspec.console.commands import parse
+from ggufspec.console.commands import parse_line
 from ggufspec.domain import Conditions, Difference, Offload, Sampling
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast.costs import CostCurve, Point
@@ -140,7 +140,7 @@ def test_the_api_refuses_them(bad: float) -> None:
 def test_the_console_refuses_them() -> None:
     for text in ("temp=nan", "temp=inf", "top_p=nan", "min_p=-inf"):
         with pytest.raises(GgufspecError, match="goes from 0"):
-            parse(f"/sampler {text}")
+            parse_line(f"/sampler {text}")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])

@@ -16,7 +16,7 @@ from ggufspec import forecast
 from ggufspec.domain import Program
 from ggufspec.forecast import Forecast, Reason, costs
 from ggufspec.forecast.costs import CostCurve, Point
-from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.report.frames.forecasts import FORECAST_COLUMNS
 from ggufspec.report.frames.forecasts import forecasts as table
 from ggufspec.stats import Estimate
@@ -24,8 +24,8 @@ from ggufspec.stats import Estimate
 GAMMAS = tuple(range(1, 13))
 
 
-def _trace(match: str, prompt: str = "p", category: str | None = None, **more: Any) -> Trace:
-    return Trace(
+def _trace(match: str, prompt: str = "p", category: str | None = None, **more: Any) -> DraftTrace:
+    return DraftTrace(
         prompt_id=prompt,
         category=category,
         tokens=tuple(range(len(match))),
@@ -53,7 +53,7 @@ def _curve(
     )
 
 
-def _one(traces: list[Trace], curve: CostCurve, n_max: int, **more: Any) -> Forecast:
+def _one(traces: list[DraftTrace], curve: CostCurve, n_max: int, **more: Any) -> Forecast:
     return next(forecast.forecasts(traces, curve, n_max=(n_max,), **more))
 
 
@@ -220,7 +220,7 @@ def test_the_advice_names_its_reason(
     match: str, verify: tuple[float, ...], draft: float, reason: Reason | None
 ) -> None:
     found = list(forecast.forecasts([_trace(match)], _curve(verify, draft), n_max=(1, 2, 3)))
-    advice = forecast.advise(found)
+    advice = forecast.choose_draft_size(found)
     assert advice.reason is reason
     assert advice.drafts == (reason is None)
     assert (advice.needs is None) == advice.drafts
@@ -283,7 +283,7 @@ def test_no_trace_is_stretched() -> None:
 
 def test_a_real_trace_gives_every_draft_size() -> None:
     said = json.loads((Path(__file__).parent / "traces" / "odd-rome.json").read_text(encoding="utf-8"))
-    traced = Trace(
+    traced = DraftTrace(
         prompt_id="odd-rome",
         tokens=tuple(said["tokens"]),
         match=tuple(bit == "1" for bit in said["match"]),
@@ -296,4 +296,4 @@ def test_a_real_trace_gives_every_draft_size() -> None:
     assert len(found) == 24
     lengths = [each.mean_accepted_length for each in found if each.p_min == 0]
     assert lengths == sorted(lengths)
-    assert forecast.advise(found).drafts
+    assert forecast.choose_draft_size(found).drafts

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.analysis.warnings import ADVICE
-from ggufspec.domain import Conditions, Difference, Role, Status, Verdict
+from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from tests import values
@@ -74,7 +74,7 @@ def test_empty_benches_have_their_columns() -> None:
 
 
 def test_runs_tell_what_each_is_worth_and_where_its_text_differs() -> None:
-    near = Difference(at_char=9, at_token=2, target_token=5, margin=0.1, verdict=Verdict.NEAR_TIE)
+    near = Difference(at_char=9, at_token=2, target_token=5, margin=0.1, verdict=TextVerdict.NEAR_TIE)
     drafting = values.run(Role.DRAFTING, draft=3)
     bench = values.bench(
         replace(values.run(), conditions=Conditions(others_cores=0.5), doubts=("busy-machine",)),

@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from ggufspec.cli.build import command
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import Progress
+from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import git
-from ggufspec.llama.source.sources import Git, Source, Tree, choose, prepare
+from ggufspec.llama.source.sources import Git, Source, Tree, choose_source, prepare_tree
 
 TOKEN = "hf_" + "a1B2c3D4" * 4
 IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
@@ -114,8 +114,8 @@ def _calls(file: Path) -> list[tuple[list[str], dict[str, str]]]:
     return [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _prepare(source: Source, into: Path, log: Path) -> tuple[Tree, list[Progress]]:
-    work, seen = prepare(source, into, log), []
+def _prepare(source: Source, into: Path, log: Path) -> tuple[Tree, list[BuildProgress]]:
+    work, seen = prepare_tree(source, into, log), []
     while True:
         try:
             seen.append(next(work))
@@ -153,7 +153,7 @@ def test_addresses_that_are_none_never_reach_git(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SourceError) as caught:
-        choose(f"git+{address}", "master")
+        choose_source(f"git+{address}", "master")
     assert "not the address of a git repository" in caught.value.message
     assert "git+https://" in str(caught.value.hint)
     with pytest.raises(SourceError):
@@ -182,7 +182,7 @@ def test_addresses_that_are_none_never_reach_git(
 )
 def test_refs_that_are_none_never_reach_git(fake_git: Path, ref: str) -> None:
     with pytest.raises(SourceError, match="not the name of a branch, tag or commit"):
-        choose("git+https://host.example/x", ref)
+        choose_source("git+https://host.example/x", ref)
     assert not _calls(fake_git)
 
 
@@ -202,7 +202,7 @@ def test_refs_that_are_none_never_reach_git(fake_git: Path, ref: str) -> None:
     ],
 )
 def test_addresses_of_repositories_reach_git_after_all_options(fake_git: Path, address: str) -> None:
-    source = choose(f"git+{address}", "feature/x-1.0+y")
+    source = choose_source(f"git+{address}", "feature/x-1.0+y")
     assert source.identity() == f"git {address} 0123456789abcdef0123456789abcdef01234567"
     ((words, _),) = _calls(fake_git)
     assert words == ["ls-remote", "--", address, "feature/x-1.0+y"]
@@ -212,9 +212,9 @@ def test_a_folder_is_named_as_users_write_it(
     repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repository.parent)
-    assert choose("git+repository", "side") == Git("side", str(repository))
+    assert choose_source("git+repository", "side") == Git("side", str(repository))
     shutil.move(repository, home / "-dash")
-    assert choose("git+~/-dash", "side").identity().startswith(f"git {home / '-dash'} ")
+    assert choose_source("git+~/-dash", "side").identity().startswith(f"git {home / '-dash'} ")
 
 
 def test_a_transport_that_git_is_configured_to_use_instead_is_refused(
@@ -226,7 +226,7 @@ def test_a_transport_that_git_is_configured_to_use_instead_is_refused(
         f'[url "ext::touch {hit} #"]\n\tinsteadOf = https://host.example/\n[protocol]\n\tallow = always\n'
     )
     with pytest.raises(SourceError, match="git failed"):
-        choose("git+https://host.example/x", "master").identity()
+        choose_source("git+https://host.example/x", "master").identity()
     assert not hit.exists()
 
 
@@ -243,7 +243,7 @@ def test_a_transport_that_git_is_configured_to_use_instead_is_refused(
 def test_credentials_reach_git_through_its_environment_alone(
     fake_git: Path, address: str, user: str, password: str
 ) -> None:
-    source = choose(f"git+{address}", "master")
+    source = choose_source(f"git+{address}", "master")
     identity = source.identity()
     ((words, environment),) = _calls(fake_git)
     assert words[-4:] == [
@@ -263,18 +263,18 @@ def test_credentials_reach_git_through_its_environment_alone(
 )
 def test_credentials_where_git_takes_none_are_refused_and_not_shown(fake_git: Path, address: str) -> None:
     with pytest.raises(SourceError, match=r"takes no credentials in \w+://\*\*\*@host") as caught:
-        choose(f"git+{address}", "master")
+        choose_source(f"git+{address}", "master")
     assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_a_password_typed_into_an_ssh_address_is_not_shown() -> None:
     with pytest.raises(SourceError) as caught:
-        choose(f"git+me:{TOKEN}@host.example:x.git", "master")
+        choose_source(f"git+me:{TOKEN}@host.example:x.git", "master")
     assert TOKEN not in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_git_logs_in_with_the_credentials(served: Served, tmp_path: Path) -> None:
-    source = choose(f"git+http://me:{TOKEN}@{served.url}", "side")
+    source = choose_source(f"git+http://me:{TOKEN}@{served.url}", "side")
     identity = source.identity()
     log = tmp_path / "log"
     tree, seen = _prepare(source, tmp_path / "into", log)
@@ -300,7 +300,7 @@ def test_the_credentials_go_to_their_host_alone_and_no_helper_stores_them(
 
 
 def test_wrong_credentials_are_an_error_that_does_not_show_them(tmp_path: Path) -> None:
-    source = choose(f"git+http://me:{TOKEN}@127.0.0.1:9/x", "side")
+    source = choose_source(f"git+http://me:{TOKEN}@127.0.0.1:9/x", "side")
     with pytest.raises(SourceError, match="git failed") as caught:
         source.identity()
     assert TOKEN not in f"{caught.value.message} {caught.value.hint}"

@@ -20,7 +20,7 @@ from tests.hub_state import Fault
 
 
 def parse(text: str) -> hub.Reference:
-    return hub.parse(text, catalog.load())
+    return hub.parse_reference(text, catalog.load_catalogue())
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ MIXED = files(
 
 
 def test_choice_by_quant_file_and_default() -> None:
-    assert choice.choose(MIXED, repo="u/r").filename == "m-Q4_K_M.gguf"
-    assert choice.choose(MIXED, repo="u/r", quant="q8_0").filename == "m-Q8_0.gguf"
-    assert choice.choose(MIXED, repo="u/r", filename="mmproj-m-f16.gguf").size_bytes == 1 << 30
-    split = choice.choose(MIXED, repo="u/r", filename="big/m-BF16-00002-of-00002.gguf")
-    assert split == choice.choose(MIXED, repo="u/r", quant="BF16")
+    assert choice.choose_files(MIXED, repo="u/r").filename == "m-Q4_K_M.gguf"
+    assert choice.choose_files(MIXED, repo="u/r", quant="q8_0").filename == "m-Q8_0.gguf"
+    assert choice.choose_files(MIXED, repo="u/r", filename="mmproj-m-f16.gguf").size_bytes == 1 << 30
+    split = choice.choose_files(MIXED, repo="u/r", filename="big/m-BF16-00002-of-00002.gguf")
+    assert split == choice.choose_files(MIXED, repo="u/r", quant="BF16")
     assert split.filename == "big/m-BF16-00001-of-00002.gguf"
     assert split.size_bytes == 2 << 30
     assert (
-        choice.choose(files("m-UD-Q4_K_XL.gguf", "m-Q8_0.gguf"), repo="u/r", quant="Q4_K_XL").quant
+        choice.choose_files(files("m-UD-Q4_K_XL.gguf", "m-Q8_0.gguf"), repo="u/r", quant="Q4_K_XL").quant
         == "UD-Q4_K_XL"
     )
 
@@ -181,7 +181,7 @@ def test_choice_fails_with_a_list(
     listed: list[RepoFile], wanted: dict[str, Any], message: str, hint: str
 ) -> None:
     with pytest.raises(errors.RemoteFileNotFoundError) as caught:
-        choice.choose(listed, repo="u/r", **wanted)
+        choice.choose_files(listed, repo="u/r", **wanted)
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
@@ -225,7 +225,7 @@ def test_split_models_are_read_whole(loopback: Hub) -> None:
 
 
 def test_resolve_says_what_is_missing(loopback: Hub) -> None:
-    pair = catalog.find("llama-3-70b")
+    pair = catalog.find_pair("llama-3-70b")
     with pytest.raises(errors.NotCachedError) as caught:
         hub.resolve(pair, offline=True)
     assert caught.value.message == (
@@ -233,7 +233,7 @@ def test_resolve_says_what_is_missing(loopback: Hub) -> None:
         "is not on this machine"
     )
     assert caught.value.hint == "ggufspec fetch llama-3-70b (without --offline)"
-    assert hub.resolve(catalog.find("demo"), offline=True) == catalog.find("demo")
+    assert hub.resolve(catalog.find_pair("demo"), offline=True) == catalog.find_pair("demo")
     assert loopback.seen == []
 
 
@@ -241,16 +241,16 @@ def test_the_last_pair_is_forgotten_with_its_files(tmp_path: Path, home: Path) -
     assert hub.last_fetched() is None
     model = tmp_path / "t.gguf"
     model.touch()
-    pair = result(hub.fetch(hub.survey("x", parse("demo:target"), None, hub.Access()), hub.Access()))
+    pair = result(hub.fetch(hub.survey_fetch("x", parse("demo:target"), None, hub.Access()), hub.Access()))
     assert hub.last_fetched() == pair
-    hub.remember_fetched(hub.survey("x", parse(str(model)), None, hub.Access()).pair)
+    hub.remember_fetched(hub.survey_fetch("x", parse(str(model)), None, hub.Access()).pair)
     model.unlink()
     assert hub.last_fetched() is None
     (home / "data" / "last_pair.json").write_text("[]")
     assert hub.last_fetched() is None
 
 
-def result(fetching: Generator[hub.Progress, None, Pair]) -> Pair:
+def result(fetching: Generator[hub.TransferProgress, None, Pair]) -> Pair:
     while True:
         try:
             next(fetching)

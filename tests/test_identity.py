@@ -407,7 +407,7 @@ def test_a_session_is_identified_before_it_is_measured(setup: Setup) -> None:
     asked = Request(
         target=setup.target, draft_model=setup.drafter, prompt=(TEXT,), threads=1, ctx=128, n_predict=32
     )
-    session = request.prepare(asked)
+    session = request.prepare_session(asked)
     assert session.files is None
     known = request.identify(session)
     assert known.files is not None

@@ -18,9 +18,9 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import index
-from ggufspec.llama.source.index import Settings, settings
+from ggufspec.llama.source.index import IndexSettings, settings
 from ggufspec.llama.source.sources import LEGACY
 
 NAME = "llama_cpp_python-9.8.7.tar.gz"
@@ -87,9 +87,9 @@ def server() -> Iterator[Index]:
 
 def download(
     *urls: str, find_links: tuple[str, ...] = (), version: str = "9.8.7"
-) -> tuple[Path, list[Progress]]:
-    work = index.download(version, Settings(index_urls=urls, find_links=find_links))
-    seen: list[Progress] = []
+) -> tuple[Path, list[BuildProgress]]:
+    work = index.download(version, IndexSettings(index_urls=urls, find_links=find_links))
+    seen: list[BuildProgress] = []
     while True:
         try:
             seen.append(next(work))
@@ -107,7 +107,7 @@ def test_finds_and_verifies_the_source(server: Index, kind: str) -> None:
     path, seen = download(server.url)
     assert path.read_bytes() == CONTENT
     assert path == paths.sources_dir() / SHA256 / NAME
-    assert {at.step for at in seen} == {Step.FETCH}
+    assert {at.step for at in seen} == {BuildStep.FETCH}
     assert (seen[-1].done, seen[-1].total) == (len(CONTENT), len(CONTENT))
 
 
@@ -180,7 +180,7 @@ def test_the_legacy_version_is_pinned(server: Index) -> None:
     server.pages[f"/files/{name}"] = server.pages[f"/files/{NAME}"]
     server.pages[PAGE] = (HTML, f'<a href="../../files/{name}#sha256={digest}">{name}</a>'.encode())
     with pytest.raises(SourceError, match=index.PINNED[LEGACY]):
-        list(index.download(LEGACY, Settings(index_urls=(server.url,))))
+        list(index.download(LEGACY, IndexSettings(index_urls=(server.url,))))
 
 
 @pytest.mark.parametrize("content", ["", "no hash\n", "abc\n", "../../x\n", "\xff"])
@@ -206,7 +206,7 @@ def test_what_an_index_announces_must_be_a_hash(server: Index, announced: str) -
 def test_only_one_version_can_be_asked_for(server: Index, version: str) -> None:
     plant(CONTENT)
     with pytest.raises(SourceError, match="is not a version"):
-        list(index.download(version, Settings(index_urls=(server.url,))))
+        list(index.download(version, IndexSettings(index_urls=(server.url,))))
     assert not server.requests
 
 
@@ -249,7 +249,7 @@ def test_refuses_what_has_no_sha256(server: Index, fragment: str) -> None:
 
 def test_an_unknown_version_is_an_error_with_advice(server: Index) -> None:
     server.html("#sha256=" + SHA256)
-    work = index.download("1.2.3", Settings(index_urls=(server.url,)))
+    work = index.download("1.2.3", IndexSettings(index_urls=(server.url,)))
     with pytest.raises(SourceError, match=r"llama-cpp-python 1\.2\.3") as caught:
         next(work)
     assert "--source PATH" in str(caught.value.hint)
@@ -260,13 +260,13 @@ def test_the_newest_release_is_found(server: Index) -> None:
     names = (f"llama_cpp_python-{version}.tar.gz" for version in ("0.9.9", "0.10.1", "0.10.2rc1", "0.3.36"))
     links = "".join(f'<a href="../../files/{name}#sha256={SHA256}">{name}</a>' for name in names)
     server.pages[PAGE] = (HTML, links.encode())
-    assert index.newest(Settings(index_urls=(server.url,))) == "0.10.1"
+    assert index.newest(IndexSettings(index_urls=(server.url,))) == "0.10.1"
 
 
 def test_an_index_without_a_release_is_an_error(server: Index) -> None:
     server.pages[PAGE] = (HTML, b"")
     with pytest.raises(SourceError, match="was not found on the package index"):
-        index.newest(Settings(index_urls=(server.url,)))
+        index.newest(IndexSettings(index_urls=(server.url,)))
 
 
 def test_without_network_the_error_names_the_index() -> None:

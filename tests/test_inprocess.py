@@ -22,7 +22,7 @@ from ggufspec.engines.ending import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import Played, kept
-from ggufspec.engines.library.drafting import Draft, Greedy, confidence, likeliest
+from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
@@ -295,7 +295,7 @@ def test_a_command_describes_its_run(drafts: bool) -> None:
         sampling=Sampling(temperature=0.6, top_k=0, top_p=0.9, min_p=0.05, seed=3),
         drafting=Drafting(n_max=4, n_min=1, p_min=0.25) if drafts else None,
     )
-    assert commandline.read(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+    assert commandline.read_command(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
 
 
 def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install) -> None:
@@ -325,7 +325,7 @@ def _logits(*likeliest_tokens: int) -> np.ndarray[tuple[int, int], np.dtype[np.f
 def test_greedy_verification_keeps_what_the_target_would_write(
     drafted: list[int], own: tuple[int, ...], accepted: int, token: int
 ) -> None:
-    draft = Draft(tokens=drafted, probabilities=[], distributions=[])
+    draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     assert Greedy().verify(_logits(*own), draft) == (accepted, token)
 
 
@@ -343,7 +343,7 @@ def test_greedy_verification_keeps_what_the_target_would_write(
 def test_rounds_end_with_the_text_as_in_the_simple_program(
     drafted: list[int], accepted: int, expected: list[int]
 ) -> None:
-    draft = Draft(tokens=drafted, probabilities=[], distributions=[])
+    draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     one = Played(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
     assert kept(one, lambda token: token == 0) == expected
 
@@ -364,7 +364,7 @@ def test_nan_is_found_wherever_it_is() -> None:
         with pytest.raises(Failure, match="NaN"):
             likeliest(logits[0])
         with pytest.raises(Failure, match="NaN"):
-            Greedy().verify(logits, Draft(tokens=[], probabilities=[], distributions=[]))
+            Greedy().verify(logits, ProposedDraft(tokens=[], probabilities=[], distributions=[]))
 
 
 def test_what_drafts_without_a_model_is_refused(install: Install, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ STUB = "#!/bin/sh\necho 'WARNING: The binary is deprecated.'\nexit 1\n"
 
 
 def test_find_reads_version_commit_and_devices(tmp_path: Path) -> None:
-    found = install.find(fakes.install(tmp_path / "llama"))
+    found = install.find_install(fakes.install(tmp_path / "llama"))
     assert (found.version, found.build_number, found.commit) == ("0.5.0-dev b10475", 10475, "abc1234")
     assert (found.backend, found.devices, found.gpu) == ("cpu", (), False)
     assert set(found.programs) == {Program.PLAIN, Program.TREE, Program.SIMPLE}
@@ -29,40 +29,40 @@ def test_find_looks_where_builds_put_programs(tmp_path: Path, place: str) -> Non
     folder = tmp_path / place if "llama" not in place else tmp_path / "bin"
     fakes.install(folder)
     named = tmp_path / place if "llama" in place else tmp_path
-    assert install.find(named).root == folder.resolve()
+    assert install.find_install(named).root == folder.resolve()
 
 
 def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:
     fakes.program(tmp_path / "llama-cli", fakes.PLAIN, version="version: 3642 (abc)\nbuilt with cc\n")
     (tmp_path / "main").write_text(STUB)
     (tmp_path / "main").chmod(0o755)
-    assert install.find(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
+    assert install.find_install(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
     (tmp_path / "llama-cli").unlink()
     with pytest.raises(NoInstallError, match=r"holds no working llama.cpp program"):
-        install.find(tmp_path)
+        install.find_install(tmp_path)
 
 
 def test_chat_clients_are_not_picked(tmp_path: Path) -> None:
     fakes.program(tmp_path / "llama-cli", fakes.PLAIN, help_from="llama-cli")
     with pytest.raises(NoInstallError):
-        install.find(tmp_path)
+        install.find_install(tmp_path)
 
 
 def test_gpus_are_read_from_the_device_list(tmp_path: Path) -> None:
     program = fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
     text = program.read_text().replace("  (none)", "  CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)")
     program.write_text(text)
-    found = install.find(tmp_path)
+    found = install.find_install(tmp_path)
     assert (found.devices, found.backend, found.gpu) == (("CUDA0: NVIDIA H200",), "cuda", True)
 
 
 def test_order_of_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {name: fakes.install(tmp_path / name) for name in ("named", "variable", "path")}
     monkeypatch.setenv("PATH", f"{places['path']}:/usr/bin:/bin")
-    assert install.find().origin == "PATH"
+    assert install.find_install().origin == "PATH"
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
-    assert install.find().root == places["variable"].resolve()
-    assert install.find(places["named"]).root == places["named"].resolve()
+    assert install.find_install().root == places["variable"].resolve()
+    assert install.find_install(places["named"]).root == places["named"].resolve()
     assert [found.origin for found in install.find_all()] == ["GGUFSPEC_LLAMA", "PATH"]
 
 
@@ -74,14 +74,14 @@ def test_the_settings_file_names_one_for_every_search(
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(home))
     (home / "config.toml").write_text(f'llama = "{places["file"]}"\n')
     where = f"{home / 'config.toml'}:1"
-    assert (install.find().root, install.find().origin) == (places["file"].resolve(), where)
+    assert (install.find_install().root, install.find_install().origin) == (places["file"].resolve(), where)
     assert [found.origin for found in install.find_all()] == [where, "PATH"]
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(places["variable"]))
-    assert install.find().root == places["variable"].resolve()
+    assert install.find_install().root == places["variable"].resolve()
     monkeypatch.delenv("GGUFSPEC_LLAMA")
     (home / "config.toml").write_text('llama = "/nonexistent"\n')
     with pytest.raises(NoInstallError, match=rf"{where} names /nonexistent"):
-        install.find()
+        install.find_install()
     (home / "config.toml").write_text("no toml")
     assert [found.origin for found in install.find_all()] == ["PATH"]
 
@@ -89,14 +89,14 @@ def test_the_settings_file_names_one_for_every_search(
 def test_nothing_anywhere_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(NoInstallError, match=r"no llama.cpp was found") as caught:
-        install.find()
+        install.find_install()
     assert "ggufspec build" in (caught.value.hint or "")
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
     fakes.program(tmp_path / "llama-completion", fakes.PLAIN)
     with pytest.raises(NoInstallError, match="has no llama-speculative"):
-        install.find(tmp_path).executable(Program.TREE)
+        install.find_install(tmp_path).executable(Program.TREE)
 
 
 def own_build(name: str, *, version: str = "1.0.0", at: str = "2026-01-01T00:00:00+00:00") -> Built:
@@ -130,9 +130,9 @@ def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_path")
 def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
     old, new = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
-    assert (install.find().version, install.find().passed_over) == ("9.0.0", ())
+    assert (install.find_install().version, install.find_install().passed_over) == ("9.0.0", ())
     (new.bin / "llama-completion").write_text("")
-    found = install.find()
+    found = install.find_install()
     assert (found.version, found.root) == ("0.3.16", old.bin.resolve())
     (why,) = found.passed_over
     assert why.startswith(f"{new.path} is not used: llama-completion has 0 bytes instead of ")
@@ -143,8 +143,8 @@ def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
 def test_a_damaged_build_that_would_not_be_taken_is_not_mentioned() -> None:
     old, _ = own_build("old", version="0.3.16"), own_build("new", version="9.0.0")
     (old.bin / "llama-completion").write_text("")
-    assert install.find().passed_over == ()
-    (skipped,) = install.survey()[1]
+    assert install.find_install().passed_over == ()
+    (skipped,) = install.survey_installs()[1]
     assert skipped.path == old.path
 
 
@@ -153,7 +153,7 @@ def test_where_every_build_is_damaged_the_error_says_so() -> None:
     built = own_build("a")
     (built.bin / "llama-speculative").unlink()
     with pytest.raises(NoInstallError, match="cannot be used: llama-speculative is missing") as caught:
-        install.find()
+        install.find_install()
     assert caught.value.hint == "`ggufspec build --version 1.0.0 --backend cpu` builds it again"
 
 
@@ -161,10 +161,10 @@ def test_where_every_build_is_damaged_the_error_says_so() -> None:
 def test_a_damaged_build_that_is_named_is_refused_with_the_reason(tmp_path: Path, where: str) -> None:
     moved = tmp_path / "elsewhere"
     own_build("a").path.rename(moved)
-    assert install.find(moved / where).version == "1.0.0"
+    assert install.find_install(moved / where).version == "1.0.0"
     (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
     with pytest.raises(NoInstallError, match=r"cannot be used: llama-speculative has 9 bytes") as caught:
-        install.find(moved / where)
+        install.find_install(moved / where)
     assert "builds it again" in str(caught.value.hint)
 
 
@@ -172,10 +172,10 @@ def test_a_damaged_build_on_path_is_not_used_either(tmp_path: Path, monkeypatch:
     moved = tmp_path / "elsewhere"
     own_build("a").path.rename(moved)
     monkeypatch.setenv("PATH", f"{moved / 'bin'}:/usr/bin:/bin")
-    assert (install.find().origin, install.find().version) == ("PATH", "1.0.0")
+    assert (install.find_install().origin, install.find_install().version) == ("PATH", "1.0.0")
     (moved / "bin" / "llama-speculative").write_text("#!/bin/sh")
     with pytest.raises(NoInstallError, match="cannot be used: llama-speculative has 9 bytes"):
-        install.find()
+        install.find_install()
 
 
 @pytest.mark.usefixtures("no_path")
@@ -185,14 +185,14 @@ def test_programs_that_no_longer_start_are_a_reason() -> None:
         (built.bin / name).write_text("#!/bin/sh\nexit 127\n")
     store.adopt(built)
     with pytest.raises(NoInstallError, match="its programs do not start"):
-        install.find()
+        install.find_install()
 
 
 @pytest.mark.usefixtures("no_path")
 def test_the_list_says_what_is_not_used_and_why() -> None:
     built = own_build("a")
     (built.bin / "llama-completion").write_text("")
-    installs, skipped = install.survey()
+    installs, skipped = install.survey_installs()
     text = table(installs, "text", skipped)
     assert text.splitlines()[0] == f"1.0.0  cpu  (not used)  {built.path}"
     assert "llama-completion has 0 bytes" in text
@@ -208,7 +208,9 @@ def test_a_build_without_a_record_says_how_to_get_one() -> None:
     facts = json.loads(manifest.read_text())
     del facts["files"], facts["environment"]
     manifest.write_text(json.dumps(facts | {"schema": 1}))
-    assert "`ggufspec build --version 1.0.0 --backend cpu` tests and records them" in str(install.find().note)
+    assert "`ggufspec build --version 1.0.0 --backend cpu` tests and records them" in str(
+        install.find_install().note
+    )
 
 
 def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_the_users_settings_do_not_reach_llama(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
-    found = install.find(fakes.install(tmp_path / "llama"))
+    found = install.find_install(fakes.install(tmp_path / "llama"))
     assert table([found], "text") == (
         f"0.5.0-dev b10475 (abc1234)  cpu  (--llama)  {found.root}\n"
         "    can: plain, speculative, speculative-simple\n"

@@ -250,7 +250,7 @@ def test_a_model_of_the_hub_is_checked_by_its_listed_digest_only_where_it_was_fe
     path = tmp_path / "t.gguf"
     path.write_bytes((DEMO / "target.gguf").read_bytes())
     listed = ModelFile(filename="t.gguf", repo="me/T-GGUF", path=path, sha256="0" * 64)
-    pair = catalog.find("demo").__class__(name="x", target=listed)
+    pair = catalog.find_pair("demo").__class__(name="x", target=listed)
     assert hub_package.validate_model(listed, pair).n_layers == 8
     fetched = listed.__class__(**{**vars(listed), "revision": "main"})
     with pytest.raises(ModelFileError, match="is damaged"):

@@ -306,12 +306,12 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     from ggufspec.cli import fetch
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
-    from ggufspec.modelfiles.hub import Item, Survey
+    from ggufspec.modelfiles.hub import FetchItem, Survey
     from ggufspec.modelfiles.hub.choice import RepoFile
 
     nowhere = Path("/nonexistent")
     file = RepoFile(path="big.gguf", size_bytes=hub_access.ASK_ABOVE_BYTES + 1, digest="0" * 64)
-    item = Item(
+    item = FetchItem(
         repo="me/Big", commit="c", revision="main", file=file, path=nowhere, blob=nowhere, here_bytes=0
     )
     pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)

@@ -12,7 +12,7 @@ from ggufspec import machine, results
 from ggufspec.analysis import arms, review
 from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.measure import measuring
-from ggufspec.measure.sweep import Suite, Sweep
+from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
 from tests import scripted, values
@@ -21,7 +21,7 @@ from tests.scripted import INSTALL, Scripted
 PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b/c d", text="B"))
 
 
-def _suite(**settings: Any) -> Suite:
+def _suite(**settings: Any) -> RunPlan:
     sweep = Sweep(
         name="tiny",
         targets=(ModelFile(filename="t.gguf"),),
@@ -29,10 +29,10 @@ def _suite(**settings: Any) -> Suite:
         n_predict=100,
         context=512,
     )
-    return Suite(**{"blocks": sweep.blocks(), "prompts": PROMPTS, "repeats": 2, **settings})
+    return RunPlan(**{"blocks": sweep.blocks(), "prompts": PROMPTS, "repeats": 2, **settings})
 
 
-def _record(engine: Scripted, suite: Suite | None = None, store: ResultSet | None = None) -> ResultSet:
+def _record(engine: Scripted, suite: RunPlan | None = None, store: ResultSet | None = None) -> ResultSet:
     *_, last = measuring.record(suite or _suite(), engine, INSTALL, store or values.bench())
     return last
 

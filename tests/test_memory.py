@@ -27,8 +27,8 @@ def _card(shape: tuple[dict[str, models.Value], list[models.TensorSpec]], **chan
     return parse_header(models.Memory(models.encode(metadata | changes, tensors)[0]), name="m.gguf")
 
 
-def _settings(context: int = 512, **changes: Any) -> memory.Settings:
-    return memory.Settings(context=context, **changes)
+def _settings(context: int = 512, **changes: Any) -> memory.MemorySettings:
+    return memory.MemorySettings(context=context, **changes)
 
 
 # What `llama-speculative -lv 4 --no-repack` of the summer of 2026 and `main` of April 2024 printed on a CPU
@@ -49,7 +49,7 @@ def _settings(context: int = 512, **changes: Any) -> memory.Settings:
     ],
 )
 def test_plans_agree_with_what_llama_cpp_printed(
-    name: str, settings: memory.Settings, measured: tuple[float, float, float]
+    name: str, settings: memory.MemorySettings, measured: tuple[float, float, float]
 ) -> None:
     card = _card(shapes.measured(name))
     found = memory.plan(card, card, Offload(target_layers=0, draft_layers=0), settings).target.host

@@ -15,11 +15,11 @@ import pytest
 
 from ggufspec import machine, results
 from ggufspec.doctor import machines
-from ggufspec.doctor.finding import Status
+from ggufspec.doctor.finding import FindingStatus
 from ggufspec.domain import Conditions
 from ggufspec.machine import Watch, nvml
 from ggufspec.machine.nvml import Reading
-from ggufspec.machine.sampling import Moment, Sampler, summary
+from ggufspec.machine.sampling import GpuSampler, Moment, summary
 from tests import fake_nvml, values
 from tests.fake_nvml import FakeGpu
 
@@ -78,7 +78,7 @@ def test_without_gpus_there_is_no_thread_and_nothing_known(
     if kind == "hidden":
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert not nvml.present()
-    assert (nvml.read(), nvml.energy_mj(), nvml.total_bytes()) == ((), (), ())
+    assert (nvml.read_gpus(), nvml.energy_mj(), nvml.total_bytes()) == ((), (), ())
     assert (nvml.driver_version(), nvml.power_limit_w(), nvml.temperature_c()) == (None, None, None)
     watch = Watch.start()
     assert not _threads()
@@ -94,7 +94,7 @@ def test_the_real_package_without_a_driver_says_nothing() -> None:
     pytest.importorskip("pynvml")
     nvml._opened.cache_clear()
     assert not nvml.present()
-    assert (nvml.read(), nvml.driver_version()) == ((), None)
+    assert (nvml.read_gpus(), nvml.driver_version()) == ((), None)
     watch = Watch.start()
     assert not _threads()
     assert _known(watch.conditions()) == set()
@@ -152,7 +152,7 @@ def test_the_thread_of_a_forgotten_watch_ends(install: Install) -> None:
 def test_what_happens_meanwhile_is_seen(install: Install) -> None:
     gpu = FakeGpu(used_bytes=GIB)
     install(gpu)
-    sampler = Sampler(period_s=0.005)
+    sampler = GpuSampler(period_s=0.005)
     gpu.used_bytes, gpu.celsius, gpu.milliwatts, gpu.reasons = 30 * GIB, 71, 512_000, 0x40 | 0x1
     seen = len(gpu.asked)
     assert _until(lambda: len(gpu.asked) > seen + 30)
@@ -212,7 +212,7 @@ def test_reasons_of_older_drivers_and_packages(install: Install, older: str) -> 
         install(FakeGpu(reasons=0x84, refuses={name: fake_nvml.FUNCTION_NOT_FOUND}))
     else:
         install(FakeGpu(reasons=0x84), without=(name,))
-    assert nvml.read()[0].reasons == ("sw-power-cap", "hw-power-brake")
+    assert nvml.read_gpus()[0].reasons == ("sw-power-cap", "hw-power-brake")
 
 
 def test_reasons_that_nobody_tells_are_unknown(install: Install) -> None:
@@ -306,10 +306,13 @@ def test_conditions_are_stored_and_read_again() -> None:
 def test_the_doctor_looks_at_gpus(install: Install) -> None:
     install(FakeGpu(reasons=0x4), FakeGpu(uuid="GPU-b", celsius=55))
     (fine,) = machines.gpu_state()
-    assert (fine.status, fine.said) == (Status.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
+    assert (fine.status, fine.said) == (FindingStatus.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
     install(FakeGpu(reasons=0x40, refuses={"nvmlDeviceGetPowerUsage": fake_nvml.NOT_SUPPORTED}))
     (hot,) = machines.gpu_state()
-    assert (hot.status, hot.said) == (Status.REMARK, "driver 580.65.06, 40 °C; slowed down: hw-thermal")
+    assert (hot.status, hot.said) == (
+        FindingStatus.REMARK,
+        "driver 580.65.06, 40 °C; slowed down: hw-thermal",
+    )
     install()
     assert not list(machines.gpu_state())
 
@@ -324,4 +327,4 @@ def test_the_doctor_misses_the_package_where_there_is_a_gpu(
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (missing,) = machines.gpu_state()
-    assert (missing.status, missing.mend) == (Status.REMARK, "pip install 'ggufspec[gpu]'")
+    assert (missing.status, missing.mend) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")

@@ -16,10 +16,10 @@ from ggufspec.analysis.warnings import Doubt
 from ggufspec.domain import (
     Experts,
     Offload,
-    Outcome,
     Placement,
     Program,
     Role,
+    RunOutcome,
     RunResult,
     SplitMode,
     offloading,
@@ -232,7 +232,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         sampling=spec.sampling,
         drafting=spec.drafting,
     )
-    assert commandline.read(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+    assert commandline.read_command(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
 
 
 # On the command line ---------------------------------------------------------------------------------------
@@ -537,9 +537,9 @@ def test_a_real_claim_is_seen_through() -> None:
 def test_the_gravest_doubt_names_the_outcome() -> None:
     run = drafting()
     named = {
-        Doubt.FEWER_LAYERS: Outcome.FEWER_LAYERS,
-        Doubt.SPILLED: Outcome.SPILLED,
-        Doubt.DEVICE_UNUSED: Outcome.DEVICE_UNUSED,
+        Doubt.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
+        Doubt.SPILLED: RunOutcome.SPILLED,
+        Doubt.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
     }
     for doubt, outcome in named.items():
         assert warnings.outcome(replace(run, doubts=(doubt.value,))) is outcome

@@ -60,7 +60,7 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def drafting(asked: Request) -> list[Drafting]:
-    arms = request.prepare(asked).suite.blocks[0].arms
+    arms = request.prepare_session(asked).suite.blocks[0].arms
     return [arm.drafting for arm in arms if arm.drafting is not None]
 
 
@@ -86,7 +86,7 @@ def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
         with pytest.raises(
             GgufspecError, match=r"drafts with a second model only, not by ngram-mod"
         ) as caught:
-            request.prepare(Request(pair="lookup", engine=engine))
+            request.prepare_session(Request(pair="lookup", engine=engine))
         assert "server" in (caught.value.hint or "")
 
 
@@ -132,15 +132,15 @@ def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: p
 
     def noted(asked: Request) -> request.Session:
         checked.append(asked)
-        return request.prepare(asked)
+        return request.prepare_session(asked)
 
     monkeypatch.setattr("ggufspec.tuning.running.checked", noted)
     with pytest.raises(NoInstallError, match="has no shared library"):  # the fakes have none
-        running.prepare(TuneRequest(request=Request(pair="lookup", engine="server")))
+        running.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine="server")))
     assert "ngram-mod" in (checked[0].method or ())
     for engine in ("binary", "inprocess"):
         with pytest.raises(GgufspecError, match="not by ngram-mod"):
-            running.prepare(TuneRequest(request=Request(pair="lookup", engine=engine)))
+            running.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine=engine)))
 
 
 def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
@@ -201,14 +201,14 @@ def test_the_list_of_pairs_says_what_is_not_supported() -> None:
 def test_the_rest_of_the_catalogue_can_be_measured() -> None:
     refused = [name for name, entry in catalog.entries().items() if not entry.supported]
     assert refused == ["qwen3.6-27b-mtp", "heads", "sidecar", "remote-heads"]
-    for name, pair in catalog.load().items():
+    for name, pair in catalog.load_catalogue().items():
         if name not in refused:
             method = catalog.drafting_method(pair)
             assert (method is None) == (name == "alone")
 
 
 def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:
-    pair = catalog.find("heads")
+    pair = catalog.find_pair("heads")
     model = pair.target.__class__(filename="other.gguf", path=tmp_path / "other.gguf")
     assert catalog.drafting_method(pair.__class__(name="heads", target=model)) is None
 
@@ -228,4 +228,4 @@ def test_an_entry_that_contradicts_itself_is_refused(
     (folder / "pairs.toml").write_text(f'[pairs.x]\ntarget = {{ path = "t" }}\n{entry}\n')
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(folder))
     with pytest.raises(CatalogError, match=problem):
-        catalog.load()
+        catalog.load_catalogue()

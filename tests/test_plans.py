@@ -13,7 +13,7 @@ from ggufspec.domain import Layers, Method, ModelFile, Prompt, Role, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import api, duration, request
 from ggufspec.measure.request import Request
-from ggufspec.measure.sweep import Blocks, Suite, Sweep, distinct_layers, refuse_endless, sizes
+from ggufspec.measure.sweep import Blocks, RunPlan, Sweep, distinct_layers, refuse_endless, sizes
 from tests import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
@@ -73,8 +73,8 @@ def test_arms_are_counted_without_being_made(axes: dict[str, Any], made: list[Ru
     assert {role: counts[role] for role in Role} == {
         role: sum(each is role for each in arms.values()) for role in Role
     }
-    suite = Suite(blocks=blocks, prompts=(Prompt(id="a", text="A"),))
-    assert suite.n_arms == Suite(blocks=tuple(blocks), prompts=suite.prompts).n_arms
+    suite = RunPlan(blocks=blocks, prompts=(Prompt(id="a", text="A"),))
+    assert suite.n_arms == RunPlan(blocks=tuple(blocks), prompts=suite.prompts).n_arms
     assert suite.threads == max(arm.threads for block in blocks for arm in block.arms)
 
 
@@ -114,7 +114,7 @@ def test_numbers_of_layers_that_mean_the_same_are_tried_once(
 
 
 def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> None:
-    session = request.prepare(Request(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
+    session = request.prepare_session(Request(pair="demo", ngl=(0, 20, 40, 60, 80), ngld=("all", 50)))
     assert [block.arms[0].offload.target_layers for block in session.suite.blocks] == [0, 20]
     notes = [note for note in session.notes if note.startswith("layers: ")]
     same = "with its output; {0} {1} would be the same as {0} {2}, which is measured"
@@ -122,7 +122,7 @@ def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> N
         f"layers: target.gguf has 9 {same.format('--ngl', '40, 60, 80', '20')}",
         f"layers: drafter.gguf has 3 {same.format('--ngld', '50', 'all')}",
     ]
-    one = request.prepare(Request(pair="demo", ngl=45))
+    one = request.prepare_session(Request(pair="demo", ngl=45))
     assert not [note for note in one.notes if note.startswith("layers: ")]
     assert one.suite.blocks[0].arms[0].offload.target_layers == 45
 
@@ -167,13 +167,13 @@ def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
 
 def test_the_time_of_a_large_sweep_is_that_of_its_arms(llama: Path) -> None:
     asked = Request(pair="demo", prompt=("Hi", "Ho"), draft=(1, 2, 3, 4), ubatch=tuple(range(64, 90)))
-    suite = request.prepare(asked).suite
+    suite = request.prepare_session(asked).suite
     known = duration.Experience(bytes_per_s=1e9)
     assert duration.total(suite, known) == pytest.approx(sum(duration.expect(suite, known).values()))
 
 
 def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
-    session = request.prepare(Request(pair="demo", prompt=("Hi",), repeats=10**6))
+    session = request.prepare_session(Request(pair="demo", prompt=("Hi",), repeats=10**6))
     with pytest.raises(
         GgufspecError, match=r"3,000,003 runs are more than 1,000,000.*1,000,000 repeats"
     ) as error:
@@ -183,8 +183,10 @@ def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="are more than"):
         api.begin(session, command=("test",))
     assert not results.ids()
-    refuse_endless(request.prepare(Request(pair="demo", prompt=("Hi",), repeats=10**6, max_time=60.0)).suite)
-    warm = request.prepare(Request(pair="demo", prompt=("Hi",), warmup=10**6))
+    refuse_endless(
+        request.prepare_session(Request(pair="demo", prompt=("Hi",), repeats=10**6, max_time=60.0)).suite
+    )
+    warm = request.prepare_session(Request(pair="demo", prompt=("Hi",), warmup=10**6))
     with pytest.raises(GgufspecError, match="1,000,000 warm-ups"):
         refuse_endless(warm.suite)
 
@@ -192,7 +194,7 @@ def test_too_many_runs_are_refused_unless_a_time_ends_them(llama: Path) -> None:
 def test_a_tuning_of_too_many_configurations_is_refused(llama: Path, made: list[RunSpec]) -> None:
     asked = tuning.TuneRequest(request=Request(pair="demo", ubatch=tuple(range(1, 10_000)), engine="binary"))
     with pytest.raises(GgufspecError, match="arms are more than 100,000"):
-        tuning.prepare(asked)
+        tuning.prepare_tuning(asked)
     assert len(made) < 2000
 
 

@@ -14,7 +14,7 @@ from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, Part, Timing
 from ggufspec.forecast import profiles
-from ggufspec.forecast.costs import CostCurve, Kind
+from ggufspec.forecast.costs import CostCurve, CurveKind
 from tests import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
@@ -83,11 +83,11 @@ def test_exact_timings_give_the_exact_curve() -> None:
     curve = _curve()
     for tokens in BATCHES:
         for depth in DEPTHS:
-            found = curve.seconds(Kind.VERIFY, tokens, depth)
+            found = curve.seconds(CurveKind.VERIFY, tokens, depth)
             assert found.value == pytest.approx(true_s(Part.VERIFY, tokens, depth))
-            absorbed = curve.seconds(Kind.ABSORB, tokens, depth)
+            absorbed = curve.seconds(CurveKind.ABSORB, tokens, depth)
             assert absorbed.value == pytest.approx(true_s(Part.ABSORB, tokens, depth))
-            one = curve.seconds(Kind.DRAFT, 1, depth)
+            one = curve.seconds(CurveKind.DRAFT, 1, depth)
             assert one.value == pytest.approx(true_s(Part.DRAFT, 2, depth) - true_s(Part.DRAFT, 1, depth))
     assert curve.overhead_s.value == pytest.approx(0.0002)
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
@@ -98,14 +98,14 @@ def test_exact_timings_give_the_exact_curve() -> None:
 def test_the_target_alone_needs_no_drafter() -> None:
     curve = _curve(drafter=None)
     assert curve.draft == curve.absorb == ()
-    assert curve.seconds(Kind.VERIFY, 3, 60).value == pytest.approx(true_s(Part.VERIFY, 3, 60) + 0.003)
+    assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(true_s(Part.VERIFY, 3, 60) + 0.003)
 
 
 def test_a_disturbed_sample_moves_nothing() -> None:
     calls = iter(range(10_000))
     disturbed = _curve(lambda: 30.0 if next(calls) % 101 == 50 else 1.0)
     for tokens in BATCHES:
-        found = disturbed.seconds(Kind.VERIFY, tokens, 10).value
+        found = disturbed.seconds(CurveKind.VERIFY, tokens, 10).value
         assert found == pytest.approx(true_s(Part.VERIFY, tokens, 10), rel=1e-6)
 
 
@@ -115,7 +115,7 @@ def test_runs_pay_means_and_the_curve_knows_them() -> None:
     mean = 1.1
     for tokens in BATCHES:
         expected = true_s(Part.VERIFY, tokens, 10) * mean
-        assert skewed.seconds(Kind.VERIFY, tokens, 10).value == pytest.approx(expected, rel=0.02)
+        assert skewed.seconds(CurveKind.VERIFY, tokens, 10).value == pytest.approx(expected, rel=0.02)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -146,7 +146,7 @@ def test_what_is_stored_is_found_again() -> None:
     curve = _curve()
     assert curve.measured_on is not None
     file = profiles.save(curve)
-    found = profiles.find(curve.measured_on, most_tokens=4, depths=(10, 110))
+    found = profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110))
     assert found is not None
     assert found.curve == curve
     assert profiles.save(curve) == file
@@ -166,10 +166,10 @@ def test_what_was_not_measured_is_not_found() -> None:
         replace(about, drafter=replace(DRAFTER, size_bytes=11)),  # another file under the same name
     ]
     for other in others:
-        assert profiles.find(other, most_tokens=4, depths=(10, 110)) is None
-    assert profiles.find(about, most_tokens=5, depths=(10, 110)) is None
-    assert profiles.find(about, most_tokens=4, depths=(5, 110)) is None
-    assert profiles.find(about, most_tokens=4, depths=(10, 111)) is None
+        assert profiles.find_profile(other, most_tokens=4, depths=(10, 110)) is None
+    assert profiles.find_profile(about, most_tokens=5, depths=(10, 110)) is None
+    assert profiles.find_profile(about, most_tokens=4, depths=(5, 110)) is None
+    assert profiles.find_profile(about, most_tokens=4, depths=(10, 111)) is None
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_profile_counts_as_none(content: bytes) -> None:
     curve = _curve()
     assert curve.measured_on is not None
     profiles.save(curve).write_bytes(content)
-    assert profiles.find(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
+    assert profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
     assert profiles.known() == ()
 
 

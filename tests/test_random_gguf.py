@@ -148,8 +148,8 @@ def test_files_of_one_vocabulary_may_draft_for_each_other(tmp_path: Path) -> Non
     draft = validate_file(write(tmp_path / "d.gguf", "--quant", "Q8_0", "--layers", "1", "--seed", "9"))
     other = validate_file(write(tmp_path / "o.gguf", "--quant", "Q8_0", "--vocab", "1200"))
     for rule in (judging.rule_for(Program.TREE, 2697), judging.rule_for(Program.SIMPLE)):
-        assert judging.check(target, draft, rule).outcome is judging.Outcome.ACCEPTED
-        assert judging.check(target, other, rule).outcome is not judging.Outcome.ACCEPTED
+        assert judging.check_pair(target, draft, rule).outcome is judging.CompatOutcome.ACCEPTED
+        assert judging.check_pair(target, other, rule).outcome is not judging.CompatOutcome.ACCEPTED
 
 
 @pytest.mark.parametrize(

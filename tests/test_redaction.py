@@ -91,8 +91,8 @@ def test_a_traceback_in_a_notebook_shows_none_either(
 ) -> None:
     monkeypatch.setattr("ggufspec.modelfiles.hub.client.FIRST_PAUSE_S", 0)
     hub.faults = [Fault(where="file=t", status=503, headers={"Retry-After": "0"}, times=99)]
-    reference = hub_package.parse(TARGET, {})
-    survey = hub_package.survey("x", reference, None, hub_package.Access())
+    reference = hub_package.parse_reference(TARGET, {})
+    survey = hub_package.survey_fetch("x", reference, None, hub_package.Access())
     with pytest.raises(GgufspecError) as caught:
         [*hub_package.fetch(survey, hub_package.Access())]
     shown = "".join(traceback.format_exception(caught.value))
@@ -110,13 +110,13 @@ def test_a_traceback_in_a_notebook_shows_none_either(
 )
 def test_a_reference_is_repeated_without_its_login(text: str) -> None:
     with pytest.raises(BadReferenceError) as caught:
-        hub_package.parse(text, {})
+        hub_package.parse_reference(text, {})
     assert [secret for secret in SECRETS if secret in f"{caught.value.message} {caught.value.hint}"] == []
 
 
 def test_a_pair_is_called_by_its_address_without_the_login(hub: Hub, home: Path) -> None:
     address = f"{hub.url}/{TARGET.replace('/t-', '/resolve/main/t-')}?{SIGNATURE}"
-    reference = hub_package.parse(address.replace("//", f"//bob:{PASSWORD}@"), {}, endpoint=hub.url)
+    reference = hub_package.parse_reference(address.replace("//", f"//bob:{PASSWORD}@"), {}, endpoint=hub.url)
     assert (reference.repo, reference.filename) == ("me/T-GGUF", "t-Q4_K_M.gguf")
     assert [secret for secret in SECRETS if secret in reference.text] == []
 

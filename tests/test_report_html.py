@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from ggufspec.analysis import arms
 from ggufspec.cli.report import command
-from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
+from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.report.html.pages import html
 from ggufspec.report.html.sections import section
 from ggufspec.report.plot import browser
@@ -152,8 +152,8 @@ def _pairs(ratio: float, **changes: Any) -> list[RunResult]:
     return runs
 
 
-NEAR = Difference(at_char=5, at_token=1, verdict=Verdict.NEAR_TIE)
-APART = Difference(at_char=5, at_token=1, verdict=Verdict.DIVERGENCE)
+NEAR = Difference(at_char=5, at_token=1, verdict=TextVerdict.NEAR_TIE)
+APART = Difference(at_char=5, at_token=1, verdict=TextVerdict.DIVERGENCE)
 
 
 @pytest.mark.parametrize(

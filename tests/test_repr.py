@@ -11,11 +11,11 @@ import pytest
 
 from ggufspec import tuning
 from ggufspec.analysis import comparing
-from ggufspec.analysis.comparing import Comparison
+from ggufspec.analysis.comparing import BenchComparison
 from ggufspec.domain import Prompt, Role, Status
 from ggufspec.report.html import notebook
 from ggufspec.results import ResultSet
-from ggufspec.tuning import Outlook, Spent, Tuned
+from ggufspec.tuning import Spent, Tuned, TuningForecast
 from tests.swept import HARMFUL, swept
 from tests.test_report_html import Page
 from tests.values import bench, run, whole_bench
@@ -30,7 +30,7 @@ PLAIN = {
 
 def _tuned(results: ResultSet, *, notes: tuple[str, ...] = ()) -> Tuned:
     """Judge a bench of which nothing was forecast."""
-    outlook = Outlook(
+    outlook = TuningForecast(
         prospects=(),
         unknown=(),
         prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
@@ -39,10 +39,10 @@ def _tuned(results: ResultSet, *, notes: tuple[str, ...] = ()) -> Tuned:
         spent=Spent(traces_s=1.0, costs_s=2.0),
         notes=notes,
     )
-    return tuning.judge(outlook, results, measuring_s=4.0)
+    return tuning.judge_finalists(outlook, results, measuring_s=4.0)
 
 
-def _shown(value: ResultSet | Tuned | Comparison) -> Page:
+def _shown(value: ResultSet | Tuned | BenchComparison) -> Page:
     return Page(value._repr_html_())
 
 

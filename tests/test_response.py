@@ -42,11 +42,11 @@ def _stream(
 
 
 def _parse(lines: Sequence[dict[str, Any]]) -> response.Parsed:
-    return response.parse("".join(json.dumps(line) + "\n" for line in lines))
+    return response.parse_response("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_a_recorded_drafting_answer_of_today() -> None:
-    sample = response.parse((RESPONSES / "0.3.36" / "drafting.jsonl").read_text()).sample
+    sample = response.parse_response((RESPONSES / "0.3.36" / "drafting.jsonl").read_text()).sample
     assert (sample.status, sample.program) == (Status.OK, Program.SERVER)
     assert (sample.prompt_tokens, sample.gen_tokens, sample.n_draft) == (19, 32, 8)
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (40, 25, 6)
@@ -61,7 +61,7 @@ def test_a_recorded_drafting_answer_of_today() -> None:
 
 def test_a_recorded_answer_of_the_target_alone_is_the_same_text() -> None:
     alone, drafting = (
-        response.parse((RESPONSES / "0.3.36" / f"{name}.jsonl").read_text()).sample
+        response.parse_response((RESPONSES / "0.3.36" / f"{name}.jsonl").read_text()).sample
         for name in ("target", "drafting")
     )
     assert (alone.text, alone.tokens) == (drafting.text, drafting.tokens)
@@ -71,7 +71,7 @@ def test_a_recorded_answer_of_the_target_alone_is_the_same_text() -> None:
 
 def test_a_recorded_drafting_answer_of_summer_2025_ends_before_its_last_rounds_tokens() -> None:
     alone, drafting = (
-        response.parse((RESPONSES / "0.3.16" / f"{name}.jsonl").read_text()).sample
+        response.parse_response((RESPONSES / "0.3.16" / f"{name}.jsonl").read_text()).sample
         for name in ("target", "drafting")
     )
     assert (drafting.status, drafting.gen_tokens, drafting.n_draft) == (Status.OK, 32, 8)
@@ -160,7 +160,7 @@ def test_answers_without_usable_figures(said: dict[str, Any], status: Status) ->
 
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_read(data: bytes) -> None:
-    assert response.parse(data.decode(errors="replace")).sample.status is Status.SUMMARY_LOST
+    assert response.parse_response(data.decode(errors="replace")).sample.status is Status.SUMMARY_LOST
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Difference, Drafting, Role, RunResult, Verdict
+from ggufspec.domain import Difference, Drafting, Role, RunResult, TextVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
 from tests import damage, values
@@ -178,7 +178,7 @@ def test_what_is_salvaged_keeps_its_references_and_judgements() -> None:
         stored = results.append(
             stored, replace(run, log=f"drafting {run.spec.drafting}", text_identical=None)
         )
-    difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=Verdict.NEAR_TIE)
+    difference = Difference(at_char=4, at_token=2, margin=0.5, verdict=TextVerdict.NEAR_TIE)
     for run in stored.runs[-2:]:
         judged = replace(run, text_identical=False, difference=difference)
         stored = results.judge(stored, judged)
@@ -252,7 +252,7 @@ def test_benches_of_schema_2_are_read_but_not_continued(tmp_path: Path) -> None:
     assert {spec.key for spec in old.runs.specs} == {"59d4cef6316f", "288212620b7d", "d22e3ef1fc96"}
     assert {replace(spec).key for spec in old.runs.specs} == {spec.key for spec in old.runs.specs}
     assert old.runs[2].difference is not None
-    assert old.runs[2].difference.verdict is Verdict.NEAR_TIE
+    assert old.runs[2].difference.verdict is TextVerdict.NEAR_TIE
     with pytest.raises(ResultsError, match="older ggufspec"):
         results.reopen(folder)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ggufspec.analysis import review
-from ggufspec.domain import Difference, Role, RunResult, Status, Verdict
+from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.results import ResultSet
 from tests import values
 
@@ -51,7 +51,7 @@ def test_without_anchors_nobody_knows() -> None:
 
 
 def test_failures_and_texts_are_counted() -> None:
-    near = Difference(at_char=9, at_token=2, verdict=Verdict.NEAR_TIE)
+    near = Difference(at_char=9, at_token=2, verdict=TextVerdict.NEAR_TIE)
     drafting = values.run(Role.DRAFTING, draft=3)
     bench = values.bench(
         values.run(),

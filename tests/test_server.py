@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _engine(folder: Path, behaviour: Behaviour | None = None, *, capacity: int | None = 9) -> ServerEngine:
     fake_server.program(folder / "llama-server", behaviour)
-    engine = engines.make("server", installs.find(folder), timeout_s=20, capacity=capacity)
+    engine = engines.make("server", installs.find_install(folder), timeout_s=20, capacity=capacity)
     assert isinstance(engine, ServerEngine)
     return engine
 

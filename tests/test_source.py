@@ -11,9 +11,19 @@ from pathlib import Path
 import pytest
 
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import Progress
+from ggufspec.llama.progress import BuildProgress
 from ggufspec.llama.source import sources
-from ggufspec.llama.source.sources import LEGACY, UPSTREAM, Git, Local, Sdist, Tree, choose, prepare, unpack
+from ggufspec.llama.source.sources import (
+    LEGACY,
+    UPSTREAM,
+    Git,
+    Local,
+    Sdist,
+    Tree,
+    choose_source,
+    prepare_tree,
+    unpack,
+)
 
 COMMIT = "0e4802b2ecbaab04b4f829fde4a3096ca19c84b5"
 SDIST = {
@@ -47,7 +57,7 @@ def device(name: str) -> tarfile.TarInfo:
     return member
 
 
-def finish(work: Generator[Progress, None, Tree]) -> Tree:
+def finish(work: Generator[BuildProgress, None, Tree]) -> Tree:
     while True:
         try:
             next(work)
@@ -154,7 +164,7 @@ def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
 def test_source_and_version_say_what_is_meant(
     text: str | None, version: str, expected: sources.Source
 ) -> None:
-    assert choose(text, version) == expected
+    assert choose_source(text, version) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,33 +186,33 @@ def test_what_is_no_version_is_refused_with_the_next_command(
     text: str | None, version: str, hint: str
 ) -> None:
     with pytest.raises(SourceError, match="is not a version of llama-cpp-python") as caught:
-        choose(text, version)
+        choose_source(text, version)
     assert hint in str(caught.value.hint)
     assert "build --source git --version 0" not in str(caught.value.hint)
 
 
 def test_a_version_is_known_however_it_is_spelled() -> None:
-    assert choose(None, "v0.3.036") == Sdist("0.3.36")
+    assert choose_source(None, "v0.3.036") == Sdist("0.3.36")
 
 
 def test_the_installed_binding_decides_by_default() -> None:
     from importlib.metadata import version
 
-    assert choose(None, None) == Sdist(version("llama-cpp-python"))
+    assert choose_source(None, None) == Sdist(version("llama-cpp-python"))
 
 
 def test_git_needs_a_tag() -> None:
     with pytest.raises(SourceError, match="tag or commit"):
-        choose("git", None)
+        choose_source("git", None)
 
 
 def test_a_folder_without_llama_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds no source"):
-        choose(str(tmp_path), None)
+        choose_source(str(tmp_path), None)
 
 
 def test_a_local_tree_is_copied_without_its_builds(tree: Path, tmp_path: Path) -> None:
-    copied = finish(prepare(Local(tree), tmp_path / "into", tmp_path / "log"))
+    copied = finish(prepare_tree(Local(tree), tmp_path / "into", tmp_path / "log"))
     names = {path.relative_to(copied.root).as_posix() for path in copied.root.rglob("*") if not path.is_dir()}
     assert names == {"CMakeLists.txt", "README.md", "include/llama.h", "models/vocab.gguf"}
     assert (copied.root / "README.md").is_symlink()
@@ -218,7 +228,7 @@ def test_a_changed_file_makes_another_source(tree: Path) -> None:
 
 
 def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) -> None:
-    copied = finish(prepare(Local(repository), tmp_path / "into", tmp_path / "log"))
+    copied = finish(prepare_tree(Local(repository), tmp_path / "into", tmp_path / "log"))
     assert (copied.number, copied.history) == (2, True)
     assert copied.commit == git(repository, "rev-parse", "HEAD")
     assert git(copied.root, "rev-list", "--count", "HEAD") == "2"
@@ -226,7 +236,7 @@ def test_a_local_repository_lends_its_history(repository: Path, tmp_path: Path) 
 
 def test_a_changed_repository_says_so(repository: Path, tmp_path: Path) -> None:
     (repository / "include" / "llama.h").write_text("changed")
-    copied = finish(prepare(Local(repository), tmp_path / "into", tmp_path / "log"))
+    copied = finish(prepare_tree(Local(repository), tmp_path / "into", tmp_path / "log"))
     assert copied.commit == git(repository, "rev-parse", "HEAD") + "-dirty"
 
 
@@ -234,7 +244,7 @@ def test_a_changed_repository_says_so(repository: Path, tmp_path: Path) -> None:
 def test_git_checks_out_a_tag_and_counts_its_commits(
     repository: Path, tmp_path: Path, ref: str, number: int, models: bool
 ) -> None:
-    checkout = finish(prepare(Git(ref, repository.as_uri()), tmp_path / "into", tmp_path / "log"))
+    checkout = finish(prepare_tree(Git(ref, repository.as_uri()), tmp_path / "into", tmp_path / "log"))
     assert (checkout.version, checkout.number, checkout.history) == (f"b{number}", number, True)
     assert checkout.commit == git(repository, "rev-parse", ref)
     assert (checkout.root / "models").exists() is models
@@ -250,7 +260,7 @@ def test_a_git_branch_is_what_it_points_to_now(repository: Path) -> None:
 
 def test_git_checks_out_a_branch(repository: Path, tmp_path: Path) -> None:
     git(repository, "branch", "side", "b1")
-    checkout = finish(prepare(Git("side", repository.as_uri()), tmp_path / "into", tmp_path / "log"))
+    checkout = finish(prepare_tree(Git("side", repository.as_uri()), tmp_path / "into", tmp_path / "log"))
     assert checkout.number == 1
 
 
@@ -258,4 +268,4 @@ def test_git_checks_out_a_branch(repository: Path, tmp_path: Path) -> None:
 def test_git_failures_are_errors(repository: Path, tmp_path: Path, ref: str, folder: str) -> None:
     wanted = Git(ref, (repository.parent / folder).as_uri())
     with pytest.raises(SourceError, match="git"):
-        finish(prepare(wanted, tmp_path / "into", tmp_path / "log"))
+        finish(prepare_tree(wanted, tmp_path / "into", tmp_path / "log"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ggufspec import stats
-from ggufspec.stats import Procedure, Verdict
+from ggufspec.stats import Procedure, SpeedVerdict
 from tests.simulated import Rates, bench, flat, grid
 
 
@@ -65,29 +65,33 @@ def test_a_single_prompts_units_are_its_repeats() -> None:
 @pytest.mark.parametrize(
     ("ratios", "threshold", "verdict"),
     [
-        ((1.05, 1.06, 1.07, 1.05, 1.06, 1.08), 0.01, Verdict.FASTER),
-        ((0.95, 0.94, 0.93, 0.95, 0.94, 0.92), 0.01, Verdict.SLOWER),
-        ((1.001, 1.002, 0.999, 1.001, 1.0, 0.998), 0.01, Verdict.SAME),
+        ((1.05, 1.06, 1.07, 1.05, 1.06, 1.08), 0.01, SpeedVerdict.FASTER),
+        ((0.95, 0.94, 0.93, 0.95, 0.94, 0.92), 0.01, SpeedVerdict.SLOWER),
+        ((1.001, 1.002, 0.999, 1.001, 1.0, 0.998), 0.01, SpeedVerdict.SAME),
         (
             (1.004, 1.005, 1.006, 1.004, 1.005, 1.006),
             0.01,
-            Verdict.SAME,
+            SpeedVerdict.SAME,
         ),  # significant, but below what matters
-        ((1.05, 1.06, 1.07, 1.05, 1.06, 1.08), 0.10, Verdict.SAME),
-        ((1.2, 0.9, 1.1, 0.85, 1.3, 0.9), 0.01, Verdict.UNCLEAR),
-        ((1.001, 1.02, 1.002, 1.018, 1.001, 1.015), 0.01, Verdict.UNCLEAR),  # significant, may matter or not
-        ((1.5, 1.4), 0.01, Verdict.UNCLEAR),
-        ((1.5,), 0.01, Verdict.UNCLEAR),
+        ((1.05, 1.06, 1.07, 1.05, 1.06, 1.08), 0.10, SpeedVerdict.SAME),
+        ((1.2, 0.9, 1.1, 0.85, 1.3, 0.9), 0.01, SpeedVerdict.UNCLEAR),
+        (
+            (1.001, 1.02, 1.002, 1.018, 1.001, 1.015),
+            0.01,
+            SpeedVerdict.UNCLEAR,
+        ),  # significant, may matter or not
+        ((1.5, 1.4), 0.01, SpeedVerdict.UNCLEAR),
+        ((1.5,), 0.01, SpeedVerdict.UNCLEAR),
     ],
 )
-def test_verdicts(ratios: tuple[float, ...], threshold: float, verdict: Verdict) -> None:
+def test_verdicts(ratios: tuple[float, ...], threshold: float, verdict: SpeedVerdict) -> None:
     a, b = _pair(ratios)
     found = stats.significance(a, b, threshold=threshold)
     mirrored = stats.significance(b, a, threshold=threshold)
     assert found is not None
     assert mirrored is not None
     assert found.verdict is verdict
-    opposite = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    opposite = {SpeedVerdict.FASTER: SpeedVerdict.SLOWER, SpeedVerdict.SLOWER: SpeedVerdict.FASTER}
     assert mirrored.verdict is opposite.get(verdict, verdict)
     assert mirrored.p_value == found.p_value
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from ggufspec import paths
 from ggufspec.cli import cli
 from ggufspec.doctor import storage
-from ggufspec.doctor.storage import Kind
+from ggufspec.doctor.storage import StorageKind
 from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
 from ggufspec.modelfiles import hub
@@ -45,7 +45,7 @@ def hub_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def kept(home: Path, hub_cache: Path) -> dict[Kind, Path]:
+def kept(home: Path, hub_cache: Path) -> dict[StorageKind, Path]:
     """Something of every kind; returns where each is."""
     model = hub_cache / "models--me--T-GGUF"
     blob = write(model / "blobs" / "0a1b", 5000)
@@ -62,26 +62,26 @@ def kept(home: Path, hub_cache: Path) -> dict[Kind, Path]:
     write(paths.builds_dir() / ".logs" / "failed.log", 60)
     cuda_parts.install(paths.cache_dir() / "cuda" / "13.0")
     return {
-        Kind.BUILDS: paths.builds_dir() / KEY,
-        Kind.SOURCES: paths.sources_dir() / ("0" * 64),
-        Kind.CUDA: paths.cache_dir() / "cuda" / "13.0",
-        Kind.MODELS: model,
-        Kind.DIGESTS: paths.cache_dir() / "digests.sqlite",
-        Kind.OTHER: paths.builds_dir() / ".logs",
-        Kind.PROFILES: paths.data_dir() / "profiles" / "abc.json",
-        Kind.RESULTS: paths.runs_dir() / "20260101-000000-a",
+        StorageKind.BUILDS: paths.builds_dir() / KEY,
+        StorageKind.SOURCES: paths.sources_dir() / ("0" * 64),
+        StorageKind.CUDA: paths.cache_dir() / "cuda" / "13.0",
+        StorageKind.MODELS: model,
+        StorageKind.DIGESTS: paths.cache_dir() / "digests.sqlite",
+        StorageKind.OTHER: paths.builds_dir() / ".logs",
+        StorageKind.PROFILES: paths.data_dir() / "profiles" / "abc.json",
+        StorageKind.RESULTS: paths.runs_dir() / "20260101-000000-a",
     }
 
 
 NAMES = {
-    Kind.BUILDS: f"builds/{KEY}",
-    Kind.SOURCES: f"sources/{ARCHIVE}",
-    Kind.CUDA: "cuda/13.0",
-    Kind.MODELS: "models/me/T-GGUF",
-    Kind.DIGESTS: "digests/digests.sqlite",
-    Kind.OTHER: "other/logs",
-    Kind.PROFILES: "profiles/abc.json",
-    Kind.RESULTS: "results/20260101-000000-a",
+    StorageKind.BUILDS: f"builds/{KEY}",
+    StorageKind.SOURCES: f"sources/{ARCHIVE}",
+    StorageKind.CUDA: "cuda/13.0",
+    StorageKind.MODELS: "models/me/T-GGUF",
+    StorageKind.DIGESTS: "digests/digests.sqlite",
+    StorageKind.OTHER: "other/logs",
+    StorageKind.PROFILES: "profiles/abc.json",
+    StorageKind.RESULTS: "results/20260101-000000-a",
 }
 
 
@@ -89,23 +89,23 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(cli, ["cache", *words])
 
 
-def test_everything_has_a_name_and_a_size(kept: dict[Kind, Path]) -> None:
+def test_everything_has_a_name_and_a_size(kept: dict[StorageKind, Path]) -> None:
     rows = {row["name"]: row for row in json.loads(run("list", "-o", "json").stdout)}
     assert rows.keys() == {*NAMES.values(), "other/vega-1.9.0.js"}
-    assert {Kind(row["kind"]) for row in rows.values()} == set(Kind)
+    assert {StorageKind(row["kind"]) for row in rows.values()} == set(StorageKind)
     for kind, name in NAMES.items():
         assert Path(rows[name]["path"]) == kept[kind]
-    assert rows[NAMES[Kind.SOURCES]]["size_bytes"] == 3090
-    assert rows[NAMES[Kind.BUILDS]]["size_bytes"] == 2000
-    assert rows[NAMES[Kind.BUILDS]]["note"] == "not used: its build.json cannot be read"
-    assert rows[NAMES[Kind.MODELS]]["size_bytes"] == 5000  # the link in the snapshot takes nothing
+    assert rows[NAMES[StorageKind.SOURCES]]["size_bytes"] == 3090
+    assert rows[NAMES[StorageKind.BUILDS]]["size_bytes"] == 2000
+    assert rows[NAMES[StorageKind.BUILDS]]["note"] == "not used: its build.json cannot be read"
+    assert rows[NAMES[StorageKind.MODELS]]["size_bytes"] == 5000  # the link in the snapshot takes nothing
 
 
-def test_the_overview_keeps_what_others_share_apart(kept: dict[Kind, Path]) -> None:
+def test_the_overview_keeps_what_others_share_apart(kept: dict[StorageKind, Path]) -> None:
     rows = {row["kind"]: row for row in json.loads(run("-o", "json").stdout)}
-    assert list(rows) == [kind.value for kind in Kind]
-    assert all(kind.value in run("--help").stdout for kind in Kind)
-    assert [item.name for item in Kind if run("list", item.value).exit_code] == []
+    assert list(rows) == [kind.value for kind in StorageKind]
+    assert all(kind.value in run("--help").stdout for kind in StorageKind)
+    assert [item.name for item in StorageKind if run("list", item.value).exit_code] == []
     assert [kind for kind, row in rows.items() if row["shared"]] == ["models"]
     assert rows["other"]["items"] == 2
     text = run()
@@ -121,14 +121,18 @@ def test_an_empty_machine_keeps_nothing() -> None:
     assert run("prune", "sources", "--yes").stderr == "nothing to delete\n"
 
 
-def test_a_list_is_of_the_kinds_that_are_asked_for(kept: dict[Kind, Path]) -> None:
+def test_a_list_is_of_the_kinds_that_are_asked_for(kept: dict[StorageKind, Path]) -> None:
     lines = run("list", "sources", "results").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["name", NAMES[Kind.SOURCES], NAMES[Kind.RESULTS]]
+    assert [line.split()[0] for line in lines] == [
+        "name",
+        NAMES[StorageKind.SOURCES],
+        NAMES[StorageKind.RESULTS],
+    ]
     assert run("list", "everything").exit_code == 2
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_what_is_named_is_deleted_and_nothing_else(kept: dict[Kind, Path], kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(StorageKind))
+def test_what_is_named_is_deleted_and_nothing_else(kept: dict[StorageKind, Path], kind: StorageKind) -> None:
     before = {item.name for item in storage.list_items()}
     result = run("prune", NAMES[kind], "--yes")
     assert result.exit_code == 0, result.exception
@@ -137,14 +141,14 @@ def test_what_is_named_is_deleted_and_nothing_else(kept: dict[Kind, Path], kind:
     assert {item.name for item in storage.list_items()} == before - {NAMES[kind]}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.MODELS])
-def test_a_kind_means_all_of_it(kept: dict[Kind, Path], kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in StorageKind if kind is not StorageKind.MODELS])
+def test_a_kind_means_all_of_it(kept: dict[StorageKind, Path], kind: StorageKind) -> None:
     assert run("prune", kind, "--yes").exit_code == 0
     assert storage.list_items([kind]) == ()
-    assert {item.kind for item in storage.list_items()} == set(Kind) - {kind}
+    assert {item.kind for item in storage.list_items()} == set(StorageKind) - {kind}
 
 
-def test_what_was_noted_of_a_source_goes_with_it(kept: dict[Kind, Path]) -> None:
+def test_what_was_noted_of_a_source_goes_with_it(kept: dict[StorageKind, Path]) -> None:
     run("prune", "sources", "--yes")
     assert list(paths.sources_dir().iterdir()) == []
 
@@ -160,7 +164,7 @@ def test_what_was_noted_of_a_source_goes_with_it(kept: dict[Kind, Path]) -> None
         ("*", "there is nothing called"),
     ],
 )
-def test_what_means_nothing_deletes_nothing(kept: dict[Kind, Path], name: str, message: str) -> None:
+def test_what_means_nothing_deletes_nothing(kept: dict[StorageKind, Path], name: str, message: str) -> None:
     result = run("prune", "sources", name, "--yes")
     assert isinstance(result.exception, GgufspecError)
     assert message in result.exception.message
@@ -168,7 +172,7 @@ def test_what_means_nothing_deletes_nothing(kept: dict[Kind, Path], name: str, m
     assert all(path.exists() for path in kept.values())
 
 
-def test_nothing_is_deleted_without_being_asked_for(kept: dict[Kind, Path]) -> None:
+def test_nothing_is_deleted_without_being_asked_for(kept: dict[StorageKind, Path]) -> None:
     assert run("prune", "--yes").exit_code == 2
     for words in (("prune", "builds"), ("prune", "results")):
         refused = run(*words)
@@ -178,30 +182,33 @@ def test_nothing_is_deleted_without_being_asked_for(kept: dict[Kind, Path]) -> N
 
 
 @pytest.mark.parametrize(("answer", "exit_code"), [("y", 0), ("n", 130)])
-def test_a_person_is_asked(kept: dict[Kind, Path], answer: str, exit_code: int) -> None:
+def test_a_person_is_asked(kept: dict[StorageKind, Path], answer: str, exit_code: int) -> None:
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "ggufspec", "cache", "prune", "sources", NAMES[Kind.RESULTS]]
+    words = [sys.executable, "-m", "ggufspec", "cache", "prune", "sources", NAMES[StorageKind.RESULTS]]
     os.write(ours, f"{answer}\n".encode())
     result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
     os.close(ours)
     os.close(theirs)
     assert result.returncode == exit_code
-    assert f"{NAMES[Kind.SOURCES]}\n{NAMES[Kind.RESULTS]}\nDelete 2 items of 3.03 KiB?" in result.stderr
-    assert kept[Kind.SOURCES].exists() == kept[Kind.RESULTS].exists() == (answer == "n")
+    assert (
+        f"{NAMES[StorageKind.SOURCES]}\n{NAMES[StorageKind.RESULTS]}\nDelete 2 items of 3.03 KiB?"
+        in result.stderr
+    )
+    assert kept[StorageKind.SOURCES].exists() == kept[StorageKind.RESULTS].exists() == (answer == "n")
 
 
-def test_in_silence_nobody_is_asked(kept: dict[Kind, Path]) -> None:
+def test_in_silence_nobody_is_asked(kept: dict[StorageKind, Path]) -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "ggufspec", "-q", "cache", "prune", "sources"]
     result = subprocess.run(words, stdin=theirs, capture_output=True, text=True, check=False)
     os.close(ours)
     os.close(theirs)
-    assert (result.returncode, kept[Kind.SOURCES].exists()) == (32, True)
+    assert (result.returncode, kept[StorageKind.SOURCES].exists()) == (32, True)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(StorageKind))
 def test_links_out_of_our_folders_are_not_followed(
-    kept: dict[Kind, Path], tmp_path: Path, kind: Kind
+    kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind
 ) -> None:
     outside = tmp_path / "outside"
     kept[kind].rename(outside)
@@ -212,9 +219,12 @@ def test_links_out_of_our_folders_are_not_followed(
     assert {path: path.lstat().st_size for path in before} == before
 
 
-@pytest.mark.parametrize("kind", [Kind.BUILDS, Kind.SOURCES, Kind.CUDA, Kind.PROFILES, Kind.RESULTS])
+@pytest.mark.parametrize(
+    "kind",
+    [StorageKind.BUILDS, StorageKind.SOURCES, StorageKind.CUDA, StorageKind.PROFILES, StorageKind.RESULTS],
+)
 def test_a_folder_of_ours_that_is_a_link_is_not_emptied(
-    kept: dict[Kind, Path], tmp_path: Path, kind: Kind
+    kept: dict[StorageKind, Path], tmp_path: Path, kind: StorageKind
 ) -> None:
     outside = tmp_path / "outside"
     storage.root(kind).rename(outside)
@@ -226,20 +236,22 @@ def test_a_folder_of_ours_that_is_a_link_is_not_emptied(
 
 
 def test_the_folder_that_a_user_chose_may_be_a_link(
-    kept: dict[Kind, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: dict[StorageKind, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, folder in (("GGUFSPEC_CACHE", paths.cache_dir()), ("GGUFSPEC_DATA", paths.data_dir())):
         (tmp_path / variable).symlink_to(folder)
         monkeypatch.setenv(variable, str(tmp_path / variable))
-    for kind in set(Kind) - {Kind.MODELS}:
+    for kind in set(StorageKind) - {StorageKind.MODELS}:
         assert run("prune", kind, "--yes").exit_code == 0
-    assert {item.kind for item in storage.list_items()} == {Kind.MODELS}
+    assert {item.kind for item in storage.list_items()} == {StorageKind.MODELS}
 
 
-def test_links_inside_are_removed_and_not_what_they_lead_to(kept: dict[Kind, Path], tmp_path: Path) -> None:
+def test_links_inside_are_removed_and_not_what_they_lead_to(
+    kept: dict[StorageKind, Path], tmp_path: Path
+) -> None:
     precious = write(tmp_path / "precious" / "file")
-    (kept[Kind.BUILDS] / "bin" / "link").symlink_to(precious.parent)
-    assert paths.size_bytes(kept[Kind.BUILDS]) == 2000
+    (kept[StorageKind.BUILDS] / "bin" / "link").symlink_to(precious.parent)
+    assert paths.size_bytes(kept[StorageKind.BUILDS]) == 2000
     assert run("prune", "builds", "--yes").exit_code == 0
     assert precious.exists()
 
@@ -255,13 +267,13 @@ def _wheels(place: Path) -> object:
 @pytest.mark.parametrize(
     ("kind", "use", "message"),
     [
-        (Kind.BUILDS, _build, "is being built"),
-        (Kind.CUDA, _wheels, "is in use"),
-        (Kind.RESULTS, Lock, "is already being written"),
+        (StorageKind.BUILDS, _build, "is being built"),
+        (StorageKind.CUDA, _wheels, "is in use"),
+        (StorageKind.RESULTS, Lock, "is already being written"),
     ],
 )
 def test_what_is_in_use_is_kept(
-    kept: dict[Kind, Path], kind: Kind, use: Callable[[Path], Lock], message: str
+    kept: dict[StorageKind, Path], kind: StorageKind, use: Callable[[Path], Lock], message: str
 ) -> None:
     with use(kept[kind]):
         result = run("prune", kind, "--yes")
@@ -270,7 +282,7 @@ def test_what_is_in_use_is_kept(
     assert kept[kind].exists()
 
 
-def test_what_killed_builds_left_is_freed(kept: dict[Kind, Path]) -> None:
+def test_what_killed_builds_left_is_freed(kept: dict[StorageKind, Path]) -> None:
     dead = write(store.workplace("dead") / "object.o")
     with store.try_lock("alive"):
         alive = write(store.workplace("alive") / "object.o")

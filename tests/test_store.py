@@ -56,7 +56,7 @@ def edit(built: Built, **changes: object) -> None:
 
 def test_a_published_build_is_found_again() -> None:
     built = make("a")
-    assert store.find("a") == built
+    assert store.find_build("a") == built
     assert store.installed() == [built]
     assert built.programs == ("llama-completion", "llama-server")
     assert (built.path / "build.log").read_text() == "all went well\n"
@@ -72,7 +72,7 @@ def test_nothing_but_the_build_is_left() -> None:
 def test_a_record_without_files_is_none() -> None:
     built = make("a")
     edit(built, files={})
-    assert store.find("a") is None
+    assert store.find_build("a") is None
 
 
 def test_newest_first() -> None:
@@ -106,7 +106,7 @@ def test_a_half_folder_is_replaced() -> None:
     half = store.place("a") / "bin"
     half.mkdir(parents=True)
     (half / "rubbish").touch()
-    assert store.find("a") is None
+    assert store.find_build("a") is None
     assert make("a").programs == ("llama-completion", "llama-server")
 
 
@@ -124,7 +124,7 @@ def reason(built: Built) -> str:
     skipped = store.examine(built.path)
     assert isinstance(skipped, Skipped)
     assert (skipped.path, skipped.is_damaged, skipped.built) == (built.path, True, built)
-    assert store.find(built.path.name) is None
+    assert store.find_build(built.path.name) is None
     assert store.installed() == []
     assert skipped.command == "ggufspec build --version 1.0 --backend cpu"
     return skipped.reason
@@ -167,13 +167,13 @@ def test_what_is_missing_or_replaced_is_found() -> None:
 
 def test_a_program_that_was_cut_short_is_found_without_a_record(tmp_path: Path) -> None:
     built = as_earlier(make("a"))
-    assert store.find("a") == built
+    assert store.find_build("a") == built
     whole = Path(sys.executable).resolve().read_bytes()
     if not whole.startswith(b"\x7fELF"):
         pytest.skip("programs of this system are not ELF files")
     server = built.bin / "llama-server"
     server.write_bytes(whole)
-    assert store.find("a") == built
+    assert store.find_build("a") == built
     for size in (len(whole) - 1, len(whole) // 2, 30):
         server.write_bytes(whole[:size])
         assert reason(built) == "llama-server is cut short"
@@ -191,7 +191,7 @@ def test_an_earlier_build_counts_and_can_be_recorded() -> None:
     adopted = store.adopt(built)
     assert adopted.files is not None
     assert adopted.files.keys() == {"libllama.so", "libllama.so.0.5.0", "llama-completion", "llama-server"}
-    assert store.find("a") == adopted
+    assert store.find_build("a") == adopted
     (built.bin / "llama-server").write_bytes(b"")
     assert "bytes instead of" in reason(adopted)
 
@@ -201,7 +201,7 @@ def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch)
     built = make("a")
     (built.bin / "libggml-cuda.so").write_bytes(bytes(2 << 20))
     store.adopt(built)
-    assert store.find("a") is not None
+    assert store.find_build("a") is not None
     read: list[str] = []
     true_digest = hashlib.file_digest
 
@@ -210,7 +210,7 @@ def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch)
         return true_digest(file, algorithm)
 
     monkeypatch.setattr(hashlib, "file_digest", file_digest)
-    assert store.find("a") is not None
+    assert store.find_build("a") is not None
     assert sorted(read) == ["libllama.so.0.5.0", "llama-completion", "llama-server"]
 
 
@@ -262,7 +262,7 @@ def test_a_build_knows_the_command_that_makes_it_again(source: str, command: str
 )
 def test_without_a_manifest_the_folders_name_tells_the_command(name: str, command: str) -> None:
     store.place(name).mkdir(parents=True)
-    assert store.survey() == [
+    assert store.survey_builds() == [
         Skipped(path=store.place(name), reason="its build.json cannot be read", command=command)
     ]
 
@@ -285,7 +285,7 @@ def test_builds_for_a_better_processor_do_not_count() -> None:
     built = make("a")
     edit(built, cpu=[*built.cpu, "AVX9000"])
     assert store.installed() == []
-    (skipped,) = store.survey()
+    (skipped,) = store.survey_builds()
     assert isinstance(skipped, Skipped)
     assert (skipped.reason, skipped.is_damaged) == ("it was compiled for a processor with AVX9000", False)
 
@@ -345,4 +345,4 @@ def test_remove_leaves_a_build_in_progress_alone() -> None:
     built = make("a")
     with store.try_lock("a"), pytest.raises(BuildError, match="being built"):
         store.remove("1.0", None)
-    assert store.find("a") == built
+    assert store.find_build("a") == built

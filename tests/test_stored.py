@@ -18,7 +18,7 @@ from ggufspec.domain import ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles
 from ggufspec.measure import measuring
-from ggufspec.measure.sweep import Suite, Sweep
+from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.report.text.listing import ranges, table
 from ggufspec.results import ResultSet
 from tests import damage, shell, values
@@ -261,7 +261,7 @@ def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
     assert [row["draft_n_max"] for row in json.loads(salvaged.stdout)] == [3, 5]
 
 
-def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> Suite:
+def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> RunPlan:
     sweep = Sweep(
         name="tiny",
         targets=(ModelFile(filename="t.gguf"),),
@@ -271,7 +271,7 @@ def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2)
         context=512,
     )
     asked = tuple(Prompt(id=name, text=name) for name in prompts)
-    return Suite(blocks=sweep.blocks(), prompts=asked, repeats=repeats, warmups=0)
+    return RunPlan(blocks=sweep.blocks(), prompts=asked, repeats=repeats, warmups=0)
 
 
 @pytest.mark.parametrize("stop", [1, 3, 11])

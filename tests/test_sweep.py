@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
-from ggufspec.measure.sweep import Cell, Suite, Sweep
+from ggufspec.measure.sweep import Cell, RunPlan, Sweep
 
 PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
 
@@ -17,15 +17,15 @@ def _sweep(**axes: Any) -> Sweep:
     return Sweep(**{"name": "p", **models, "n_predict": 9, "context": 64, "draft_sizes": (3, 8), **axes})
 
 
-def _suite(sweep: Sweep | None = None, **settings: Any) -> Suite:
-    return Suite(**{"blocks": (sweep or _sweep()).blocks(), "prompts": PROMPTS, **settings})
+def _suite(sweep: Sweep | None = None, **settings: Any) -> RunPlan:
+    return RunPlan(**{"blocks": (sweep or _sweep()).blocks(), "prompts": PROMPTS, **settings})
 
 
 def _name(spec: RunSpec) -> str:
     return spec.role.value if spec.drafting is None else f"γ{spec.drafting.n_max}"
 
 
-def _once(suite: Suite, repeat: int = 0, *, capacity: int | None = None) -> list[Cell]:
+def _once(suite: RunPlan, repeat: int = 0, *, capacity: int | None = None) -> list[Cell]:
     return list(suite.once(suite.blocks[0], repeat, load_key=lambda spec: (_name(spec),), capacity=capacity))
 
 

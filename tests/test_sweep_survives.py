@@ -20,7 +20,7 @@ from ggufspec import paths, results
 from ggufspec.domain import ModelFile, Prompt
 from ggufspec.measure import measuring, request
 from ggufspec.measure.request import Request
-from ggufspec.measure.sweep import Cell, Suite, Sweep
+from ggufspec.measure.sweep import Cell, RunPlan, Sweep
 from ggufspec.results import ResultSet
 from tests import fakes, shell, values
 from tests.scripted import INSTALL, Scripted
@@ -83,7 +83,7 @@ def _expected(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES
     asked = Request(
         pair="demo", prompt=prompts, n_predict=32, ctx=256, repeats=2, threads=1, draft=sizes, ngl=LAYERS
     )
-    session = request.identify(request.prepare(asked))
+    session = request.identify(request.prepare_session(asked))
     suite, engine = session.suite, session.engine
     cells: list[Cell] = []
     for block in suite.blocks:
@@ -195,7 +195,7 @@ def _record(store: ResultSet) -> ResultSet:
         context=512,
     )
     prompts = tuple(Prompt(id=name, text=name) for name in "abc")
-    suite = Suite(blocks=sweep.blocks(), prompts=prompts, repeats=1, warmups=0)
+    suite = RunPlan(blocks=sweep.blocks(), prompts=prompts, repeats=1, warmups=0)
     *_, last = measuring.record(suite, Scripted(), INSTALL, store)
     return last
 

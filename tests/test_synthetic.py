@@ -230,7 +230,7 @@ def test_it_is_never_compared_with_what_the_target_accepted() -> None:
 
 def test_tune_refuses_it() -> None:
     with pytest.raises(GgufspecError, match="what the drafters are worth"):
-        tuning.prepare(tuning.TuneRequest(request=Request(synthetic_accept=0.7)))
+        tuning.prepare_tuning(tuning.TuneRequest(request=Request(synthetic_accept=0.7)))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_request_that_cannot_work_fails_before_anything_runs(
     fakes.program(folder / "llama-server", "", help_from="llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     with pytest.raises(GgufspecError, match=said):
-        request.prepare(Request(**{"synthetic_accept": 0.7, **asked}))
+        request.prepare_session(Request(**{"synthetic_accept": 0.7, **asked}))
 
 
 def test_the_command_line_takes_a_chance_a_rate_at_a_draft_size_or_shares() -> None:

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from ggufspec.domain import Program, Round
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace import DraftTrace
 
 RECORDED = sorted((Path(__file__).parent / "traces").glob("*.json"))
 N_PREDICT = 120
 GREEDY = (Program.SIMPLE, Program.TREE, Program.SERVER)
 
 
-def _recorded(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
+def _recorded(path: Path) -> tuple[DraftTrace, list[dict[str, Any]]]:
     """What was traced, and what real programs counted on the same prompt."""
     said = json.loads(path.read_text(encoding="utf-8"))
-    traced = Trace(
+    traced = DraftTrace(
         prompt_id=said["prompt_id"],
         tokens=tuple(said["tokens"]),
         match=tuple(bit == "1" for bit in said["match"]),
@@ -34,9 +34,9 @@ def _recorded(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
     return traced, [dict(zip(said["columns"], row, strict=True)) for row in said["runs"]]
 
 
-def _trace(match: str, *, confidence: float | tuple[float, ...] = 1.0, **more: Any) -> Trace:
+def _trace(match: str, *, confidence: float | tuple[float, ...] = 1.0, **more: Any) -> DraftTrace:
     sure = confidence if isinstance(confidence, tuple) else (confidence,) * len(match)
-    return Trace(
+    return DraftTrace(
         prompt_id="p",
         tokens=tuple(range(len(match))),
         match=tuple(bit == "1" for bit in match),

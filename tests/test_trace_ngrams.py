@@ -10,15 +10,15 @@ import pytest
 
 from ggufspec.domain import Method, Program, Round
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.forecast.trace.ngram_methods import TokenCounts
 
 RECORDED = sorted((Path(__file__).parent / "traces" / "ngrams").glob("*.json"))
 BEGIN = tuple(range(100, 130))
 
 
-def _trace(prompt: tuple[int, ...], tokens: tuple[int, ...], **more: Any) -> Trace:
-    return Trace(
+def _trace(prompt: tuple[int, ...], tokens: tuple[int, ...], **more: Any) -> DraftTrace:
+    return DraftTrace(
         prompt_id="p",
         tokens=tokens,
         match=(False,) * len(tokens),
@@ -29,7 +29,7 @@ def _trace(prompt: tuple[int, ...], tokens: tuple[int, ...], **more: Any) -> Tra
 
 
 def _rounds(
-    traced: Trace, method: Method, n_max: int, *, n_predict: int, program: Program = Program.SERVER
+    traced: DraftTrace, method: Method, n_max: int, *, n_predict: int, program: Program = Program.SERVER
 ) -> list[Round]:
     steps = trace.ngram_steps(traced, method=method, n_max=n_max, program=program, n_predict=n_predict)
     assert {(step.chance, step.proposals) for step in steps} == {(1.0, 0)}

@@ -19,7 +19,7 @@ from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.tuning import candidates, looking, prospects
-from ggufspec.tuning.values import Outlook, Prospect, Spent
+from ggufspec.tuning.values import Prospect, Spent, TuningForecast
 from tests import models, shapes, values
 
 GIB = 1 << 30
@@ -200,8 +200,8 @@ def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
     assert chosen == [_arm(5), _arm(5, p_min=0.9), _arm(4)]
 
 
-def _outlook(*found: Prospect) -> Outlook:
-    return Outlook(
+def _outlook(*found: Prospect) -> TuningForecast:
+    return TuningForecast(
         prospects=found,
         unknown=(),
         prompts=(Prompt(id="p1", text="x"), Prompt(id="p2", text="y")),
@@ -229,7 +229,7 @@ def _bench(**gain_by_size: float) -> tuning.Tuned:
                     )
                 )
     hoped = [_prospect(50 * gain, _arm(int(name[1:]))) for name, gain in gain_by_size.items()]
-    return tuning.judge(_outlook(*hoped), values.bench(*runs), measuring_s=4.0)
+    return tuning.judge_finalists(_outlook(*hoped), values.bench(*runs), measuring_s=4.0)
 
 
 def test_the_fastest_is_chosen_and_ties_go_to_the_smaller_draft() -> None:
@@ -263,14 +263,16 @@ def test_a_gain_that_may_be_chance_counts_where_it_was_forecast(foretold: float,
         )
     ]
     spec = next(run.spec for run in runs if run.spec.drafting)
-    tuned = tuning.judge(_outlook(_prospect(50 * foretold, spec)), values.bench(*runs), measuring_s=4.0)
+    tuned = tuning.judge_finalists(
+        _outlook(_prospect(50 * foretold, spec)), values.bench(*runs), measuring_s=4.0
+    )
     assert tuned.overall.drafts is drafts
     assert not tuned.overall.sure
 
 
 def test_a_bench_without_its_target_has_no_verdict() -> None:
     with pytest.raises(ResultsError, match="target alone"):
-        tuning.judge(_outlook(), values.bench(values.run(Role.DRAFTING, draft=3)), measuring_s=1.0)
+        tuning.judge_finalists(_outlook(), values.bench(values.run(Role.DRAFTING, draft=3)), measuring_s=1.0)
 
 
 def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.comparing import Comparison, compare
+from ggufspec.analysis.comparing import BenchComparison, compare
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.warnings import Doubt
 
 __all__ = [
     "Acceptance",
     "Arm",
-    "Comparison",
+    "BenchComparison",
     "Doubt",
     "ListedBench",
     "compare",

@@ -24,7 +24,7 @@ _DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layers:
+class LayerCounts:
     """Layers on the GPU as llama.cpp counts them: one more than the model has blocks."""
 
     offloaded: int
@@ -62,8 +62,8 @@ class Arm:
     outputs: Sequence[Sample]
     rates: stats.Rates
     baseline: Arm | None
-    layers: Layers | None
-    draft_layers: Layers | None
+    layers: LayerCounts | None
+    draft_layers: LayerCounts | None
 
     @property
     def role(self) -> Role:
@@ -292,7 +292,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     )
 
 
-def _layers(outputs: Sequence[Sample], results: ResultSet) -> Layers | None:
+def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None:
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
@@ -302,6 +302,6 @@ def _layers(outputs: Sequence[Sample], results: ResultSet) -> Layers | None:
     told = [said for said in outputs if said.status is ok]
     total = next((said.total_layers for said in told if said.total_layers), None)
     if results.meta.build.backend == "cpu":
-        return Layers(offloaded=0, total=total) if told else None
+        return LayerCounts(offloaded=0, total=total) if told else None
     offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
-    return None if offloaded is None else Layers(offloaded=offloaded, total=total)
+    return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

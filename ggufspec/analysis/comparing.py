@@ -28,7 +28,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class BenchComparison:
     """All arms that both benches have, and all of them together.
 
     ``overall`` weighs every prompt of every arm alike; ``differences`` name what the benches do not share.
@@ -55,7 +55,7 @@ class Comparison:
         return notebooks.html(self)
 
 
-def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> Comparison:
+def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> BenchComparison:
     """Compare two benches of the same models and prompts: other builds, machines, settings.
 
     Models are the same where they hold the same, whatever their names are. Older benches do not say what
@@ -93,7 +93,7 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
             f"{before.meta.id} and {after.meta.id} share no prompt that both measured",
             "see their failed runs",
         )
-    return Comparison(
+    return BenchComparison(
         before=before.meta.id,
         after=after.meta.id,
         rows=rows,
@@ -302,7 +302,7 @@ def _pooled(groups: Iterator[Arm]) -> dict[stats.Cell, float]:
     }
 
 
-def raise_if_slower(compared: Comparison, share: float) -> None:
+def raise_if_slower(compared: BenchComparison, share: float) -> None:
     """Fail where an arm is slower by more than a share, beyond what chance explains.
 
     Raises:
@@ -313,7 +313,7 @@ def raise_if_slower(compared: Comparison, share: float) -> None:
         raise ResultsError(
             compared.no_verdict, "compare two benches of one engine, or leave --fail-slower out"
         )
-    slower = [row for row in compared.rows if row.change.verdict is stats.Verdict.SLOWER]
+    slower = [row for row in compared.rows if row.change.verdict is stats.SpeedVerdict.SLOWER]
     if slower:
         worst = min(slower, key=lambda row: row.change.ratio.value)
         name = _label(worst.before.spec).rstrip()

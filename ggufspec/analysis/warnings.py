@@ -8,11 +8,11 @@ from enum import StrEnum
 from ggufspec.domain import (
     Conditions,
     Machine,
-    Outcome,
+    RunOutcome,
     RunResult,
     Sample,
     Status,
-    Verdict,
+    TextVerdict,
     offloading,
 )
 from ggufspec.machine import SLOWDOWNS
@@ -91,14 +91,14 @@ ADVICE = {
 }
 
 _GRAVE = {
-    Doubt.IMPLAUSIBLE: Outcome.IMPLAUSIBLE,
-    Doubt.GPU_LESS_BUILD: Outcome.GPU_LESS_BUILD,
-    Doubt.DRAFTER_ON_CPU: Outcome.DRAFTER_ON_CPU,
-    Doubt.SPILLED: Outcome.SPILLED,
-    Doubt.FEWER_LAYERS: Outcome.FEWER_LAYERS,
-    Doubt.DEVICE_UNUSED: Outcome.DEVICE_UNUSED,
-    Doubt.TEXT_DIFFERS: Outcome.TEXT_DIFFERS,
-    Doubt.BUSY_MACHINE: Outcome.DISTURBED,
+    Doubt.IMPLAUSIBLE: RunOutcome.IMPLAUSIBLE,
+    Doubt.GPU_LESS_BUILD: RunOutcome.GPU_LESS_BUILD,
+    Doubt.DRAFTER_ON_CPU: RunOutcome.DRAFTER_ON_CPU,
+    Doubt.SPILLED: RunOutcome.SPILLED,
+    Doubt.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
+    Doubt.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
+    Doubt.TEXT_DIFFERS: RunOutcome.TEXT_DIFFERS,
+    Doubt.BUSY_MACHINE: RunOutcome.DISTURBED,
 }
 """What a doubt makes of a run that ended well, the gravest first."""
 
@@ -160,7 +160,7 @@ def of_text(run: RunResult) -> Doubt | None:
     """Return the doubt about a drafting run's text; it is known only after the target's own was written."""
     if run.text_identical is not False:
         return None
-    near_tie = run.difference is not None and run.difference.verdict is Verdict.NEAR_TIE
+    near_tie = run.difference is not None and run.difference.verdict is TextVerdict.NEAR_TIE
     return Doubt.NEAR_TIES if near_tie else Doubt.TEXT_DIFFERS
 
 
@@ -170,12 +170,12 @@ def of_judgement(run: RunResult) -> tuple[Doubt, ...]:
     return tuple(filter(None, (of_text(run), Doubt.NOT_JUDGED if unjudged else None)))
 
 
-def outcome(run: RunResult) -> Outcome:
+def outcome(run: RunResult) -> RunOutcome:
     """Return what a run is worth: how it ended, or the gravest doubt about one that ended well."""
     if run.sample.status is not Status.OK:
-        return Outcome(run.sample.status.value)
+        return RunOutcome(run.sample.status.value)
     found = {*run.doubts, of_text(run)}
-    return next((outcome for doubt, outcome in _GRAVE.items() if doubt in found), Outcome.OK)
+    return next((outcome for doubt, outcome in _GRAVE.items() if doubt in found), RunOutcome.OK)
 
 
 def is_plausible(sample: Sample, program_s: float) -> bool:
@@ -196,6 +196,6 @@ def is_plausible(sample: Sample, program_s: float) -> bool:
     return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
 
 
-def advise(doubts: Iterable[Doubt]) -> dict[str, str]:
+def warning_advice(doubts: Iterable[Doubt]) -> dict[str, str]:
     """Return each doubt's advice by its name, in order, once."""
     return {doubt.value: ADVICE[doubt] for doubt in dict.fromkeys(doubts)}

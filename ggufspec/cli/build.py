@@ -84,11 +84,11 @@ def command(
     from ggufspec.llama.build import building, toolchain
     from ggufspec.llama.install import Backend, store
     from ggufspec.llama.install import installs as install
-    from ggufspec.llama.source import LEGACY, choose
+    from ggufspec.llama.source import LEGACY, choose_source
     from ggufspec.report.text import installs
 
     if listing:
-        usable, skipped = install.survey()
+        usable, skipped = install.survey_installs()
         echo(installs.table(usable, output, skipped), nl=False)
         if not usable:
             echo("no llama.cpp was found; build it: ggufspec build", err=True)
@@ -108,13 +108,13 @@ def command(
         chosen = Backend(backend)
     if cuda_arch is not None and chosen is not Backend.CUDA:
         raise click.UsageError("--cuda-arch needs --backend cuda")
-    request = building.Request(
-        source=choose(source, version),
+    request = building.BuildRequest(
+        source=choose_source(source, version),
         backend=chosen,
         jobs=jobs or toolchain.default_jobs(),
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
     )
-    existing = store.find(request.key())
+    existing = store.find_build(request.key())
     state = "already built" if existing else "built"
     if existing is None or existing.files is None:
         built = _build_with_progress(building.build(request), state)
@@ -130,7 +130,7 @@ def _print_build(state: str, built: Built) -> None:
     echo(f"{state}: llama.cpp {built.version} ({built.backend})", err=True)
 
 
-def _build_with_progress(steps: Generator[progress.Progress, None, Built], state: str) -> Built:
+def _build_with_progress(steps: Generator[progress.BuildProgress, None, Built], state: str) -> Built:
     """Run a build with a progress bar on a terminal, otherwise with a few lines."""
     from contextlib import closing
 

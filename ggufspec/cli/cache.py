@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _kinds() -> list[str]:
     from ggufspec.doctor import storage
 
-    return [kind.value for kind in storage.Kind]
+    return [kind.value for kind in storage.StorageKind]
 
 
 _OUTPUT = click.option(
@@ -74,7 +74,7 @@ def listed(*, kinds: Sequence[str], output: str) -> None:
     """
     from ggufspec.doctor import storage
 
-    items = storage.list_items([storage.Kind(kind) for kind in kinds] or tuple(storage.Kind))
+    items = storage.list_items([storage.StorageKind(kind) for kind in kinds] or tuple(storage.StorageKind))
     if output == "json":
         rows = [
             {
@@ -120,7 +120,7 @@ def prune(ctx: click.Context, /, *, names: Sequence[str], yes: bool) -> None:
         echo(f"deleted {item.name} ({format_bytes(sizes[item.name])})")
 
 
-def _confirm(items: Sequence[storage.Item], total: str, *, quiet: bool) -> None:
+def _confirm(items: Sequence[storage.StoredItem], total: str, *, quiet: bool) -> None:
     from ggufspec.errors import ConsentNeededError
     from ggufspec.units import counted
 
@@ -137,14 +137,14 @@ def _print_overview(output: str) -> None:
     from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
-    rows = [(kind, *_total(storage.list_items([kind]))) for kind in storage.Kind]
+    rows = [(kind, *_total(storage.list_items([kind]))) for kind in storage.StorageKind]
     if output == "json":
         facts = [
             {
                 "kind": kind.value,
                 "items": count,
                 "size_bytes": size_bytes,
-                "shared": kind is storage.Kind.MODELS,
+                "shared": kind is storage.StorageKind.MODELS,
                 "path": str(storage.root(kind)),
             }
             for kind, count, size_bytes in rows
@@ -154,22 +154,24 @@ def _print_overview(output: str) -> None:
     cells = [
         [kind.value, str(count), format_bytes(size), _describe_folder(kind)] for kind, count, size in rows
     ]
-    total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.Kind.MODELS))
+    total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.StorageKind.MODELS))
     echo(table(["kind", "items", "size", "where"], cells), nl=False)
     echo(f"{total} without the models; `ggufspec cache list` lists every item", err=True)
 
 
-def _total(items: Sequence[storage.Item]) -> tuple[int, int]:
+def _total(items: Sequence[storage.StoredItem]) -> tuple[int, int]:
     return len(items), sum(item.size_bytes for item in items)
 
 
-def _describe_folder(kind: storage.Kind) -> str:
+def _describe_folder(kind: storage.StorageKind) -> str:
     from ggufspec.doctor import storage
 
-    return f"{storage.root(kind)}" + (" (shared with other programs)" if kind is storage.Kind.MODELS else "")
+    return f"{storage.root(kind)}" + (
+        " (shared with other programs)" if kind is storage.StorageKind.MODELS else ""
+    )
 
 
-def _print_items(items: Sequence[storage.Item]) -> None:
+def _print_items(items: Sequence[storage.StoredItem]) -> None:
     from ggufspec.cli.steps.hub_access import table
     from ggufspec.units import format_bytes
 

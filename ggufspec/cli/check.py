@@ -14,7 +14,7 @@ from ggufspec.cli.options.shared import Count
 from ggufspec.domain import Program
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat import Verdict, judging
+    from ggufspec.modelfiles.compat import CompatVerdict, judging
     from ggufspec.modelfiles.gguf import ModelCard
 
 _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program.SERVER)]
@@ -80,13 +80,13 @@ def command(
     target_card, draft_card = models.read_cards(pair, access)
     assert draft_card is not None
     chosen = Program(program)
-    verdict = judging.check(target_card, draft_card, _choose_rule(chosen, llama, build))
+    verdict = judging.check_pair(target_card, draft_card, _choose_rule(chosen, llama, build))
     cards = {"target": target_card, "drafter": draft_card}
     if output == "json":
         echo_json(_format_json(verdict, chosen, cards))
     else:
         echo(_format_text(verdict, chosen, cards))
-    if verdict.outcome is judging.Outcome.REFUSED:
+    if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)
 
 
@@ -98,7 +98,7 @@ def _choose_rule(program: Program, llama: Path | None, build: int | None) -> jud
     try:
         if build is not None:
             return judging.rule_for(program, build)
-        return judging.rule_of(installs.find(llama), program)
+        return judging.rule_of(installs.find_install(llama), program)
     except NoInstallError:
         if llama is not None:
             raise
@@ -107,11 +107,13 @@ def _choose_rule(program: Program, llama: Path | None, build: int | None) -> jud
         raise click.UsageError(str(error)) from error
 
 
-def _describe_rule(verdict: Verdict, program: Program) -> str:
+def _describe_rule(verdict: CompatVerdict, program: Program) -> str:
     return f"{program.value} of builds {verdict.rule.first} to {verdict.rule.last or 'today'}"
 
 
-def _format_json(verdict: Verdict, program: Program, cards: Mapping[str, ModelCard]) -> dict[str, object]:
+def _format_json(
+    verdict: CompatVerdict, program: Program, cards: Mapping[str, ModelCard]
+) -> dict[str, object]:
     return {
         "outcome": verdict.outcome.value,
         "decided_as": _describe_rule(verdict, program),
@@ -133,7 +135,7 @@ def _format_json(verdict: Verdict, program: Program, cards: Mapping[str, ModelCa
     }
 
 
-def _format_text(verdict: Verdict, program: Program, cards: Mapping[str, ModelCard]) -> str:
+def _format_text(verdict: CompatVerdict, program: Program, cards: Mapping[str, ModelCard]) -> str:
     lines = [f"{verdict.outcome.value} ({_describe_rule(verdict, program)})"]
     for role, card in cards.items():
         model = f"{card.architecture} {card.quant or ''}".rstrip()

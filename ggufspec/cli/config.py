@@ -71,7 +71,7 @@ def get(*, key: str) -> None:
     from ggufspec import settings
 
     settings.refuse_unknown(key, "config get")
-    value = settings.read()[key].value
+    value = settings.read_settings()[key].value
     if value is not None:
         echo(_format_value(value))
 
@@ -89,17 +89,19 @@ def assign(*, key: str, value: str) -> None:
     from ggufspec import paths, settings
     from ggufspec.cli.entry import defaults
     from ggufspec.modelfiles import catalog
-    from ggufspec.settings import Setting, Source
+    from ggufspec.settings import Setting, SettingSource
 
     settings.refuse_unknown(key, settings.SET)
-    parsed = settings.parse(key, value, settings.SET)
+    parsed = settings.parse_setting(key, value, settings.SET)
     if key == "pair":
-        catalog.find(value)
+        catalog.find_pair(value)
     if key == "llama":
         parsed = str(paths.expanded(value, settings.SET))
     checking = importlib.import_module(f"ggufspec.cli.{_CHECKED_BY.get(key, 'bench')}").command
     param = next(param for param in checking.params if param.name == key)
-    defaults.check_setting(param, Setting(key=key, value=parsed, source=Source.FILE, where=settings.SET))
+    defaults.check_setting(
+        param, Setting(key=key, value=parsed, source=SettingSource.FILE, where=settings.SET)
+    )
     settings.change(paths.config_file(), key, parsed)
     _warn_of_environment(key)
 
@@ -137,7 +139,7 @@ def path() -> None:
 def _print_settings(output: str) -> None:
     from ggufspec import paths, settings
 
-    current = settings.read()
+    current = settings.read_settings()
     if output == "json":
         rows = {
             key: {"value": setting.value, "source": setting.source, "where": setting.where}

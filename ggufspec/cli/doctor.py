@@ -36,7 +36,7 @@ def command(*, offline: bool, output: str) -> None:
     with _show_status():
         report = doctor.examine(offline=offline)
     echo(finding.render(report, output), nl=False)
-    missing = [item for item in report.findings if item.status is finding.Status.MISSING]
+    missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:
         missing = [item for item in missing if item.name != "settings"]
         raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)

@@ -132,19 +132,19 @@ def _survey_models(
 
     if pair is not None and target is not None:
         raise click.UsageError("name a PAIR or a --target, not both")
-    pairs = catalog.load()
+    pairs = catalog.load_catalogue()
     is_reference = pair is not None and pair not in pairs and _is_reference(pair)
     if is_reference:
         pair, target = None, pair
     if draft_model is not None and target is None:
         raise click.UsageError("--draft-model needs --target")
     if target is None:
-        listed = catalog.find(pair or catalog.DEFAULT)
+        listed = catalog.find_pair(pair or catalog.DEFAULT)
         references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
         name = listed.name
     else:
         texts = [target] if draft_model is None else [target, draft_model]
-        references = [hub.parse(text, pairs, endpoint=access.endpoint) for text in texts]
+        references = [hub.parse_reference(text, pairs, endpoint=access.endpoint) for text in texts]
         name = " + ".join(reference.text for reference in references)
     if is_reference:
         references[0] = replace(references[0], use_default=False)
@@ -155,7 +155,7 @@ def _survey_models(
             )
         references = [replace(reference, revision=revision) for reference in references]
     try:
-        return hub.survey(name, references[0], references[1] if len(references) > 1 else None, access)
+        return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
     except hub.SeveralModelsError as error:
         raise RemoteFileNotFoundError(
             error.message,
@@ -199,8 +199,8 @@ def _check_pair(survey: hub.Survey, access: hub.Access) -> None:
     target, draft = survey.pair.target, survey.pair.draft
     if draft is None:
         return
-    verdict = judging.check(
+    verdict = judging.check_pair(
         hub.read_card(target, access), hub.read_card(draft, access), hub_access.find_rule()
     )
-    if verdict.outcome is judging.Outcome.REFUSED:
+    if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)

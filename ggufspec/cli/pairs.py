@@ -42,7 +42,7 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
 
     entries = catalog.entries()
     if name is not None:
-        catalog.find(name)
+        catalog.find_pair(name)
         entries = {name: entries[name]}
     if verify:
         _verify_pairs(entries, token, output)
@@ -55,7 +55,7 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
         echo(f"your own pairs: {catalog.user_file()}", err=True)
 
 
-def _format_table(entries: Mapping[str, catalog.Entry]) -> str:
+def _format_table(entries: Mapping[str, catalog.CatalogueEntry]) -> str:
     from ggufspec.cli.steps.hub_access import table
 
     rows = [
@@ -70,7 +70,7 @@ def _format_table(entries: Mapping[str, catalog.Entry]) -> str:
     return table(["pair", "target", "drafter", "licence"], rows)
 
 
-def _format_details(entry: catalog.Entry) -> str:
+def _format_details(entry: catalog.CatalogueEntry) -> str:
     lines = {
         "pair": entry.pair.name,
         "target": _format_location(entry.pair.target),
@@ -85,7 +85,7 @@ def _format_details(entry: catalog.Entry) -> str:
     return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
 
 
-def _describe_drafter(entry: catalog.Entry) -> str:
+def _describe_drafter(entry: catalog.CatalogueEntry) -> str:
     """Return the drafter's file; for other methods than drafting with a model, the method."""
     from ggufspec.domain import Method
 
@@ -94,7 +94,7 @@ def _describe_drafter(entry: catalog.Entry) -> str:
     return _format_method(entry)
 
 
-def _format_method(entry: catalog.Entry) -> str:
+def _format_method(entry: catalog.CatalogueEntry) -> str:
     return entry.method + ("" if entry.supported else " (not supported yet)")
 
 
@@ -102,7 +102,7 @@ def _format_location(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
-def _format_json(entry: catalog.Entry) -> dict[str, object]:
+def _format_json(entry: catalog.CatalogueEntry) -> dict[str, object]:
     return {
         "pair": entry.pair.name,
         "target": _format_model(entry.pair.target),
@@ -147,7 +147,7 @@ class _Availability:
         return f"{changes}, {format_bytes(self.size_bytes or 0)}"
 
 
-def _verify_pairs(entries: Mapping[str, catalog.Entry], token: str | None, output: str) -> None:
+def _verify_pairs(entries: Mapping[str, catalog.CatalogueEntry], token: str | None, output: str) -> None:
     """Look up each pair on the Hub; an unavailable pair is a line, and in the end an error."""
     from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.errors import CatalogError
@@ -167,7 +167,7 @@ def _verify_pairs(entries: Mapping[str, catalog.Entry], token: str | None, outpu
         raise CatalogError(f"{failed} of {len(entries)} pairs are not available", "fix the catalogue")
 
 
-def _look_up(entry: catalog.Entry, access: hub.Access) -> _Availability:
+def _look_up(entry: catalog.CatalogueEntry, access: hub.Access) -> _Availability:
     from ggufspec.errors import GgufspecError
     from ggufspec.modelfiles import hub
 

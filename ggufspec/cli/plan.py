@@ -16,7 +16,7 @@ from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.domain import Layers as GpuLayers
-    from ggufspec.modelfiles.memory import MemoryPlan, Settings
+    from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,12 @@ class PlanOptions:
     build: int | None
     offline: bool
 
-    def to_settings(self) -> Settings:
+    def to_settings(self) -> MemorySettings:
         """Return what decides on memory besides models and layers."""
         from ggufspec.modelfiles import memory
 
         kv_type = self.kv_type.upper()
-        return memory.Settings(
+        return memory.MemorySettings(
             context=self.ctx,
             kv_type_k=kv_type,
             kv_type_v=kv_type,

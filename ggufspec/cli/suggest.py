@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
     from ggufspec.modelfiles import gguf, hub
     from ggufspec.modelfiles.compat import judging
-    from ggufspec.modelfiles.hub import Candidate
+    from ggufspec.modelfiles.hub import DrafterCandidate
 
 
 @click.command()
@@ -54,7 +54,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     from ggufspec.modelfiles.hub import search
 
     access = hub.Access(token=token, offline=offline)
-    reference = hub.parse(target, catalog.load(), endpoint=access.endpoint)
+    reference = hub.parse_reference(target, catalog.load_catalogue(), endpoint=access.endpoint)
     model = hub.locate(reference, access)
     card = hub.read_card(model, access)
     candidates = (
@@ -96,7 +96,7 @@ class _Drafter:
     file: ModelFile
     downloads: int | None
     ratio: float  # of its bytes to the target's
-    verdict: judging.Verdict
+    verdict: judging.CompatVerdict
     refused: bool
     score: float
 
@@ -129,7 +129,7 @@ class _Drafter:
 
 
 def _check_candidate(
-    candidate: Candidate, target: gguf.ModelCard, rule: judging.Rule, access: hub.Access
+    candidate: DrafterCandidate, target: gguf.ModelCard, rule: judging.Rule, access: hub.Access
 ) -> _Drafter | None:
     """Return a candidate's best file with llama.cpp's verdict; None if it has no suitable file."""
     from ggufspec.modelfiles import hub
@@ -139,13 +139,13 @@ def _check_candidate(
     file = search.draft_file(candidate, target.size_bytes, access)
     if file is None:
         return None
-    verdict = judging.check(target, hub.read_card(file, access), rule)
+    verdict = judging.check_pair(target, hub.read_card(file, access), rule)
     ratio = (file.size_bytes or 0) / target.size_bytes
     return _Drafter(
         file=file,
         downloads=candidate.downloads,
         ratio=ratio,
         verdict=verdict,
-        refused=verdict.outcome is judging.Outcome.REFUSED,
+        refused=verdict.outcome is judging.CompatOutcome.REFUSED,
         score=search.score(ratio, candidate.downloads),
     )

@@ -117,7 +117,7 @@ _KEYS: Mapping[str, _Key] = {
 }
 
 
-def parse(line: str) -> Command:
+def parse_line(line: str) -> Command:
     """Return what a line means. A text that begins with a slash is written with two.
 
     Raises:

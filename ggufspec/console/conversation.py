@@ -15,7 +15,7 @@ _TOP_K = 40  # llama.cpp's, once the sampler is not greedy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ChatSettings:
     """What the next answer is made with; ``draft_size`` (γ) is kept while drafting is off."""
 
     drafts: bool
@@ -58,16 +58,16 @@ class Turn:
 
     said: str
     answer: Answer
-    settings: Settings
+    settings: ChatSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class AnswerComparison:
     """Answers of target, drafter and both together to the same prompt, apart from the conversation."""
 
     prompt: str
     answers: tuple[Answer, ...]
-    settings: Settings
+    settings: ChatSettings
 
     def of(self, role: Role) -> Answer | None:
         """Return one of the answers, if it was given."""
@@ -98,7 +98,7 @@ class Cleared:
     """Here the conversation began anew."""
 
 
-Entry = Turn | Comparison | Cleared
+Entry = Turn | AnswerComparison | Cleared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +119,12 @@ class Conversation:
         return tuple(entry for entry in since if isinstance(entry, Turn))
 
     @property
-    def answers(self) -> Iterator[tuple[Settings, Answer]]:
+    def answers(self) -> Iterator[tuple[ChatSettings, Answer]]:
         """All that was measured, comparisons included."""
         for entry in self.entries:
             if isinstance(entry, Turn):
                 yield entry.settings, entry.answer
-            elif isinstance(entry, Comparison):
+            elif isinstance(entry, AnswerComparison):
                 yield from ((entry.settings, answer) for answer in entry.answers)
 
     def messages(self, said: str) -> list[Message]:
@@ -173,7 +173,7 @@ def answered(stream: Stream) -> Answer:
     )
 
 
-def changed(settings: Settings, command: Command) -> Settings:
+def changed(settings: ChatSettings, command: Command) -> ChatSettings:
     """Return the settings that a command leaves; the same ones where it changes none."""
     match command:
         case Draft(on=bool() as on):

@@ -7,11 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ggufspec.console.commands import Command, Draft, Gamma, System
-from ggufspec.console.conversation import Answer, Cleared, Comparison, Conversation, Settings, Turn, changed
+from ggufspec.console.conversation import (
+    Answer,
+    AnswerComparison,
+    ChatSettings,
+    Cleared,
+    Conversation,
+    Turn,
+    changed,
+)
 from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import Ending, ServerEngine, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, Session, prepare, texts
+from ggufspec.measure import Request, Session, prepare_session, texts
 from ggufspec.modelfiles import gguf
 from ggufspec.prompts import Message, chat
 
@@ -29,7 +37,7 @@ class Talk:
     card: gguf.ModelCard  # the target's
     most_context: int | None  # that both models were trained for
     uses_template: bool
-    settings: Settings
+    settings: ChatSettings
     conversation: Conversation = field(default_factory=Conversation)
 
     @property
@@ -93,7 +101,7 @@ class Talk:
             Failure: a server does not load.
         """
         if said.strip():
-            texts.checked(said, "the prompt")
+            texts.check_text(said, "the prompt")
         elif self.uses_template or not self.conversation.turns:
             raise GgufspecError("nothing was said", "type a text, or /help")
         text = self._rendered(self.conversation.messages(said)) if self.uses_template else ""
@@ -112,14 +120,14 @@ class Talk:
             GgufspecError: the template fails.
             Failure: a server does not load.
         """
-        texts.checked(prompt, "the prompt")
+        texts.check_text(prompt, "the prompt")
         text = self._rendered([Message("user", prompt)]) if self.uses_template else prompt
         for role in self.arms:
             yield role, self.engine.stream(self.spec(role, text), cold=True)
 
-    def keep_comparison(self, prompt: str, answers: tuple[Answer, ...]) -> Comparison:
+    def keep_comparison(self, prompt: str, answers: tuple[Answer, ...]) -> AnswerComparison:
         """Remember what a comparison measured."""
-        comparison = Comparison(prompt=prompt, answers=answers, settings=self.settings)
+        comparison = AnswerComparison(prompt=prompt, answers=answers, settings=self.settings)
         self.conversation = self.conversation.add(comparison)
         return comparison
 
@@ -175,19 +183,19 @@ def begin(asked: Request) -> Talk:
     bare = replace(
         asked, engine="server", prompt=("x",), n_predict=_LEAST, chat=asked.chat or None, system=None
     )
-    session = prepare(bare)
+    session = prepare_session(bare)
     arms = {arm.role: arm for arm in session.suite.blocks[0].arms}
     cards = [
         gguf.validate_file(arm.model.path) for arm in arms.values() if arm.model.path and not arm.drafting
     ]
     most = min((card.context_length for card in cards if card.context_length), default=None)
     if asked.ctx is None:
-        session = prepare(replace(bare, ctx=min(most or _CONTEXT, _CONTEXT)))
+        session = prepare_session(replace(bare, ctx=min(most or _CONTEXT, _CONTEXT)))
     uses_template = chat.has_template(cards[0]) and asked.chat is not False
     if asked.system and not uses_template:
         raise GgufspecError("a system prompt needs a chat template", "leave --system out")
     if asked.system:
-        texts.checked(asked.system, "the system prompt")
+        texts.check_text(asked.system, "the system prompt")
     engine = session.engine
     assert isinstance(engine, ServerEngine)
     drafting = arms.get(Role.DRAFTING)
@@ -201,7 +209,7 @@ def begin(asked: Request) -> Talk:
         card=cards[0],
         most_context=most,
         uses_template=uses_template,
-        settings=Settings(
+        settings=ChatSettings(
             drafts=drafting is not None,
             draft_size=drafting.drafting.n_max if drafting and drafting.drafting else 0,
             sampling=arms[Role.TARGET].sampling,

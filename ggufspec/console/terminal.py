@@ -23,7 +23,7 @@ from ggufspec.console.commands import (
     Say,
     Stats,
     System,
-    parse,
+    parse_line,
 )
 from ggufspec.console.conversation import Answer, answered
 from ggufspec.console.figures import figures, progress
@@ -64,7 +64,7 @@ class Terminal:
                 notice, working = "", False
                 line = self._session.prompt("› ")
                 leaving, working = False, True
-                command = parse(line)
+                command = parse_line(line)
                 if isinstance(command, Quit):
                     return
                 with unseen():

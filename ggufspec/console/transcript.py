@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ggufspec.console.conversation import Answer, Comparison, Conversation, Entry, Settings, Turn, describe
+from ggufspec.console.conversation import (
+    Answer,
+    AnswerComparison,
+    ChatSettings,
+    Conversation,
+    Entry,
+    Turn,
+    describe,
+)
 from ggufspec.console.figures import figures
 from ggufspec.units import format_number
 
@@ -39,7 +47,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
     if isinstance(entry, Turn):
         said = {"kind": "turn", "said": entry.said, "settings": asdict(entry.settings)}
         return said | {"answer": answer_to_json(entry.answer)}
-    if isinstance(entry, Comparison):
+    if isinstance(entry, AnswerComparison):
         return {
             "kind": "comparison",
             "said": entry.prompt,
@@ -77,7 +85,7 @@ def _markdown(entry: Entry) -> str:
     if isinstance(entry, Turn):
         said = _fenced(entry.said) if entry.said else "(let it go on)\n"
         return f"\n## You\n\n{said}\n## {_heading(entry.answer)}\n\n{_answer(entry.answer)}"
-    if isinstance(entry, Comparison):
+    if isinstance(entry, AnswerComparison):
         parts = [f"\n## Compared\n\n{_fenced(entry.prompt)}"]
         parts += [f"\n### {_heading(answer)}\n\n{_answer(answer)}" for answer in entry.answers]
         if entry.verdict:
@@ -104,7 +112,7 @@ def _table(conversation: Conversation) -> str:
     return "\n## Measured\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in table)
 
 
-def _cells(settings: Settings, answer: Answer) -> tuple[str, ...]:
+def _cells(settings: ChatSettings, answer: Answer) -> tuple[str, ...]:
     sample = answer.sample
     return (
         _heading(answer).lower(),

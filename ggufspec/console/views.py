@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggufspec.console.commands import COMMANDS
-from ggufspec.console.conversation import Comparison, Conversation
+from ggufspec.console.conversation import AnswerComparison, Conversation
 from ggufspec.console.figures import progress, totals
 from ggufspec.domain import Role
 from ggufspec.engines.server import Span, Stream
@@ -87,7 +87,7 @@ class AnswerView:
             self._drawn_at = time.monotonic()
 
 
-def comparison(compared: Comparison, console: Console) -> RenderableType:
+def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
     """Return the answers side by side, their figures below each."""
     table = Table(expand=True)
     table.add_column("", style=_ASIDE, no_wrap=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ggufspec import machine, paths, settings
 from ggufspec.doctor import building, machines, models, programs
-from ggufspec.doctor.finding import Checkup, Finding, Status, missing, ok, remark
+from ggufspec.doctor.finding import Checkup, Finding, FindingStatus, missing, ok, remark
 from ggufspec.errors import GgufspecError
 from ggufspec.machine import nvml
 from ggufspec.modelfiles import hub
 from ggufspec.settings import Setting
 
-__all__ = ["Checkup", "Finding", "Status", "examine"]
+__all__ = ["Checkup", "Finding", "FindingStatus", "examine"]
 
 _NEEDED = {"compiler", "CMake", "Ninja"}
 
@@ -43,13 +43,13 @@ def examine(*, offline: bool = False) -> Checkup:
         programs.library(installs, programs.binding_version()),
         *models.now(access, question),
     )
-    can_build = not any(each.name in _NEEDED and each.status is Status.MISSING for each in built)
+    can_build = not any(each.name in _NEEDED and each.status is FindingStatus.MISSING for each in built)
     return Checkup(findings=found, can_run=wrong is None and bool(installs or can_build))
 
 
 def _settings() -> tuple[Finding, Mapping[str, Setting]]:
     try:
-        known = settings.read()
+        known = settings.read_settings()
     except GgufspecError as error:
         return missing("settings", error.message, error.hint or "ggufspec config path"), settings.defaults()
     given = [f"{key} = {each.value}" for key, each in known.items() if each.where]

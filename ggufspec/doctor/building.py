@@ -69,7 +69,7 @@ def ninja() -> Finding:
 
 def look_for_cuda() -> Cuda:
     """Ask NVIDIA's compiler and driver what they are."""
-    found, driver, gpus = toolchain.nvcc(), cuda_driver.find(), toolchain.nvidia()
+    found, driver, gpus = toolchain.nvcc(), cuda_driver.find_driver(), toolchain.nvidia()
     version = driver.version if driver else None
     return Cuda(
         compiler=found,
@@ -107,7 +107,7 @@ def _without_toolkit(found: Cuda) -> Finding:
     supports = f" for CUDA up to {_said(found.supports)}" if found.supports else ""
     said = f"the driver {found.driver}{supports} is here, but {here}"
     if found.supports is None or found.supports >= cuda_wheels.PINNED:
-        wheels = "of this environment" if cuda_wheels.find() else "from the package index"
+        wheels = "of this environment" if cuda_wheels.find_wheels() else "from the package index"
         return ok("CUDA", f"{said}: builds take CUDA {_said(cuda_wheels.PINNED)}'s wheels {wheels}")
     return remark(
         "CUDA",

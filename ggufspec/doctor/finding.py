@@ -10,7 +10,7 @@ from enum import StrEnum
 from ggufspec.harmless import to_json
 
 
-class Status(StrEnum):
+class FindingStatus(StrEnum):
     """How a finding is judged."""
 
     OK = "ok"
@@ -23,7 +23,7 @@ class Finding:
     """One line of the doctor's report; ``mend`` is a command or a short advice, None where all is well."""
 
     name: str
-    status: Status
+    status: FindingStatus
     said: str
     mend: str | None = None
 
@@ -38,17 +38,17 @@ class Checkup:
 
 def ok(name: str, said: str) -> Finding:
     """Return a finding that needs nothing."""
-    return Finding(name=name, status=Status.OK, said=said)
+    return Finding(name=name, status=FindingStatus.OK, said=said)
 
 
 def remark(name: str, said: str, mend: str | None = None) -> Finding:
     """Return a finding that is worth knowing."""
-    return Finding(name=name, status=Status.REMARK, said=said, mend=mend)
+    return Finding(name=name, status=FindingStatus.REMARK, said=said, mend=mend)
 
 
 def missing(name: str, said: str, mend: str) -> Finding:
     """Return a finding without which something cannot be done."""
-    return Finding(name=name, status=Status.MISSING, said=said, mend=mend)
+    return Finding(name=name, status=FindingStatus.MISSING, said=said, mend=mend)
 
 
 _INSTALLERS = (

@@ -105,7 +105,7 @@ def gpu_state() -> Iterator[Finding]:
 
     Nothing without them; where there seem to be some and the package that reads them is missing, say so.
     """
-    readings = nvml.read()
+    readings = nvml.read_gpus()
     if not readings:
         if shutil.which("nvidia-smi") and not nvml.installed():
             said = "not read during runs: clocks, power, heat, memory and energy stay unknown"

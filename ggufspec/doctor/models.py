@@ -73,7 +73,7 @@ def cached(access: hub.Access) -> Finding:
 def pairs() -> Finding:
     """Say which pairs of the catalogue can be measured at once."""
     try:
-        known = catalog.load()
+        known = catalog.load_catalogue()
     except GgufspecError as error:
         return remark("pairs", error.message, error.hint)
     here = [name for name, pair in known.items() if _is_here(name)]
@@ -110,6 +110,6 @@ def _greet(access: hub.Access) -> str:
 
 def _is_here(name: str) -> bool:
     with suppress(GgufspecError):
-        hub.resolve(catalog.find(name), offline=True)
+        hub.resolve(catalog.find_pair(name), offline=True)
         return True
     return False

@@ -12,7 +12,7 @@ from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import Install, Skipped
 from ggufspec.llama.install import installs as install
 from ggufspec.machine import Gpu
-from ggufspec.settings import Setting, Source
+from ggufspec.settings import Setting, SettingSource
 
 _NAME = "llama.cpp"
 _BUILD = "ggufspec build"
@@ -51,14 +51,14 @@ def find(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...
     Args:
         named: the setting ``llama``.
     """
-    found, unusable = install.survey()
+    found, unusable = install.survey_installs()
     if named is None or named.value is None:
         return found, unusable, None
     where = named.where or named.key
     first = install.probe(paths.expanded(str(named.value), where), where)
     if first is not None:
         return (first, *(each for each in found if each.root != first.root)), unusable, None
-    from_file = named.source is Source.FILE
+    from_file = named.source is SettingSource.FILE
     wrong = missing(
         _NAME,
         f"{where} names {named.value}, which holds no working llama.cpp program",

@@ -25,7 +25,7 @@ from ggufspec.results import Lock
 _UNFINISHED = "unfinished-builds"
 
 
-class Kind(StrEnum):
+class StorageKind(StrEnum):
     """What something is; the first part of its name."""
 
     BUILDS = "builds"
@@ -39,10 +39,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class StoredItem:
     """Something that can be removed; ``places`` are its files and folders, the main one first."""
 
-    kind: Kind
+    kind: StorageKind
     label: str
     places: tuple[Path, ...]
     note: str = ""
@@ -63,40 +63,40 @@ class Item:
         return datetime.fromtimestamp(self.places[0].lstat().st_mtime).astimezone()
 
 
-def root(kind: Kind) -> Path:
+def root(kind: StorageKind) -> Path:
     """Return the folder in which everything of a kind lies."""
     folders = {
-        Kind.BUILDS: paths.builds_dir(),
-        Kind.SOURCES: paths.sources_dir(),
-        Kind.CUDA: paths.cache_dir() / "cuda",
-        Kind.MODELS: hub.Access().cache_dir,
-        Kind.PROFILES: paths.data_dir() / "profiles",
-        Kind.RESULTS: paths.runs_dir(),
+        StorageKind.BUILDS: paths.builds_dir(),
+        StorageKind.SOURCES: paths.sources_dir(),
+        StorageKind.CUDA: paths.cache_dir() / "cuda",
+        StorageKind.MODELS: hub.Access().cache_dir,
+        StorageKind.PROFILES: paths.data_dir() / "profiles",
+        StorageKind.RESULTS: paths.runs_dir(),
     }
     return folders.get(kind, paths.cache_dir())
 
 
-def list_items(kinds: Sequence[Kind] = tuple(Kind)) -> tuple[Item, ...]:
+def list_items(kinds: Sequence[StorageKind] = tuple(StorageKind)) -> tuple[StoredItem, ...]:
     """Return everything of some kinds, in the order of ``Kind``."""
-    return tuple(item for kind in Kind if kind in kinds for item in _LISTS[kind]())
+    return tuple(item for kind in StorageKind if kind in kinds for item in _LISTS[kind]())
 
 
-def select(names: Sequence[str]) -> tuple[Item, ...]:
+def select(names: Sequence[str]) -> tuple[StoredItem, ...]:
     """Return what names mean: a kind for all of it, or one item's name. Models are named one by one.
 
     Raises:
         GgufspecError: a name means nothing.
     """
-    present, selected = list_items(), dict[str, Item]()
+    present, selected = list_items(), dict[str, StoredItem]()
     for name in names:
-        if name == Kind.MODELS:
+        if name == StorageKind.MODELS:
             raise GgufspecError(
                 "other programs share the models, so each has to be named",
                 "`ggufspec cache list models` lists them",
             )
         chosen = [item for item in present if name in {item.name, item.kind.value}]
-        if not chosen and name not in list(Kind):
-            close = get_close_matches(name, [*(item.name for item in present), *Kind], n=1)
+        if not chosen and name not in list(StorageKind):
+            close = get_close_matches(name, [*(item.name for item in present), *StorageKind], n=1)
             raise GgufspecError(
                 f"there is nothing called {name!r}" + (f"; did you mean {close[0]}?" if close else ""),
                 "`ggufspec cache list` lists what can be named",
@@ -105,7 +105,7 @@ def select(names: Sequence[str]) -> tuple[Item, ...]:
     return tuple(selected.values())
 
 
-def remove(item: Item) -> None:
+def remove(item: StoredItem) -> None:
     """Remove something for good.
 
     Raises:
@@ -116,16 +116,16 @@ def remove(item: Item) -> None:
         _check(one)
     try:
         match item.kind:
-            case Kind.BUILDS:
+            case StorageKind.BUILDS:
                 store.delete(place)
-            case Kind.OTHER if item.label == _UNFINISHED:
+            case StorageKind.OTHER if item.label == _UNFINISHED:
                 store.sweep()
-            case Kind.MODELS:
+            case StorageKind.MODELS:
                 hub.delete_repo(item.label, hub.Access())
-            case Kind.CUDA:
+            case StorageKind.CUDA:
                 with filelock.FileLock(place.with_name(f".{place.name}.lock"), timeout=0):
                     _delete(place)
-            case Kind.RESULTS:
+            case StorageKind.RESULTS:
                 with Lock(place) as lock:
                     _delete(place)
                     lock.release()
@@ -138,74 +138,76 @@ def remove(item: Item) -> None:
         raise GgufspecError(f"{item.name} cannot be removed: {error.strerror}", f"look at {place}") from error
 
 
-def _builds() -> Iterator[Item]:
-    for build in store.survey():
+def _builds() -> Iterator[StoredItem]:
+    for build in store.survey_builds():
         note = (
             f"llama.cpp {build.version}, {build.backend}"
             if isinstance(build, Built)
             else f"not used: {build.reason}"
         )
-        yield _item(Kind.BUILDS, build.path, note=note)
+        yield _item(StorageKind.BUILDS, build.path, note=note)
 
 
-def _sources() -> Iterator[Item]:
+def _sources() -> Iterator[StoredItem]:
     for archive in sorted(paths.sources_dir().glob("*/*.tar.gz")):
         hashed = archive.parent.with_name(archive.name.removesuffix(".tar.gz") + ".sha256")
-        yield Item(kind=Kind.SOURCES, label=archive.name, places=(archive.parent, hashed))
+        yield StoredItem(kind=StorageKind.SOURCES, label=archive.name, places=(archive.parent, hashed))
 
 
-def _cuda() -> Iterator[Item]:
-    for folder in _visible(root(Kind.CUDA)):
-        yield _item(Kind.CUDA, folder, note="CUDA's compiler and libraries")
+def _cuda() -> Iterator[StoredItem]:
+    for folder in _visible(root(StorageKind.CUDA)):
+        yield _item(StorageKind.CUDA, folder, note="CUDA's compiler and libraries")
 
 
-def _models() -> Iterator[Item]:
+def _models() -> Iterator[StoredItem]:
     for cached in hub.cached_repos(hub.Access()):
         note = "a download that was not finished" if cached.is_unfinished else ""
-        yield Item(kind=Kind.MODELS, label=cached.repo, places=(cached.folder,), note=note)
+        yield StoredItem(kind=StorageKind.MODELS, label=cached.repo, places=(cached.folder,), note=note)
 
 
-def _digests() -> Iterator[Item]:
+def _digests() -> Iterator[StoredItem]:
     for pattern in ("digests.sqlite*", "verified.json*"):
         for file in sorted(paths.cache_dir().glob(pattern)):
-            yield _item(Kind.DIGESTS, file, note="files that were hashed")
+            yield _item(StorageKind.DIGESTS, file, note="files that were hashed")
 
 
-def _other() -> Iterator[Item]:
+def _other() -> Iterator[StoredItem]:
     logs, work = (paths.builds_dir() / name for name in (".logs", ".work"))
     if _visible(logs):
-        yield Item(kind=Kind.OTHER, label="logs", places=(logs,), note="of builds that failed")
+        yield StoredItem(kind=StorageKind.OTHER, label="logs", places=(logs,), note="of builds that failed")
     if _visible(work):
-        yield Item(kind=Kind.OTHER, label=_UNFINISHED, places=(work,), note="what killed builds left")
+        yield StoredItem(
+            kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="what killed builds left"
+        )
     for file in sorted(paths.cache_dir().glob("vega-*.js")):
-        yield _item(Kind.OTHER, file, note="draws charts in reports")
+        yield _item(StorageKind.OTHER, file, note="draws charts in reports")
 
 
-def _profiles() -> Iterator[Item]:
-    for file in sorted(root(Kind.PROFILES).glob("*.json")):
-        yield _item(Kind.PROFILES, file, note="measured costs, which forecasts use")
+def _profiles() -> Iterator[StoredItem]:
+    for file in sorted(root(StorageKind.PROFILES).glob("*.json")):
+        yield _item(StorageKind.PROFILES, file, note="measured costs, which forecasts use")
 
 
-def _results() -> Iterator[Item]:
+def _results() -> Iterator[StoredItem]:
     for folder in _visible(paths.runs_dir()):
         if folder.is_dir():
-            yield _item(Kind.RESULTS, folder)
+            yield _item(StorageKind.RESULTS, folder)
 
 
-_LISTS: Mapping[Kind, Callable[[], Iterator[Item]]] = {
-    Kind.BUILDS: _builds,
-    Kind.SOURCES: _sources,
-    Kind.CUDA: _cuda,
-    Kind.MODELS: _models,
-    Kind.DIGESTS: _digests,
-    Kind.OTHER: _other,
-    Kind.PROFILES: _profiles,
-    Kind.RESULTS: _results,
+_LISTS: Mapping[StorageKind, Callable[[], Iterator[StoredItem]]] = {
+    StorageKind.BUILDS: _builds,
+    StorageKind.SOURCES: _sources,
+    StorageKind.CUDA: _cuda,
+    StorageKind.MODELS: _models,
+    StorageKind.DIGESTS: _digests,
+    StorageKind.OTHER: _other,
+    StorageKind.PROFILES: _profiles,
+    StorageKind.RESULTS: _results,
 }
 
 
-def _item(kind: Kind, place: Path, *, note: str = "") -> Item:
-    return Item(kind=kind, label=place.name, places=(place,), note=note)
+def _item(kind: StorageKind, place: Path, *, note: str = "") -> StoredItem:
+    return StoredItem(kind=kind, label=place.name, places=(place,), note=note)
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -28,7 +28,7 @@ class Status(StrEnum):
     TIMED_OUT = "timed out"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """What a run is worth: its status, or what is wrong with a run that ended well. See doubts.outcome."""
 
     OK = "ok"
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
     DISTURBED = "disturbed"  # others used the processor meanwhile
 
 
-class Verdict(StrEnum):
+class TextVerdict(StrEnum):
     """Why a drafting text leaves the target's own."""
 
     NEAR_TIE = "near-tie"  # two tokens as good as equally likely: the size of a batch may decide
@@ -269,7 +269,7 @@ class Difference:
     target_token: int | None = None
     drafting_token: int | None = None
     margin: float | None = None
-    verdict: Verdict | None = None
+    verdict: TextVerdict | None = None
     unjudged: str | None = None
 
 

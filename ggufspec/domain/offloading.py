@@ -9,7 +9,7 @@ from ggufspec.domain.measurements import Placement, RunResult, Sample
 from ggufspec.domain.specs import Experts, Layers, Offload, Role, SplitMode
 
 
-class Loaded(NamedTuple):
+class LoadedLayers(NamedTuple):
     """One model of a run: what was asked for it, and what the log says."""
 
     asked: Layers
@@ -44,17 +44,17 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
         yield "device-unused"
 
 
-def loaded(run: RunResult) -> tuple[Loaded, ...]:
+def loaded(run: RunResult) -> tuple[LoadedLayers, ...]:
     """Return the models of a run: the one that its text comes from, then its drafter."""
     own, said = run.spec.own_offload, run.sample
-    first = Loaded(
+    first = LoadedLayers(
         own.target_layers, own.devices, own.cpu_moe, said.offloaded_layers, said.total_layers, said.placement
     )
     if run.spec.role is not Role.DRAFTING or run.spec.drafter is None:
         return (first,)
     part = own.drafter_as_target
     layers = said.draft_offloaded_layers, said.draft_total_layers
-    return first, Loaded(part.target_layers, part.devices, part.cpu_moe, *layers, said.draft_placement)
+    return first, LoadedLayers(part.target_layers, part.devices, part.cpu_moe, *layers, said.draft_placement)
 
 
 def wants_gpu(layers: Layers) -> bool:
@@ -77,14 +77,14 @@ def _drafter_behind(run: RunResult) -> bool:
     return wants_gpu(asked.target_layers) and asked.draft_layers == 0
 
 
-def _fell_short(model: Loaded) -> bool:
+def _fell_short(model: LoadedLayers) -> bool:
     if model.asked == "auto" or model.offloaded is None or model.total is None:
         return False
     wanted = model.total if model.asked == "all" else min(model.asked, model.total)
     return model.offloaded < wanted
 
 
-def _spilled(model: Loaded) -> bool:
+def _spilled(model: LoadedLayers) -> bool:
     """Whether more was put on a GPU than was free there, or layers claimed for it lie in the host's memory.
 
     With all layers on GPUs, nothing but the table of token embeddings stays with the host, and that is hardly
@@ -97,7 +97,7 @@ def _spilled(model: Loaded) -> bool:
     return whole and 0 < on_gpu < sum(each.model_bytes or 0 for each in model.placement) - on_gpu
 
 
-def _leaves_out(model: Loaded, offload: Offload) -> bool:
+def _leaves_out(model: LoadedLayers, offload: Offload) -> bool:
     """Whether a device that was asked for, and that has a share, holds no weights.
 
     Only where layers are dealt out to devices: rows and tensors lie in buffers that name none.

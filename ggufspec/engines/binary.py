@@ -56,7 +56,7 @@ class BinaryEngine(Engine):
                 sample = Sample(status=Status.FAILED, program=program)
                 return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
         sample = _read(out, err, program)
-        status, error = judge(completed, sample, err)
+        status, error = judge_run(completed, sample, err)
         text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)
         return Measurement(
             sample=replace(sample, status=status, text=text if status is Status.OK else None),
@@ -78,7 +78,7 @@ def _read(out: Path, err: Path, program: Program) -> Sample:
         return Sample(status=Status.SUMMARY_LOST, program=program)
 
 
-def judge(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status, str | None]:
+def judge_run(completed: proc.Completed, sample: Sample, err: Path) -> tuple[Status, str | None]:
     """Decide how a run ended from what the system and the log say; return the status and the reason."""
     if completed.timed_out:
         return Status.TIMED_OUT, f"killed after {completed.wall_s:.0f} s"

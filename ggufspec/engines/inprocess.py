@@ -23,10 +23,10 @@ from ggufspec.engines.library.messages import (
     CurveRun,
     ModelLoad,
     Record,
+    RecordedTrace,
     Reply,
     Request,
     Run,
-    Trace,
     TraceRun,
 )
 from ggufspec.engines.library.workers import Hosted
@@ -98,7 +98,7 @@ class InprocessEngine(Engine):
 
     def trace(
         self, spec: RunSpec, drafters: Sequence[ModelFile], *, writing: tuple[int, int] | None = None
-    ) -> Trace:
+    ) -> RecordedTrace:
         """Let the target write one text, and every drafter look at it; see Trace.
 
         Args:
@@ -119,7 +119,7 @@ class InprocessEngine(Engine):
             writing=writing,
         )
         reply = self._asked(spec, run)
-        assert isinstance(reply, Trace)
+        assert isinstance(reply, RecordedTrace)
         return reply
 
     def curve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.advice import Advice, Needs, Reason, advise, best, needs, ratio
+from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
 from ggufspec.forecast.exposure import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import closed_form, forecasts, longest
 from ggufspec.forecast.values import Forecast
@@ -13,9 +13,9 @@ __all__ = [
     "Forecast",
     "Needs",
     "Reason",
-    "advise",
     "alone",
     "best",
+    "choose_draft_size",
     "closed_form",
     "drafting",
     "forecasts",

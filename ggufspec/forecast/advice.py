@@ -84,7 +84,7 @@ def best(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Forecast:
     return min(ties, key=lambda forecast: (forecast.n_max, forecast.p_min))
 
 
-def advise(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Advice:
+def choose_draft_size(forecasts: Sequence[Forecast], *, threshold: float = 0.01) -> Advice:
     """Return the advice: the best draft size, or none where it gains no more than the threshold.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.domain import Method, Program
-from ggufspec.forecast.costs import CostCurve, Kind
-from ggufspec.forecast.trace import Counts, Rules, Step, Trace, count, expected, ngram_steps, steps
+from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.forecast.trace import Counts, DraftTrace, Rules, TraceStep, count, expected, ngram_steps, steps
 
 Values = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class Exposure:
 
 
 def drafting(
-    trace: Trace,
+    trace: DraftTrace,
     curve: CostCurve,
     *,
     n_max: int,
@@ -76,22 +76,22 @@ def drafting(
     absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     owed = _Bill(curve, trace.n_prompt)
     for step in taken:
-        owed.add("verifying", Kind.VERIFY, step, 1 + step.drafted)
+        owed.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
         if step.proposals + own:
-            owed.add("drafting", Kind.DRAFT, step, 1, times=step.proposals + own)
+            owed.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + own)
         if absorbs:
-            owed.add("drafting", Kind.ABSORB, step, 1 + step.drafted)
-        owed.add("besides", Kind.ROUND, step, 1)
+            owed.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)
+        owed.add("besides", CurveKind.ROUND, step, 1)
     return owed.total(trace.prompt_id, taken)
 
 
-def alone(trace: Trace, curve: CostCurve, *, first: int, tokens: int) -> Exposure:
+def alone(trace: DraftTrace, curve: CostCurve, *, first: int, tokens: int) -> Exposure:
     """Return what the target alone pays for ``tokens`` tokens from the place ``first`` of a trace on."""
-    taken = [Step(at, 1.0, 0, 0.0, 0) for at in range(first, first + tokens)]
+    taken = [TraceStep(at, 1.0, 0, 0.0, 0) for at in range(first, first + tokens)]
     owed = _Bill(curve, trace.n_prompt)
     for step in taken:
-        owed.add("verifying", Kind.VERIFY, step, 1)
-        owed.add("besides", Kind.PLAIN, step, 1)
+        owed.add("verifying", CurveKind.VERIFY, step, 1)
+        owed.add("besides", CurveKind.PLAIN, step, 1)
     return owed.total(trace.prompt_id, taken)
 
 
@@ -101,9 +101,9 @@ class _Bill:
     def __init__(self, curve: CostCurve, n_prompt: int) -> None:
         self._curve, self._n_prompt, self._clamped = curve, n_prompt, False
         self._depths = sorted({point.depth for point in (*curve.verify, *curve.draft, *curve.absorb)})
-        self._owed: dict[tuple[str, Kind, int, int], tuple[float, float]] = {}
+        self._owed: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
 
-    def add(self, to: str, kind: Kind, step: Step, tokens: int, *, times: int = 1) -> None:
+    def add(self, to: str, kind: CurveKind, step: TraceStep, tokens: int, *, times: int = 1) -> None:
         depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
         if not self._curve.covers(depth):
             self._clamped = True
@@ -112,7 +112,7 @@ class _Bill:
         often, deep = self._owed.get(place, (0.0, 0.0))
         self._owed[place] = often + step.chance * times, deep + step.chance * times * depth
 
-    def total(self, prompt_id: str, taken: Iterable[Step]) -> Exposure:
+    def total(self, prompt_id: str, taken: Iterable[TraceStep]) -> Exposure:
         counts = count(taken)
         paid = {to: np.zeros(len(self._curve.points)) for to in ("drafting", "verifying", "besides")}
         for (to, kind, tokens, _), (often, deep) in self._owed.items():

@@ -10,15 +10,15 @@ import numpy as np
 
 from ggufspec import stats
 from ggufspec.domain import Method, Program
-from ggufspec.forecast.costs import CostCurve, Kind
+from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.exposure import Exposure, Values, alone, drafting
-from ggufspec.forecast.trace import Trace, needed
+from ggufspec.forecast.trace import DraftTrace, needed
 from ggufspec.forecast.values import Forecast
 from ggufspec.stats import Estimate
 
 
 def forecasts(
-    traces: Sequence[Trace],
+    traces: Sequence[DraftTrace],
     curve: CostCurve,
     *,
     n_max: Sequence[int],
@@ -48,7 +48,7 @@ def forecasts(
     asked = longest(traces, max(n_max), program) if n_predict is None else n_predict
     rules = _Asked(method=method, program=program, n_predict=asked, sampling=sampling, build=build)
     plain: dict[tuple[str, int], Exposure] = {}  # runs of all γ decode about as many tokens
-    by_category: dict[str | None, list[Trace]] = {}
+    by_category: dict[str | None, list[DraftTrace]] = {}
     for trace in traces:
         by_category.setdefault(trace.category, []).append(trace)
     groups = {None: list(traces), **(by_category if len(by_category) > 1 else {})}
@@ -66,7 +66,7 @@ def forecasts(
             yield _join(picked, curve, alpha, method=method, n_max=size, p_min=threshold, category=category)
 
 
-def longest(traces: Sequence[Trace], n_max: int, program: Program) -> int:
+def longest(traces: Sequence[DraftTrace], n_max: int, program: Program) -> int:
     """Return the most tokens that can be asked for; traces that ended allow any number."""
     spare = needed(0, n_max, program)
     open_ended = [len(trace.tokens) - spare for trace in traces if not trace.ended]
@@ -83,7 +83,7 @@ class _Asked:
 
 
 def _runs(
-    trace: Trace,
+    trace: DraftTrace,
     curve: CostCurve,
     n_max: int,
     p_min: float,
@@ -172,7 +172,7 @@ def closed_form(alpha: float, n_max: int, cost: float) -> float:
     return accepted / (n_max * cost + 1)
 
 
-def _alpha(traces: Sequence[Trace], *, sampling: bool) -> float | None:
+def _alpha(traces: Sequence[DraftTrace], *, sampling: bool) -> float | None:
     entries = [value for trace in traces for value in ((trace.overlap or ()) if sampling else trace.match)]
     return sum(entries) / len(entries) if entries else None
 
@@ -181,7 +181,7 @@ def _theorem(alpha: float, curve: CostCurve, n_max: int) -> float | None:
     if not curve.draft:
         return None
     depth = curve.depths[0]
-    cost = curve.seconds(Kind.DRAFT, 1, depth).value / curve.seconds(Kind.VERIFY, 1, depth).value
+    cost = curve.seconds(CurveKind.DRAFT, 1, depth).value / curve.seconds(CurveKind.VERIFY, 1, depth).value
     return closed_form(alpha, n_max, cost)
 
 

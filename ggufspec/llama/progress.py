@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Step(StrEnum):
+class BuildStep(StrEnum):
     """The stations on the way from a version's name to programs that run."""
 
     WAIT = "wait"
@@ -18,13 +18,13 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class BuildProgress:
     """How far a step has come; ``total`` is None where nobody knows, and units are the step's own.
 
     ``notice`` marks the few lines that a user should read even where no progress is shown.
     """
 
-    step: Step
+    step: BuildStep
     done: int = 0
     total: int | None = None
     line: str = ""

@@ -15,7 +15,7 @@ import psutil
 _SHORTEST_S = 0.05
 
 
-class Load(NamedTuple):
+class ProcessorLoad(NamedTuple):
     """Cores that were busy with others' work, steal included, and those that the hypervisor took."""
 
     others_cores: float
@@ -63,7 +63,7 @@ class LoadWatch:
             family=family,
         )
 
-    def load(self) -> Load | None:
+    def load(self) -> ProcessorLoad | None:
         """Return what others did since the start.
 
         None for less than 50 ms: the kernel counts in steps of 10 ms, which would be all that one sees.
@@ -74,7 +74,7 @@ class LoadWatch:
             return None
         others = (now.everyone_s - self.everyone_s) - (now.ours_s - self.ours_s)
         steal = None if now.steal_s is None or self.steal_s is None else now.steal_s - self.steal_s
-        return Load(
+        return ProcessorLoad(
             others_cores=max(0.0, others / elapsed),
             steal_cores=None if steal is None else max(0.0, steal / elapsed),
         )

@@ -54,7 +54,7 @@ def present() -> bool:
     return bool(_opened()[1])
 
 
-def read() -> tuple[Reading, ...]:
+def read_gpus() -> tuple[Reading, ...]:
     """Return what each visible GPU tells now; some tenths of a millisecond each."""
     fields = (
         _each(lambda nvml, gpu: float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM))),
@@ -93,7 +93,7 @@ def total_bytes() -> tuple[int, ...]:
 
 def temperature_c() -> float | None:
     """Return the temperature of the hottest GPU."""
-    return max((each.celsius for each in read() if each.celsius is not None), default=None)
+    return max((each.celsius for each in read_gpus() if each.celsius is not None), default=None)
 
 
 def _celsius(nvml: Any, gpu: Any) -> float:

@@ -24,7 +24,7 @@ class Moment(NamedTuple):
     gpus: tuple[nvml.Reading, ...]
 
 
-class Sampler:
+class GpuSampler:
     """Reads the GPUs from its construction on until ``stop``, or until nobody holds it any more.
 
     Raises:
@@ -127,7 +127,7 @@ def _joules(
 
 
 def _now() -> Moment:
-    return Moment(time.monotonic(), nvml.read())
+    return Moment(time.monotonic(), nvml.read_gpus())
 
 
 def _sample(moments: list[Moment], over: threading.Event, period_s: float) -> None:

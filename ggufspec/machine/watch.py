@@ -12,7 +12,7 @@ from typing import Self
 from ggufspec.domain import Conditions
 from ggufspec.machine import nvml, sensors
 from ggufspec.machine.load import LoadWatch
-from ggufspec.machine.sampling import Sampler
+from ggufspec.machine.sampling import GpuSampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Watch:
     energy: Mapping[str, sensors.EnergyCounter] | None
     swapped_bytes: int | None
     root: Path
-    gpus: Sampler | None
+    gpus: GpuSampler | None
 
     @classmethod
     def start(cls, root: Path = sensors.SYS) -> Watch:
@@ -39,7 +39,7 @@ class Watch:
             energy=sensors.energy(root),
             at_s=time.monotonic(),
             root=root,
-            gpus=Sampler() if nvml.present() else None,
+            gpus=GpuSampler() if nvml.present() else None,
         )
 
     def conditions(self) -> Conditions:

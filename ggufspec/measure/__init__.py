@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare
-from ggufspec.measure.sweep import Block, Blocks, Suite, refuse_endless, sizes
+from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
+from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
     "Block",
     "Blocks",
     "Request",
+    "RunPlan",
     "Session",
-    "Suite",
     "bench",
     "check_finite",
     "identify",
     "pair_method",
-    "prepare",
+    "prepare_session",
     "refuse_endless",
     "sizes",
 ]

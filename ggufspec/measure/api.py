@@ -13,8 +13,8 @@ from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
 from ggufspec.measure import measuring
-from ggufspec.measure.request import Request, Session, identify, prepare
-from ggufspec.measure.sweep import Suite, refuse_endless
+from ggufspec.measure.request import Request, Session, identify, prepare_session
+from ggufspec.measure.sweep import RunPlan, refuse_endless
 from ggufspec.results import ResultSet
 
 
@@ -32,7 +32,7 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
     asked = request or Request(**options)
-    session = identify(prepare(asked))
+    session = identify(prepare_session(asked))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
         *_, finished = record(session, store)
@@ -59,7 +59,7 @@ def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
 def look_around(session: Session) -> dict[str, str]:
     """Return the named warnings about this machine as it is now, with advice; takes 0.3 s."""
     here, threads = machine.snapshot(session.install.devices), session.suite.threads
-    return doubts.advise(doubts.before(here, threads=threads, busy_cores=machine.busy_cores()))
+    return doubts.warning_advice(doubts.before(here, threads=threads, busy_cores=machine.busy_cores()))
 
 
 def begin(
@@ -105,7 +105,7 @@ def begin(
         command=command,
         build=build,
         machine=here,
-        doubts={**doubts.advise(session.doubts), **looked},
+        doubts={**doubts.warning_advice(session.doubts), **looked},
         name=name,
         planned_runs=session.suite.n_runs,
         files=session.files,
@@ -113,7 +113,7 @@ def begin(
     )
 
 
-def _planned_runs(suite: Suite, store: ResultSet) -> int:
+def _planned_runs(suite: RunPlan, store: ResultSet) -> int:
     """Return how many runs there will be: those of a suite, and stored ones that it does not have."""
     arms = {arm.key for block in suite.blocks for arm in block.arms}
     prompts = {prompt.id for prompt in suite.prompts}

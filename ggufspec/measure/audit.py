@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, Verdict
+from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, TextVerdict
 from ggufspec.engines import Failure
-from ggufspec.engines.server import Candidate, Rank, load_of, ranker
+from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
@@ -79,7 +79,7 @@ def _token_at(drafting: str, target: str, install: Install, model: str) -> int |
     return parted - has_bos
 
 
-def judge(
+def judge_texts(
     runs: Sequence[RunResult], install: Install, *, timeout_s: float | None = 600.0
 ) -> Iterator[RunResult]:
     """Yield each run whose text parts from the target's own, with the verdict on its difference.
@@ -129,8 +129,8 @@ class _Question:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    target: Candidate
-    drafting: Candidate | None  # None where it is not among the likeliest
+    target: TokenCandidate
+    drafting: TokenCandidate | None  # None where it is not among the likeliest
 
 
 def _question(run: RunResult, own: Sample | None) -> _Question | None:
@@ -200,7 +200,7 @@ def _ask(question: _Question, rank: Rank) -> _Answer | None:
     return None
 
 
-def _beginning(text: bytes, likely: Iterable[Candidate]) -> Candidate | None:
+def _beginning(text: bytes, likely: Iterable[TokenCandidate]) -> TokenCandidate | None:
     fitting = (one for one in likely if one.piece and text.startswith(one.piece))
     return max(fitting, key=lambda one: one.logprob, default=None)
 
@@ -220,7 +220,9 @@ def _judged(difference: Difference | None, answer: _Answer | None) -> Difference
         else answer.drafting and answer.drafting.token,
         margin=margin,
         unjudged=None,
-        verdict=Verdict.NEAR_TIE if margin is not None and margin <= TIE_MARGIN else Verdict.DIVERGENCE,
+        verdict=TextVerdict.NEAR_TIE
+        if margin is not None and margin <= TIE_MARGIN
+        else TextVerdict.DIVERGENCE,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ggufspec import results
 from ggufspec.domain import ModelFile, Prompt, Role, RunSpec, Status
 from ggufspec.errors import GgufspecError
-from ggufspec.measure.sweep import Blocks, Suite
+from ggufspec.measure.sweep import Blocks, RunPlan
 from ggufspec.results import Runs
 
 _LOOK_BACK = 10  # stored benches
@@ -57,7 +57,7 @@ def experience() -> Experience:
     return found
 
 
-def expect(suite: Suite, known: Experience) -> dict[RunSpec, float]:
+def expect(suite: RunPlan, known: Experience) -> dict[RunSpec, float]:
     """Return the seconds for each arm of a suite: all its prompts and repeats, and its warm-ups."""
     seconds: dict[RunSpec, float] = {}
     for block in suite.blocks:
@@ -68,7 +68,7 @@ def expect(suite: Suite, known: Experience) -> dict[RunSpec, float]:
     return seconds
 
 
-def total(suite: Suite, known: Experience) -> float:
+def total(suite: RunPlan, known: Experience) -> float:
     """Return the seconds for a sweep of any size: what a few arms of each role take, times their number."""
     assert isinstance(suite.blocks, Blocks)
     few = expect(replace(suite, blocks=suite.blocks.sweep.thinned(_FEW).blocks()), known)

@@ -37,7 +37,7 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
     return max(1, machine.memory().free_bytes // 2 // most)
 
 
-def check(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Iterator[str]:
+def check_memory(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Iterator[str]:
     """Yield a note for each configuration that may not fit.
 
     Raises:

@@ -15,7 +15,7 @@ from ggufspec.llama.install import Install
 from ggufspec.measure import audit
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
-from ggufspec.measure.sweep import Block, Cell, Suite
+from ggufspec.measure.sweep import Block, Cell, RunPlan
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet
 
@@ -24,7 +24,7 @@ _MOST_REPEATS = 1000
 
 
 def record(
-    suite: Suite,
+    suite: RunPlan,
     engine: Engine,
     install: Install,
     store: ResultSet,
@@ -54,7 +54,7 @@ def record(
     try:
         yield from _measure(suite, session, render)
         engine.close()  # judging loads a target itself
-        for judged in audit.judge(session.recorder.results.runs, install):
+        for judged in audit.judge_texts(session.recorder.results.runs, install):
             session.recorder.results = results.judge(session.recorder.results, judged)
         results.confirm(session.recorder.results)
         if not session.is_over:  # there may have been more repeats or fewer turns than planned
@@ -65,7 +65,7 @@ def record(
         results.close(session.recorder.results)
 
 
-def _measure(suite: Suite, session: _Session, render: Render | None) -> Iterator[ResultSet]:
+def _measure(suite: RunPlan, session: _Session, render: Render | None) -> Iterator[ResultSet]:
     engine = session.recorder.engine
     prompts = yield from _turns(suite, session, render)
     suite = replace(suite, prompts=prompts)
@@ -106,7 +106,7 @@ class _Session:
         self._finished = set(results.finished(self.recorder.results))
 
 
-def _enough(suite: Suite, block: Block, repeat: int, so_far: ResultSet) -> bool:
+def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> bool:
     """Whether a block needs no more repeats: it is precise enough, or more repeats would not make it so."""
     if repeat < max(suite.repeats, 1 if suite.precision is None else _LEAST_FOR_SPREAD):
         return False
@@ -116,7 +116,7 @@ def _enough(suite: Suite, block: Block, repeat: int, so_far: ResultSet) -> bool:
 
 
 def _turns(
-    suite: Suite, session: _Session, render: Render | None
+    suite: RunPlan, session: _Session, render: Render | None
 ) -> Generator[ResultSet, None, tuple[Prompt, ...]]:
     """Return each turn of the suite's conversations as a prompt; the target's answers stand between turns."""
     target_alone = suite.blocks[0].arms[0]

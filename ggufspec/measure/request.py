@@ -30,7 +30,7 @@ from ggufspec.llama.command import check_method, commands
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
 from ggufspec.measure import fitting, identity, texts
-from ggufspec.measure.sweep import Suite, Sweep, distinct_layers
+from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
 from ggufspec.prompts import Render
@@ -125,7 +125,7 @@ class Session:
     """
 
     name: str  # of what is measured
-    suite: Suite
+    suite: RunPlan
     engine: engines.Engine
     install: installs.Install
     render: Render | None
@@ -134,7 +134,7 @@ class Session:
     files: tuple[FileIdentity, ...] | None = None
 
 
-def prepare(request: Request) -> Session:
+def prepare_session(request: Request) -> Session:
     """Turn a request into something that can run.
 
     Raises:
@@ -143,7 +143,7 @@ def prepare(request: Request) -> Session:
     methods = _methods(request)
     name, targets, drafters, why, pair = _models(request, methods)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
-    install = installs.find(request.llama)
+    install = installs.find_install(request.llama)
     _check_programs(install, request.engine, methods, drafting=bool(drafters))
     if request.synthetic_accept is not None:
         engines.check_synthetic(request.engine, install, methods if drafters else ())
@@ -160,7 +160,7 @@ def prepare(request: Request) -> Session:
         chat=request.chat,
         system=request.system,
     )
-    asked = texts.read(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+    asked = texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
     sweep = Sweep(
         name=name,
         targets=targets,
@@ -194,10 +194,10 @@ def prepare(request: Request) -> Session:
     if request.offload != Offload():
         for arm in replace(sweep.thinned(1), draft_sizes=()).blocks()[0].arms:
             engine.argv(arm)  # misses a flag now, not after the target has been measured
-    tight = tuple(dict.fromkeys(fitting.check(sweep, cards, install, force=request.force)))
+    tight = tuple(dict.fromkeys(fitting.check_memory(sweep, cards, install, force=request.force)))
     return Session(
         name=name,
-        suite=Suite(
+        suite=RunPlan(
             blocks=sweep.blocks(),
             prompts=asked.prompts,
             warmup_prompts=asked.warmups,
@@ -358,11 +358,11 @@ def _named(request: Request) -> _Models:
 def _pair(request: Request) -> tuple[Pair, str]:
     """Return the pair that is meant where no target is named; its files need not be here."""
     if request.pair is not None:
-        return catalog.find(request.pair), "as named"
+        return catalog.find_pair(request.pair), "as named"
     last = hub.last_pair()
     if last is not None:
         return last, "the last fetched pair"
-    return catalog.find(_EMBEDDED), "the embedded pair, as nothing was fetched yet"
+    return catalog.find_pair(_EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
 def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:
@@ -398,8 +398,8 @@ def _check_programs(
 def _check_drafter(
     target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str
 ) -> None:
-    verdict = judging.check(target, draft, judging.rule_of(install, engines.ENGINES[engine]))
-    if verdict.outcome is judging.Outcome.REFUSED:
+    verdict = judging.check_pair(target, draft, judging.rule_of(install, engines.ENGINES[engine]))
+    if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)
 
 

@@ -253,7 +253,7 @@ def shares(asked: tuple[float, ...] | None, n_max: int) -> tuple[float, ...] | N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite:
+class RunPlan:
     """Everything one bench measures: blocks, prompts, how often, and when to stop.
 
     With ``precision`` (a relative half width of the speed-ups' intervals, such as 0.02), ``repeats`` is only
@@ -337,7 +337,7 @@ class Suite:
         return self.n_arms.total() * self.warmups * max(1, len(self.warmup_prompts))
 
 
-def refuse_endless(suite: Suite) -> None:
+def refuse_endless(suite: RunPlan) -> None:
     """Refuse what could never be measured.
 
     Raises:

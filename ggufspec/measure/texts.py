@@ -37,7 +37,7 @@ class TextSources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class PreparedTexts:
     """Prompts as the models will read them; ``render`` makes the later turns of conversations."""
 
     prompts: tuple[Prompt, ...]
@@ -46,7 +46,7 @@ class Texts:
     notes: tuple[str, ...]
 
 
-def read(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> Texts:
+def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> PreparedTexts:
     """Collect what is asked for, and put it into the target's chat template where that is due.
 
     Raises:
@@ -58,14 +58,14 @@ def read(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> Tex
     if sources.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
     if sources.system is not None:
-        checked(sources.system, "the system prompt")
+        check_text(sources.system, "the system prompt")
     if not wanted:
-        return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
+        return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
         if sources.chat or sources.system is not None:
             raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
         note = "prompts: as they are, because the target has no chat template"
-        return Texts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
+        return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
     everything = (*suite.prompts, *suite.warmups)
     rendered = chat.render(
         target, [[Message("user", each.text)] for each in everything], system=sources.system
@@ -73,7 +73,7 @@ def read(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> Tex
     made = tuple(
         replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
     )
-    return Texts(
+    return PreparedTexts(
         prompts=made[: len(suite.prompts)],
         warmups=made[len(suite.prompts) :],
         render=partial(_render, target, sources.system),
@@ -116,7 +116,7 @@ def context(
     return chosen
 
 
-def checked(text: str, what: str) -> str:
+def check_text(text: str, what: str) -> str:
     """Return a text that a program can be given.
 
     Raises:
@@ -131,7 +131,7 @@ def checked(text: str, what: str) -> str:
 def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> PromptSuite:
     """Put texts, files and a named suite together; without any, take the suite that fits the pair."""
     given = tuple(
-        Prompt(id=f"p{i}", text=checked(text, f"prompt p{i}"))
+        Prompt(id=f"p{i}", text=check_text(text, f"prompt p{i}"))
         for i, text in enumerate(sources.prompt, start=1)
     )
     read = [prompts.load(file) for file in sources.prompt_file]

@@ -24,7 +24,7 @@ _PAIR_KEYS = {"target", "drafter", "method", "licence", "source", "evidence", "n
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """One line of a catalogue: a pair and what is known about it."""
 
     pair: Pair
@@ -51,7 +51,7 @@ def user_file() -> Path:
     return paths.config_dir() / "pairs.toml"
 
 
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, CatalogueEntry]:
     """Return every entry by name; the user's entries replace ours of the same name.
 
     Raises:
@@ -61,18 +61,18 @@ def entries() -> Mapping[str, Entry]:
     return {**ours, **_read(user_file())} if user_file().exists() else ours
 
 
-def load() -> Mapping[str, Pair]:
+def load_catalogue() -> Mapping[str, Pair]:
     """Return every pair by name."""
     return {name: entry.pair for name, entry in entries().items()}
 
 
-def find(name: str) -> Pair:
+def find_pair(name: str) -> Pair:
     """Return the pair of that name.
 
     Raises:
         CatalogError: no catalogue has it; the hint names what comes closest.
     """
-    pairs = load()
+    pairs = load_catalogue()
     if name in pairs:
         return pairs[name]
     if "/" in name:
@@ -89,7 +89,7 @@ def find(name: str) -> Pair:
     )
 
 
-def entry_of(pair: Pair) -> Entry | None:
+def entry_of(pair: Pair) -> CatalogueEntry | None:
     """Return the entry that a pair was made from, if any; other pairs can have the same name."""
     entry, target = entries().get(pair.name), pair.target
     if entry is None:
@@ -116,7 +116,7 @@ def drafting_method(pair: Pair) -> Method | None:
 
 
 @cache
-def _read(file: Path) -> Mapping[str, Entry]:
+def _read(file: Path) -> Mapping[str, CatalogueEntry]:
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8")).get("pairs", {})
         return {name: _entry(name, table, file) for name, table in tables.items()}
@@ -133,7 +133,7 @@ def _read(file: Path) -> Mapping[str, Entry]:
         ) from error
 
 
-def _entry(name: str, table: Mapping[str, Any], file: Path) -> Entry:
+def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
     if "target" not in table:
         raise ValueError(f"[pairs.{name}] needs a target")
     if "/" in name or ":" in name:
@@ -144,7 +144,7 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> Entry:
     if (drafter is None and method == Method.DRAFT_MODEL) or (drafter is not None and method == _NO_METHOD):
         has = "no drafter" if drafter is None else "a drafter"
         raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
-    return Entry(
+    return CatalogueEntry(
         pair=Pair(
             name=name,
             target=_model(name, table["target"], file.parent),

@@ -16,7 +16,7 @@ from ggufspec.prompts.chat import Message, Render
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
-    Entry,
+    PromptEntry,
     PromptSuite,
     assemble,
     build,
@@ -98,15 +98,15 @@ def load(path: Path) -> PromptSuite:
         )
     text = _read(path)
     if ending == ".toml":
-        return tables.read(path, text)
+        return tables.read_toml(path, text)
     if ending in _JSON:
-        return jsonl.read(path, text)
+        return jsonl.read_jsonl(path, text)
     try:
         name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"
         prompt = build(name=name, turns=[text.removesuffix("\n")])
     except BadPromptError as problem:
         raise GgufspecError(f"{path}: {problem}", "write the text to continue into it, in UTF-8") from problem
-    return assemble(path.stem, path, [Entry(str(path), prompt)], instructions=False)
+    return assemble(path.stem, path, [PromptEntry(str(path), prompt)], instructions=False)
 
 
 def decode(content: bytes, what: str, *, name: str = "") -> str:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build, too_many
+from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build, too_many
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 _FORM = 'each line is an object with turns, messages, prompt or text, such as {"id": "a", "prompt": "Hello"}'
 _PREPARE = "run SPEED-Bench's own prepare script, which fetches those texts from their owners"
 
 
-def read(path: Path, text: str) -> PromptSuite:
+def read_jsonl(path: Path, text: str) -> PromptSuite:
     """Read a suite of messages to an assistant.
 
     Raises:
@@ -34,7 +34,7 @@ def read(path: Path, text: str) -> PromptSuite:
     return assemble(path.stem, path, list(_entries(path, text)), instructions=True)
 
 
-def _entries(path: Path, text: str) -> Iterator[Entry]:
+def _entries(path: Path, text: str) -> Iterator[PromptEntry]:
     masked: list[str] = []
     count = 0
     for number, line in enumerate(text.split("\n"), start=1):  # splitlines would cut texts at U+2028
@@ -49,7 +49,7 @@ def _entries(path: Path, text: str) -> Iterator[Entry]:
                 continue
             name = row.get("question_id", row.get("id"))
             name = f"{path.stem}-{number}" if name is None else name
-            yield Entry(where, build(name=name, turns=turns, category=row.get("category")))
+            yield PromptEntry(where, build(name=name, turns=turns, category=row.get("category")))
         except BadPromptError as problem:
             raise GgufspecError(f"{where}: {problem}", _FORM) from problem
     if masked:

@@ -48,7 +48,7 @@ class PromptSuite:
         return replace(self, prompts=tuple(self.prompts[place] for place in sorted(kept)))
 
 
-class Entry(NamedTuple):
+class PromptEntry(NamedTuple):
     """A prompt as it stands in a file."""
 
     where: str  # FILE:LINE
@@ -90,7 +90,7 @@ def build(*, name: object, turns: Iterable[object], category: object = None) -> 
     )
 
 
-def assemble(name: str, path: Path, entries: Iterable[Entry], *, instructions: bool) -> PromptSuite:
+def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructions: bool) -> PromptSuite:
     """Put the prompts of a file together.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.errors import GgufspecError
-from ggufspec.prompts.suite import BadPromptError, Entry, PromptSuite, assemble, build
+from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build
 
 _KINDS = {"messages": True, "continuations": False}
 _SUITE_KEYS = {"kind", "prompt"}
@@ -20,7 +20,7 @@ _FORM = (
 )
 
 
-def read(path: Path, text: str) -> PromptSuite:
+def read_toml(path: Path, text: str) -> PromptSuite:
     """Read a suite.
 
     ``kind`` is "messages" (to an assistant, through the chat template) or "continuations", the default.
@@ -43,7 +43,7 @@ def read(path: Path, text: str) -> PromptSuite:
     return assemble(path.stem, path, _entries(path, text, tables), instructions=_KINDS[kind])
 
 
-def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[Entry]:
+def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
     lines = [number for number, line in enumerate(text.splitlines(), start=1) if _HEADING.match(line)]
     for place, table in enumerate(tables):
         # A text may quote a heading: then the lines tell nothing, and the prompt is counted instead.
@@ -54,7 +54,7 @@ def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[Entry]:
             raise GgufspecError(f"{where}: {problem}", _FORM) from problem
 
 
-def _entry(where: str, table: Any) -> Entry:
+def _entry(where: str, table: Any) -> PromptEntry:
     if not isinstance(table, dict):
         raise BadPromptError("this is no table")
     if strange := sorted(table.keys() - _PROMPT_KEYS):
@@ -66,4 +66,4 @@ def _entry(where: str, table: Any) -> Entry:
     if not isinstance(followups, list) or not isinstance(warmup, bool):
         raise BadPromptError("followups has to be a list of texts, and warmup true or false")
     prompt = build(name=table["id"], turns=[table["text"], *followups], category=table.get("category"))
-    return Entry(where, prompt, warmup)
+    return PromptEntry(where, prompt, warmup)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.results.folders import LATEST, find, ids
+from ggufspec.results.folders import LATEST, find_bench, ids
 from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
@@ -37,7 +37,7 @@ __all__ = [
     "decode_hook",
     "delete",
     "disk",
-    "find",
+    "find_bench",
     "finished",
     "ids",
     "judge",

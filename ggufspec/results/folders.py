@@ -31,7 +31,7 @@ def next_number() -> int:
     return 1 + max((start.number for start in _starts()), default=0)
 
 
-def find(run: str) -> Path:
+def find_bench(run: str) -> Path:
     """Return the folder of a bench: by its path, its id or the unique beginning of one, or ``last``.
 
     Raises:

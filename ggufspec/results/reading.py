@@ -63,7 +63,7 @@ class _Format:
     def is_undamaged(self, line: bytes) -> bool:
         """Whether a line is as it was written, as far as that can be told of one without a checksum."""
         if self.sealed:
-            return seals.check(line) is not None
+            return seals.check_seal(line) is not None
         try:
             self.decode(line)
         except ValueError:
@@ -86,7 +86,7 @@ class _Line:
     follows: bool
 
 
-def read(folder: Path, *, salvage: bool = False) -> Stored:
+def read_bench(folder: Path, *, salvage: bool = False) -> Stored:
     """Return what is stored in the folder of a bench.
 
     Args:
@@ -224,7 +224,7 @@ def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_Lin
     """Yield each line of a file; ``checksum`` is that before the first."""
     before: int | None = checksum
     for number, line in enumerate(BytesIO(content), start=1):
-        seal = seals.check(line) if line_format.sealed else None
+        seal = seals.check_seal(line) if line_format.sealed else None
         yield _Line(
             number=number,
             content=line,

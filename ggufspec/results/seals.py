@@ -66,7 +66,7 @@ def follow(lines: bytes, before: int) -> int | None:
     return crc32(tail, checksum) if tail == b'%08x"]}\n' % checksum else None
 
 
-def check(line: bytes) -> Seal | None:
+def check_seal(line: bytes) -> Seal | None:
     """Return the checksums of a line, wherever it stands; None for a line that is damaged or has none."""
     match = _SEAL.search(line, max(0, len(line) - _SEAL_BYTES))
     if match is None or match.end() < len(line):

@@ -113,9 +113,9 @@ def reopen(
             older ggufspec wrote it, or the rest would not be comparable.
         DiskFullError: there is no room.
     """
-    folder = folders.find(str(run))
+    folder = folders.find_bench(str(run))
     with disk(folder), Lock(folder) as lock:
-        stored = reading.read(folder)
+        stored = reading.read_bench(folder)
         _refuse_other(stored.meta, build, machine)
         writer = Writer(
             file=folder / reading.RUNS,
@@ -208,8 +208,8 @@ def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSe
     Raises:
         ResultsError: there is no such run, or its files cannot be read.
     """
-    folder = folders.find(str(run))
-    stored = reading.read(folder, salvage=salvage)
+    folder = folders.find_bench(str(run))
+    stored = reading.read_bench(folder, salvage=salvage)
     return ResultSet(meta=stored.meta, folder=folder, runs=Runs(stored.ledger), damage=stored.damage)
 
 
@@ -222,7 +222,7 @@ def delete(run: str) -> None:
     Raises:
         ResultsError: there is no such run in the store, or it is being written.
     """
-    folder = folders.find(run)
+    folder = folders.find_bench(run)
     if folder.is_symlink() or folder.parent.resolve() != paths.runs_dir().resolve():
         raise ResultsError(f"{folder} is not in the store", "remove the folder yourself")
     with disk(folder), Lock(folder) as lock:

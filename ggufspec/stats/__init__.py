@@ -6,7 +6,7 @@ What each means in plain words, and how it was validated, stands in ``docs/stati
 from __future__ import annotations
 
 from ggufspec.stats.cells import Cell, Rates
-from ggufspec.stats.comparison import Procedure, Significance, Verdict, significance
+from ggufspec.stats.comparison import Procedure, Significance, SpeedVerdict, significance
 from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
 from ggufspec.stats.intervals import Z95
 from ggufspec.stats.planning import Needed, needed
@@ -22,7 +22,7 @@ __all__ = [
     "Procedure",
     "Rates",
     "Significance",
-    "Verdict",
+    "SpeedVerdict",
     "drift",
     "mean_rate",
     "needed",

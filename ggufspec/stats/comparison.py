@@ -18,7 +18,7 @@ _SEED = 20240419
 _MIN_FLIPPED = 6  # units; five have 32 patterns of signs, so no p below 2/32
 
 
-class Verdict(StrEnum):
+class SpeedVerdict(StrEnum):
     """What a comparison says of the first arm, seen from the second."""
 
     FASTER = "faster"
@@ -45,7 +45,7 @@ class Significance:
 
     ratio: Estimate
     p_value: float
-    verdict: Verdict
+    verdict: SpeedVerdict
     procedure: Procedure
     units: int
 
@@ -84,15 +84,15 @@ def significance(
     )
 
 
-def _verdict(ratio: Estimate, p_value: float, up: bool, threshold: float) -> Verdict:
+def _verdict(ratio: Estimate, p_value: float, up: bool, threshold: float) -> SpeedVerdict:
     if p_value < _ALPHA and up and ratio.value > 1 + threshold:
-        return Verdict.FASTER
+        return SpeedVerdict.FASTER
     if p_value < _ALPHA and not up and ratio.value < 1 / (1 + threshold):
-        return Verdict.SLOWER
+        return SpeedVerdict.SLOWER
     if ratio.lo is None or ratio.hi is None:
-        return Verdict.UNCLEAR
+        return SpeedVerdict.UNCLEAR
     within = 1 / (1 + threshold) <= ratio.lo and ratio.hi <= 1 + threshold
-    return Verdict.SAME if within else Verdict.UNCLEAR
+    return SpeedVerdict.SAME if within else SpeedVerdict.UNCLEAR
 
 
 def _p_value(units: Values) -> tuple[float, Procedure]:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from ggufspec.tuning.looking import look, outlook
-from ggufspec.tuning.running import TuneRequest, default, finals, identify, keep, prepare, tune
-from ggufspec.tuning.values import Choice, Outlook, Plan, Prospect, Spent, Stage, Tuned
-from ggufspec.tuning.verdicts import THRESHOLD, judge
+from ggufspec.tuning.running import TuneRequest, default, finals, identify, keep, prepare_tuning, tune
+from ggufspec.tuning.values import Choice, Plan, Prospect, Spent, Stage, Tuned, TuningForecast
+from ggufspec.tuning.verdicts import THRESHOLD, judge_finalists
 
 __all__ = [
     "THRESHOLD",
     "Choice",
-    "Outlook",
     "Plan",
     "Prospect",
     "Spent",
     "Stage",
     "TuneRequest",
     "Tuned",
+    "TuningForecast",
     "default",
     "finals",
     "identify",
-    "judge",
+    "judge_finalists",
     "keep",
     "look",
     "outlook",
-    "prepare",
+    "prepare_tuning",
     "tune",
 ]

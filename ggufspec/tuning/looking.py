@@ -11,10 +11,10 @@ from ggufspec import engines, forecast, units
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import ending
 from ggufspec.forecast import profiles, trace
-from ggufspec.forecast.profiles import Texts
+from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.prompts import PromptTurns
 from ggufspec.tuning import pricing, prospects
-from ggufspec.tuning.values import Outlook, Plan, Spent, Stage
+from ggufspec.tuning.values import Plan, Spent, Stage, TuningForecast
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -25,7 +25,7 @@ _BEGINNING = 32  # tokens of the first text that decide whether a drafter helps 
 _SHORT_RUN_S = 0.05  # the time of a run beside its tokens, in an engine that keeps its models loaded
 
 
-def look(plan: Plan) -> Generator[Stage, None, Outlook]:
+def look(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     """Trace the prompts, measure costs, and forecast; yield a Stage before each step, return the Outlook.
 
     Raises:
@@ -66,7 +66,7 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
         n_predict=allowed.n_predict,
         build=install.build_number,
     )
-    return Outlook(
+    return TuningForecast(
         prospects=forecasts,
         unknown=tuple(arm for arm in arms if arm not in known and prospects.has_own_size(arm)),
         prompts=tuple(text.prompt for text in texts),
@@ -77,14 +77,14 @@ def look(plan: Plan) -> Generator[Stage, None, Outlook]:
     )
 
 
-def outlook(plan: Plan) -> Outlook:
+def outlook(plan: Plan) -> TuningForecast:
     """Return the Outlook, for callers that show no progress; raises what ``look`` does."""
     stages = look(plan)
     while True:
         try:
             next(stages)
         except StopIteration as end:
-            result: Outlook = end.value
+            result: TuningForecast = end.value
             return result
 
 
@@ -104,14 +104,14 @@ def _speed(engine: InprocessEngine, spec: RunSpec) -> tuple[float, float]:
 
 def _texts(
     engine: InprocessEngine, plan: Plan, first: RunSpec, drafters: Sequence[ModelFile], allowed: Budget
-) -> Generator[Stage, None, list[Texts]]:
+) -> Generator[Stage, None, list[TracedTexts]]:
     """Trace the prompts; each later turn of a conversation is a prompt after the target's answers."""
     program = engines.ENGINES[plan.session.engine.name]
     largest = max(
         (arm.drafting.n_max for block in plan.blocks for arm in block.arms if arm.drafting), default=1
     )
     spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
-    texts: list[Texts] = []
+    texts: list[TracedTexts] = []
     (beginning,) = profiles.traces(engine, replace(spec, n_predict=_BEGINNING), [first.prompt], drafters)
     writing = _quickest(beginning)
     chosen = spread(plan.session.suite.prompts, allowed.prompts)
@@ -125,7 +125,7 @@ def _texts(
     return texts
 
 
-def _quickest(seen: Texts) -> tuple[int, int] | None:
+def _quickest(seen: TracedTexts) -> tuple[int, int] | None:
     """Return the place and the draft size of the drafter that makes writing faster; None where none does.
 
     The closed form takes a verified batch to cost as little as one token, so it must promise a speed-up of 2.

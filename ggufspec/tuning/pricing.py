@@ -11,7 +11,7 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.profiles import Texts
+from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def curves(
     plan: Plan,
     first: RunSpec,
     known: Sequence[RunSpec],
-    texts: Sequence[Texts],
+    texts: Sequence[TracedTexts],
     *,
     token_s: float,
     time_s: float,
@@ -73,7 +73,7 @@ def curves(
         spec = replace(first, offload=offload)
         depths = profiles.depths_for(shallow, max(shallow, min(deep, first.context - tokens - 1)))
         about = profiles.of(spec, drafter, build=build, machine=here)
-        stored = profiles.find(about, most_tokens=tokens, depths=(depths[0], depths[-1]))
+        stored = profiles.find_profile(about, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
             found[offload, drafter] = stored.curve
             whole.setdefault(offload, stored.curve)

@@ -8,7 +8,7 @@ from ggufspec import engines, forecast
 from ggufspec.domain import Drafting, ModelFile, Offload, Program, RunSpec
 from ggufspec.forecast import trace
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.profiles import Texts
+from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Block
 from ggufspec.tuning.values import Prospect
 
@@ -34,7 +34,7 @@ def has_own_size(arm: RunSpec) -> bool:
 
 def prospects(
     arms: Sequence[RunSpec],
-    texts: Sequence[Texts],
+    texts: Sequence[TracedTexts],
     drafters: Sequence[ModelFile],
     curves: Curves,
     *,

@@ -19,8 +19,8 @@ from ggufspec.llama.install import Install, installs
 from ggufspec.measure import (
     Block,
     Request,
+    RunPlan,
     Session,
-    Suite,
     api,
     check_finite,
     identity,
@@ -28,10 +28,10 @@ from ggufspec.measure import (
     refuse_endless,
 )
 from ggufspec.measure import identify as identified
-from ggufspec.measure import prepare as checked
+from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.tuning import candidates, looking, prospects, verdicts
-from ggufspec.tuning.values import Outlook, Plan, Prospect, Tuned
+from ggufspec.tuning.values import Plan, Prospect, Tuned, TuningForecast
 
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
@@ -73,7 +73,7 @@ class TuneRequest:
         check_finite(self)
 
 
-def prepare(asked: TuneRequest) -> Plan:
+def prepare_tuning(asked: TuneRequest) -> Plan:
     """Check what was asked for, and lay out what may be chosen.
 
     Raises:
@@ -84,7 +84,7 @@ def prepare(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
-    install, program = installs.find(asked.request.llama), ENGINES[asked.request.engine]
+    install, program = installs.find_install(asked.request.llama), ENGINES[asked.request.engine]
     request = replace(
         asked.request,
         p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
@@ -190,7 +190,7 @@ def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
     return asked.vram_bytes or found or None
 
 
-def finals(plan: Plan, outlook: Outlook) -> Session:
+def finals(plan: Plan, outlook: TuningForecast) -> Session:
     """Return the bench of target alone and the finalists, on the prompts that were traced."""
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
     chosen = {*(each.arm for each in worth), *outlook.unknown}
@@ -208,7 +208,7 @@ def finals(plan: Plan, outlook: Outlook) -> Session:
     left_s = None
     if plan.max_time_s is not None:
         left_s = max(_once_s(outlook, worth), plan.max_time_s * _OURS - outlook.spent.total_s)
-    suite = Suite(
+    suite = RunPlan(
         blocks=(first, *(block for block in others if len(block.arms) > 1)),
         prompts=outlook.prompts,
         warmup_prompts=plan.session.suite.warmup_prompts[:1],
@@ -221,7 +221,7 @@ def finals(plan: Plan, outlook: Outlook) -> Session:
     return replace(plan.session, suite=suite)
 
 
-def _once_s(outlook: Outlook, worth: Sequence[Prospect]) -> float:
+def _once_s(outlook: TuningForecast, worth: Sequence[Prospect]) -> float:
     """Return the seconds that every configuration needs to be measured once, so that there is a verdict."""
     rates = [each.overall.tokens_per_s.value for each in worth]
     rates += [worth[0].overall.target_tokens_per_s.value] if worth else []
@@ -241,14 +241,14 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
     asked = request or _asked(options)
-    plan = identify(prepare(asked))
+    plan = identify(prepare_tuning(asked))
     outlook = looking.outlook(plan)
     session = finals(plan, outlook)
     begun = time.monotonic()
     store = api.begin(session, command=("ggufspec.tune", repr(asked)))
     with session.engine:
         *_, results = api.record(session, store)
-    tuned = verdicts.judge(outlook, results, measuring_s=time.monotonic() - begun)
+    tuned = verdicts.judge_finalists(outlook, results, measuring_s=time.monotonic() - begun)
     keep(tuned)
     return tuned
 

@@ -77,7 +77,7 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class TuningForecast:
     """All forecasts, and what the finalists are measured on.
 
     Attributes:
@@ -146,7 +146,7 @@ class Tuned:
         spent: seconds of all stages.
     """
 
-    outlook: Outlook
+    outlook: TuningForecast
     results: ResultSet = field(repr=False)
     overall: Choice
     by_category: tuple[Choice, ...]

@@ -10,13 +10,13 @@ from ggufspec.domain import Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
-from ggufspec.tuning.values import Choice, Outlook, Prospect, Spent, Tuned
+from ggufspec.tuning.values import Choice, Prospect, Spent, Tuned, TuningForecast
 
 THRESHOLD = 0.01
 """The smallest gain that matters; configurations within it tie."""
 
 
-def judge(outlook: Outlook, results: ResultSet, *, measuring_s: float) -> Tuned:
+def judge_finalists(outlook: TuningForecast, results: ResultSet, *, measuring_s: float) -> Tuned:
     """Choose what to run.
 
     The fastest configuration wins; among those within ``THRESHOLD`` of it the smallest γ, then the smallest
@@ -64,7 +64,7 @@ def _refusal(prospects: Sequence[Prospect]) -> Advice | None:
     if leader is None:
         return None
     own = [each.overall for each in prospects if _source(each) == _source(leader)]
-    return forecast.advise(own, threshold=THRESHOLD)
+    return forecast.choose_draft_size(own, threshold=THRESHOLD)
 
 
 def _source(prospect: Prospect) -> tuple[object, ...]:
@@ -73,7 +73,7 @@ def _source(prospect: Prospect) -> tuple[object, ...]:
 
 
 def _choose(
-    outlook: Outlook,
+    outlook: TuningForecast,
     plain: Sequence[Arm],
     drafting: Sequence[Arm],
     category: str | None,
@@ -98,7 +98,7 @@ def _choose(
     return found if found.sure or _was_hoped_for(outlook, found) else nothing
 
 
-def _was_hoped_for(outlook: Outlook, found: Choice) -> bool:
+def _was_hoped_for(outlook: TuningForecast, found: Choice) -> bool:
     prospect = outlook.prospect(found.arm.spec)
     if prospect is None:
         return True  # nothing was forecast of it

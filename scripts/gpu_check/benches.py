@@ -40,7 +40,7 @@ class Bench:
             max_time=max(1.0, seconds),
             timeout=max(10.0, seconds),
         )
-        session = request.identify(request.prepare(shared))
+        session = request.identify(request.prepare_session(shared))
         wanted = tuple(
             replace(block, arms=tuple(a for a in block.arms if drafter_alone or a.role is not Role.DRAFTER))
             for block in session.suite.blocks

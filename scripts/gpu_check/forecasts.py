@@ -31,7 +31,7 @@ def embedded(bench: Bench, seconds: float) -> Section:
         llama=bench.llama,
         threads=bench.preset.threads,
     )
-    plan = tuning.prepare(
+    plan = tuning.prepare_tuning(
         tuning.TuneRequest(request=asked, methods=("draft-model",), max_time_s=None, fresh=True)
     )
     outlook = tuning.outlook(plan)
@@ -84,7 +84,7 @@ def synthetic(bench: Bench, measured: Measured, layers: Layers, seconds: float) 
 
 def _curve(bench: Bench, drafting: Sequence[Arm], seconds: float) -> CostCurve:
     """Time target and drafter, placed as in these arms, in one process."""
-    install, spec = installs.find(bench.llama), drafting[0].good[0].spec
+    install, spec = installs.find_install(bench.llama), drafting[0].good[0].spec
     drafter = spec.pair.draft
     assert drafter is not None
     prompts = [tokens for arm in drafting for tokens in arm.good.column("prompt_tokens") if tokens]

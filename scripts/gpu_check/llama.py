@@ -30,7 +30,7 @@ def folder(named: Path | None, carry: Path, *, gpu: bool, seconds: float) -> Pat
     """
     chosen = named or (Path(value) if (value := os.environ.get("GGUFSPEC_LLAMA")) else None)
     if chosen is not None:
-        found: Install | None = installs.find(chosen)
+        found: Install | None = installs.find_install(chosen)
     else:
         fitting = (each for each in installs.find_all() if each.gpu is not False or not gpu)
         found = next(fitting, None)
@@ -69,4 +69,4 @@ def _build(source: Path, *, gpu: bool, seconds: float) -> Install:
         ) from error
     if done.returncode:
         raise BuildError("llama.cpp could not be built", "what was said above tells why")
-    return installs.find(Path(done.stdout.strip().splitlines()[-1]))
+    return installs.find_install(Path(done.stdout.strip().splitlines()[-1]))

@@ -90,10 +90,10 @@ def _planned(bench: Bench, run: RunResult) -> int:
     assert spec.pair.target.path is not None
     assert spec.pair.draft is not None
     assert spec.pair.draft.path is not None
-    settings = memory.Settings(
+    settings = memory.MemorySettings(
         context=spec.context,
         n_draft=spec.drafting.n_max,
-        layout=memory.layout_for(installs.find(bench.llama).build_number),
+        layout=memory.layout_for(installs.find_install(bench.llama).build_number),
     )
     plan = memory.plan(
         gguf.validate_file(spec.pair.target.path),

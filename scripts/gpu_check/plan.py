@@ -63,7 +63,7 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path) -> Iterator[S
 def smoke(bench: Bench, seconds: float) -> Section:
     """Run the embedded pair once, and say what is here."""
     found, _ = bench.run(bench.demo("binary-simple", (3,), repeats=1, warmup=0), seconds)
-    install, machine = installs.find(bench.llama), found.meta.machine
+    install, machine = installs.find_install(bench.llama), found.meta.machine
     facts = {
         "llama.cpp": f"{install.version} ({install.backend})",
         "devices": ", ".join(install.devices) or "none but the processor",
@@ -143,7 +143,7 @@ def _of_pair(bench: Bench, pairing: Pairing, reports: Mapping[str, Report]) -> I
 
 
 def _written(bench: Bench, pairing: Pairing, seconds: float) -> Section:
-    gpus = installs.find(bench.llama).gpus
+    gpus = installs.find_install(bench.llama).gpus
     needed = models.size_bytes(pairing.drafter)
     if gpus and sum(gpu.total_bytes for gpu in gpus) < needed:
         raise NotRunError(f"the drafter alone takes {needed / 1e9:.1f} GB, more than the GPU has")
@@ -171,7 +171,7 @@ def _bench(reports: Mapping[str, Report], name: str) -> results.ResultSet:
 
 def _recorded(bench: Bench, logs: Path, seconds: float) -> Section:
     """Record the logs of this build as those in tests/logs are."""
-    install = installs.find(bench.llama)
+    install = installs.find_install(bench.llama)
     name = f"{install.version or 'unknown'}-{install.backend or 'gpu'}".replace(" ", "-")
     words = ["--llama", bench.llama, "--name", name, "--pair", paths.models_dir() / "demo", "--out", logs]
     command = [sys.executable, str(_RECORDER), *map(str, words)]

@@ -36,7 +36,7 @@ def test_a_build_runs_where_it_was_moved_to(built: Built, tmp_path: Path) -> Non
     scratch, log = tmp_path / "scratch", tmp_path / "log"
     scratch.mkdir()
     (plain,) = set(recipes.PROGRAMS[0]) & set(built.programs)
-    assert smoke.check(moved, plain=plain, gpu=False, scratch=scratch, log=log) is None
+    assert smoke.check_build(moved, plain=plain, gpu=False, scratch=scratch, log=log) is None
     assert "speculative" in log.read_text()
 
 

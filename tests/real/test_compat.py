@@ -69,5 +69,7 @@ def test_verdicts_of_april_2024(legacy: Install, tmp_path: Path, draft: str) -> 
 
 def _compare(install: Install, program: Program, folder: Path, drafter: dict[str, Any]) -> None:
     target, draft = _write(folder / "target.gguf"), _write(folder / "drafter.gguf", **drafter)
-    verdict = judging.check(validate_file(target), validate_file(draft), judging.rule_of(install, program))
-    assert (verdict.outcome is judging.Outcome.ACCEPTED) == _accepts(install, program, target, draft)
+    verdict = judging.check_pair(
+        validate_file(target), validate_file(draft), judging.rule_of(install, program)
+    )
+    assert (verdict.outcome is judging.CompatOutcome.ACCEPTED) == _accepts(install, program, target, draft)

@@ -55,7 +55,7 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
     """The machine's own, else one of wheels that are here already: tests download nothing."""
     if cuda_toolkit.system() is None:
         kept = CACHE / "cuda" / "13.0"
-        if wheels.find() is None and wheels.find(kept) is None:
+        if wheels.find_wheels() is None and wheels.find_wheels(kept) is None:
             pytest.skip("no CUDA toolkit is here, nor its wheels: pip install 'ggufspec[cuda-build]'")
         monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
     making = cuda_toolkit.provide(("90",), work, work / "log")

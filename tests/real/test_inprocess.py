@@ -43,7 +43,7 @@ def _prompt(name: str) -> Prompt:
 
 def _spec(role: Role, name: str = CHOSEN[0], *, draft: int | None = None, tokens: int = TOKENS) -> RunSpec:
     return RunSpec(
-        pair=hub.resolve(catalog.find("demo"), offline=True),
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
         role=role,
         prompt=_prompt(name),
         n_predict=tokens,
@@ -55,7 +55,7 @@ def _spec(role: Role, name: str = CHOSEN[0], *, draft: int | None = None, tokens
 
 
 def _drafter() -> ModelFile:
-    drafter = hub.resolve(catalog.find("demo"), offline=True).draft
+    drafter = hub.resolve(catalog.find_pair("demo"), offline=True).draft
     assert drafter is not None
     return drafter
 

@@ -47,13 +47,13 @@ print(json.dumps(unnoticed))
 def copied(llama: Install, tmp_path: Path) -> Install:
     """The programs and libraries of today's build in another folder, without its manifest."""
     folder = shutil.copytree(llama.root, tmp_path / "my llama.cpp" / "bin", symlinks=True)
-    return installs.find(folder)
+    return installs.find_install(folder)
 
 
 def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Install, tmp_path: Path) -> None:
     assert (copied.release, copied.library) == (None, copied.root)
     spec = RunSpec(
-        pair=hub.resolve(catalog.find("demo"), offline=True),
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
         role=Role.DRAFTING,
         prompt=prompts.suite("demo").prompts[0],
         n_predict=20,
@@ -68,14 +68,16 @@ def test_a_complete_llama_that_we_did_not_build_can_be_measured_with(copied: Ins
 
 def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) -> None:
     asked = tuning.TuneRequest()
-    plan = tuning.prepare(replace(asked, request=replace(asked.request, pair="demo", llama=copied.root)))
+    plan = tuning.prepare_tuning(
+        replace(asked, request=replace(asked.request, pair="demo", llama=copied.root))
+    )
     assert plan.session.install.root == copied.root
 
 
 def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:
     folder = shutil.copytree(legacy.root, tmp_path / "legacy", symlinks=True)
     with pytest.raises(NoInstallError, match="it is of commit 0e4802b, the binding of") as caught:
-        engines.check_library(installs.find(folder))
+        engines.check_library(installs.find_install(folder))
     assert "--engine server" in str(caught.value.hint)
 
 

@@ -31,7 +31,7 @@ def test_plans_agree_with_llama_cpp(
     llama: Install, tmp_path: Path, shape: str, context: int, kv_type: str, flash_attention: bool
 ) -> None:
     model = models.write_model(tmp_path / "m.gguf", *shapes.small(shape))
-    settings = memory.Settings(
+    settings = memory.MemorySettings(
         context=context,
         kv_type_k=kv_type,
         kv_type_v=kv_type,
@@ -43,17 +43,17 @@ def test_plans_agree_with_llama_cpp(
 
 def test_the_embedded_pair_takes_what_was_planned(llama: Install) -> None:
     demo = paths.models_dir() / "demo"
-    settings = memory.Settings(context=1024, n_draft=_DRAFT)
+    settings = memory.MemorySettings(context=1024, n_draft=_DRAFT)
     _compare(llama, demo / "target.gguf", demo / "drafter.gguf", settings)
 
 
 def test_the_embedded_pair_took_as_much_in_april_2024(legacy: Install) -> None:
     demo = paths.models_dir() / "demo"
-    settings = memory.Settings(context=1024, n_draft=_DRAFT, layout=memory.layout_for(2697))
+    settings = memory.MemorySettings(context=1024, n_draft=_DRAFT, layout=memory.layout_for(2697))
     _compare(legacy, demo / "target.gguf", demo / "drafter.gguf", settings)
 
 
-def _compare(install: Install, target: Path, draft: Path, settings: memory.Settings) -> None:
+def _compare(install: Install, target: Path, draft: Path, settings: memory.MemorySettings) -> None:
     cards = validate_file(target), validate_file(draft)
     plan = memory.plan(*cards, Offload(target_layers=0, draft_layers=0), settings)
     assert plan.gpu_bytes == 0
@@ -62,7 +62,7 @@ def _compare(install: Install, target: Path, draft: Path, settings: memory.Setti
     )
 
 
-def _reported_mib(install: Install, target: Path, draft: Path, settings: memory.Settings) -> float:
+def _reported_mib(install: Install, target: Path, draft: Path, settings: memory.MemorySettings) -> float:
     """Add up the buffers of both models; without rearranged copies of weights, which depend on the CPU."""
     executable = install.executable(Program.TREE)
     options = executable.options

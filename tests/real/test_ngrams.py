@@ -12,7 +12,7 @@ from ggufspec import engines, prompts
 from ggufspec.domain import Drafting, Method, Offload, Pair, Program, Role, Round, RunSpec, Sample, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 
@@ -27,7 +27,7 @@ ASKED = [
 
 
 def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
-    pair = hub.resolve(catalog.find("demo"), offline=True)
+    pair = hub.resolve(catalog.find_pair("demo"), offline=True)
     return RunSpec(
         pair=Pair(name="demo", target=pair.target),
         role=Role.TARGET if drafting is None else Role.DRAFTING,
@@ -41,12 +41,12 @@ def _spec(drafting: Drafting | None, tokens: int = TOKENS) -> RunSpec:
 
 
 @pytest.fixture
-def traced(llama: Install) -> Trace:
+def traced(llama: Install) -> DraftTrace:
     """The target's own text, with the tokens of its prompt."""
     with InprocessEngine(install=llama, timeout_s=120) as engine:
         found = engine.trace(_spec(None, TOKENS + 20), drafters=[])
     tokens = found.written.tokens
-    return Trace(
+    return DraftTrace(
         prompt_id="list-packing",
         tokens=tokens,
         match=(False,) * len(tokens),
@@ -68,7 +68,7 @@ def _measured(name: str, llama: Install, log: Path) -> Iterator[tuple[Drafting, 
 
 @pytest.mark.parametrize(("name", "program"), [("binary-simple", Program.SIMPLE), ("server", Program.SERVER)])
 def test_a_trace_forecasts_every_count_of_every_method(
-    llama: Install, traced: Trace, tmp_path: Path, name: str, program: Program
+    llama: Install, traced: DraftTrace, tmp_path: Path, name: str, program: Program
 ) -> None:
     kept = 0
     for drafting, sample in _measured(name, llama, tmp_path / "run"):

@@ -25,7 +25,7 @@ NOWHERE = Offload(
 
 def _spec(role: Role, offload: Offload) -> RunSpec:
     return RunSpec(
-        pair=hub.resolve(catalog.find("demo"), offline=True),
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
         role=role,
         prompt=prompts.suite("demo").prompts[0],
         n_predict=16,

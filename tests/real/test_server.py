@@ -23,7 +23,7 @@ from ggufspec.domain import (
     RunSpec,
     Sample,
     Status,
-    Verdict,
+    TextVerdict,
 )
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
@@ -56,7 +56,7 @@ def _prompts() -> tuple[Prompt, ...]:
 
 def _spec(role: Role, prompt: Prompt, *, draft: int | None = None) -> RunSpec:
     return RunSpec(
-        pair=hub.resolve(catalog.find("demo"), offline=True),
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
         role=role,
         prompt=prompt,
         n_predict=TOKENS,
@@ -262,9 +262,9 @@ def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path, t
         _result(_spec(Role.TARGET, prompt), own),
         replace(_result(_spec(Role.DRAFTING, prompt, draft=3), unlikely), difference=difference),
     )
-    (judged,) = audit.judge(runs, server, timeout_s=120)
+    (judged,) = audit.judge_texts(runs, server, timeout_s=120)
     assert judged.difference is not None
-    assert judged.difference.verdict is Verdict.DIVERGENCE
+    assert judged.difference.verdict is TextVerdict.DIVERGENCE
     assert judged.difference.margin is None or judged.difference.margin > audit.TIE_MARGIN
     assert judged.difference.target_token is not None
 

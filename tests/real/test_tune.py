@@ -141,7 +141,7 @@ def test_costs_are_measured_once(embedded: Install) -> None:
 
 
 def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp_path: Path) -> None:
-    target = hub.resolve(catalog.find("demo"), offline=True).target
+    target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     assert target.path is not None
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(target.path.read_bytes())
@@ -164,7 +164,7 @@ def test_a_drafter_as_large_as_the_target_is_not_worth_it(embedded: Install, tmp
 
 
 def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Install) -> None:
-    target = hub.resolve(catalog.find("demo"), offline=True).target
+    target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     words = ["tune", "-m", str(target.path), "-p", "A list: one, two, three. A list: one, two,", "-n", "60"]
     result = CliRunner().invoke(cli, [*words, "-t", "1", "--max-time", "15s", "-o", "json"])
     assert result.exit_code == 0, result.output
@@ -174,7 +174,7 @@ def test_a_target_without_a_drafter_may_draft_from_its_own_text(embedded: Instal
 
 
 def test_two_targets_are_refused(embedded: Install, tmp_path: Path) -> None:
-    target = hub.resolve(catalog.find("demo"), offline=True).target
+    target = hub.resolve(catalog.find_pair("demo"), offline=True).target
     assert target.path is not None
     (tmp_path / "copy.gguf").write_bytes(target.path.read_bytes())
     result = CliRunner().invoke(cli, ["tune", "-m", str(target.path), "-m", str(tmp_path / "copy.gguf")])

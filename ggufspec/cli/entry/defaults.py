@@ -12,7 +12,7 @@ from ggufspec import paths, settings
 from ggufspec.cli.entry import verbosity
 from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.report.text import formats
-from ggufspec.settings import Setting, Source
+from ggufspec.settings import Setting, SettingSource
 
 _REPLACED_BY = {"pair": ("target", "fit"), "suite": ("prompt", "prompt_file")}
 """Setting -> options that replace it, as they choose the same thing in another way."""
@@ -29,7 +29,7 @@ def read_defaults(command: click.Command) -> Mapping[str, Any]:
     """
     params = {param.name: param for param in command.params}
     values: dict[str, object] = {}
-    for key, setting in settings.read().items():
+    for key, setting in settings.read_settings().items():
         param = params.get(key)
         if param is None or setting.value is None or key == _SEARCHED or (key, command.name) in _IGNORED:
             continue
@@ -55,13 +55,13 @@ def check_setting(param: click.Parameter, setting: Setting) -> None:
 def log_settings(ctx: click.Context) -> None:
     """Log the settings that apply to this command, and where they were set."""
     log = logging.getLogger(verbosity.LOG)
-    current = settings.read()
+    current = settings.read_settings()
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)
         where = "command line" if source is click.core.ParameterSource.COMMANDLINE else current[key].where
         value = current[key].value if key == _SEARCHED and ctx.params[key] is None else ctx.params[key]
         if value is not None:
-            log.info("%s: %s (%s)", key, value, where or Source.DEFAULT)
+            log.info("%s: %s (%s)", key, value, where or SettingSource.DEFAULT)
 
 
 def _format_value(setting: Setting) -> str:
@@ -101,7 +101,7 @@ def _check_pair(setting: Setting) -> None:
     from ggufspec.modelfiles import catalog
 
     try:
-        catalog.find(str(setting.value))
+        catalog.find_pair(str(setting.value))
     except CatalogError as error:
         raise CatalogError(
             f"{setting.where}: {error.message}", f"{error.hint}; {settings.remedy('pair', setting.where)}"

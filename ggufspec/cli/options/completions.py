@@ -27,7 +27,9 @@ def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offere
 
     with suppress(GgufspecError):
         return _items(
-            (name, pair.target.filename) for name, pair in catalog.load().items() if incomplete in name
+            (name, pair.target.filename)
+            for name, pair in catalog.load_catalogue().items()
+            if incomplete in name
         )
     return []
 

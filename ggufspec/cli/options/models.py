@@ -41,7 +41,7 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     if draft is not None:
         raise click.UsageError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
-    pair = last or catalog.find(name or EMBEDDED)
+    pair = last or catalog.find_pair(name or EMBEDDED)
     method = catalog.drafting_method(pair)
     if method is None or not method.needs_drafter:
         pair = replace(pair, draft=None)
@@ -54,4 +54,4 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
 
 
 def _locate(text: str, access: hub.Access) -> ModelFile:
-    return hub.locate(hub.parse(text, catalog.load(), endpoint=access.endpoint), access)
+    return hub.locate(hub.parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint), access)

@@ -67,7 +67,7 @@ def delete_bench(run: str, *, yes: bool) -> None:
         ConsentNeededError: there is no terminal to ask on.
         ResultsError: there is no such bench in the store, or it is being written.
     """
-    name = results.find(run).name
+    name = results.find_bench(run).name
     if not yes:
         if not sys.stdin.isatty():
             raise ConsentNeededError(f"deleting the bench {name} needs confirmation", "add --yes")

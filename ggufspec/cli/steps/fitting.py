@@ -27,7 +27,7 @@ def choose_largest(access: hub.Access) -> tuple[str, str]:
         if size + memory.RESERVE_BYTES > available or survey.pair.draft is None:
             continue
         cards = [hub.read_card(model, access) for model in (survey.pair.target, survey.pair.draft)]
-        plan = memory.plan(cards[0], cards[1], offload, memory.Settings(context=CONTEXT))
+        plan = memory.plan(cards[0], cards[1], offload, memory.MemorySettings(context=CONTEXT))
         needed = plan.gpu_bytes if offload.target_layers == "all" else plan.host_bytes
         if needed + memory.RESERVE_BYTES <= available:
             return survey.pair.name, (
@@ -44,7 +44,7 @@ def _survey_catalogue(access: hub.Access) -> list[tuple[int, hub.Survey]]:
     """Look up every pair on the Hub, with its size in bytes; unavailable ones are counted and left out."""
     surveys: list[tuple[int, hub.Survey]] = []
     failures: list[GgufspecError] = []
-    for pair in iterate_with_progress([*catalog.load().values()], lambda pair: pair.name):
+    for pair in iterate_with_progress([*catalog.load_catalogue().values()], lambda pair: pair.name):
         try:
             survey = hub.survey_pair(pair, access)
         except GgufspecError as error:

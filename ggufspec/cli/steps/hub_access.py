@@ -117,6 +117,6 @@ def find_rule() -> judging.Rule:
     from ggufspec.modelfiles.compat import judging
 
     try:
-        return judging.rule_of(installs.find(), engines.ENGINES["binary"])
+        return judging.rule_of(installs.find_install(), engines.ENGINES["binary"])
     except NoInstallError:
         return judging.rule_for(Program.SIMPLE)

@@ -37,7 +37,7 @@ _PRINTED_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
 
 def prepare_bench(options: BenchOptions) -> Session:
     """Check the options of a bench; print what was chosen, and the warnings that are known already."""
-    session = request.prepare(options.to_request())
+    session = request.prepare_session(options.to_request())
     print_notes(session)
     return session
 
@@ -46,7 +46,7 @@ def print_notes(session: Session) -> None:
     """Print on standard error what was chosen, and the warnings before the first run."""
     for note in session.notes:
         echo(note, err=True)
-    print_warnings(doubts.advise(session.doubts))
+    print_warnings(doubts.warning_advice(session.doubts))
 
 
 def print_warnings(advice: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ def run_bench(
 
 def check_machine(session: Session) -> dict[str, str]:
     """Return the warnings about this machine now; print those that were not printed before."""
-    warnings, printed = api.look_around(session), doubts.advise(session.doubts)
+    warnings, printed = api.look_around(session), doubts.warning_advice(session.doubts)
     print_warnings({name: text for name, text in warnings.items() if name not in printed})
     return warnings
 

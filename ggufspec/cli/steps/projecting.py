@@ -13,7 +13,7 @@ from ggufspec.cli.entry.output import echo
 if TYPE_CHECKING:
     from ggufspec.cli.options.whatif import WhatIfOptions
     from ggufspec.domain import Program
-    from ggufspec.forecast.costs import CostCurve, Device
+    from ggufspec.forecast.costs import CostCurve, DevicePeaks
     from ggufspec.forecast.profiles import Profile
     from ggufspec.forecast.whatif import Acceptance
 
@@ -148,12 +148,12 @@ def _compute_curve(options: WhatIfOptions, most: int, overhead_s: float) -> Cost
     )
 
 
-def _choose_device(options: WhatIfOptions) -> Device:
+def _choose_device(options: WhatIfOptions) -> DevicePeaks:
     from ggufspec.forecast import costs
 
     name, bandwidth, flops = options.machine, options.bandwidth, options.flops
     if name is None and bandwidth and flops:
-        return costs.Device(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
+        return costs.DevicePeaks(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
     if name is None or bandwidth or flops:
         raise click.UsageError(
             "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops"
@@ -163,7 +163,7 @@ def _choose_device(options: WhatIfOptions) -> Device:
     return costs.DEVICES[name]
 
 
-def describe_device(device: Device) -> str:
+def describe_device(device: DevicePeaks) -> str:
     """Return a machine's published peak rates as text."""
     bandwidth, flops = map(units.format_number, (device.bandwidth / 1e9, device.flops / 1e12))
     return f"{device.name}: {bandwidth} GB/s, {flops} TFLOPS ({device.source})"

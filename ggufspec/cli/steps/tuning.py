@@ -18,7 +18,7 @@ from ggufspec.measure import Request, api
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
-from ggufspec.tuning import Outlook, Stage
+from ggufspec.tuning import Stage, TuningForecast
 
 
 def run_tuning(
@@ -37,7 +37,7 @@ def run_tuning(
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
     request = options.to_request()
-    plan = tuning.prepare(
+    plan = tuning.prepare_tuning(
         tuning.TuneRequest(
             request=request,
             methods=options.method,
@@ -70,7 +70,7 @@ def run_tuning(
             echo(f"{measuring.describe_end(error, latest)} {hint}", err=True)
         raise
     session.engine.close()
-    tuned = tuning.judge(outlook, latest, measuring_s=time.monotonic() - started)
+    tuned = tuning.judge_finalists(outlook, latest, measuring_s=time.monotonic() - started)
     tuning.keep(tuned)
     install, bench = session.install, bench_command(request, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
@@ -82,7 +82,7 @@ def run_tuning(
     measuring.raise_for_failures(latest)
 
 
-def _look_with_progress(steps: Generator[Stage, None, Outlook]) -> Outlook:
+def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -95,14 +95,14 @@ def _look_with_progress(steps: Generator[Stage, None, Outlook]) -> Outlook:
             try:
                 stage = next(steps)
             except StopIteration as end:
-                outlook: Outlook = end.value
+                outlook: TuningForecast = end.value
                 return outlook
             progress.update(
                 task, description=escape(one_line(stage.about)), completed=stage.done, total=stage.total
             )
 
 
-def _render_forecasts(outlook: Outlook, engine: str, output: str) -> str | bytes:
+def _render_forecasts(outlook: TuningForecast, engine: str, output: str) -> str | bytes:
     if output in tables.FOR_PEOPLE:
         return tuned_report.table(outlook, engine, output)
     from ggufspec.report.frames import forecasts

@@ -19,7 +19,7 @@ _DEFAULTS = {  # what llama.h of the binding's release says; a struct of another
 }
 
 
-def load(library: Path) -> Any:
+def load_binding(library: Path) -> Any:
     """Import the binding for the library in a folder, and let it log to standard error.
 
     Raises:

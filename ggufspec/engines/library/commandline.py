@@ -59,7 +59,7 @@ def binding_release() -> str:
     return metadata.version("llama-cpp-python")
 
 
-def read(argv: Sequence[str]) -> tuple[Path, Run | None]:
+def read_command(argv: Sequence[str]) -> tuple[Path, Run | None]:
     """Return the library's folder, and a run where the words describe one."""
     parser = argparse.ArgumentParser(prog="python -m ggufspec.engines.library.worker")
     parser.add_argument("--library", type=Path, required=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ggufspec.domain import Drafting, Status
 from ggufspec.engines.ending import Failure
-from ggufspec.engines.library.drafting import Chooser, Draft, chooser, propose
+from ggufspec.engines.library.drafting import Chooser, ProposedDraft, chooser, propose
 from ggufspec.engines.library.messages import Record, RoundRecord, Run
 from ggufspec.engines.library.model import Model
 
@@ -81,7 +81,7 @@ def _alone(target: Model, chosen: Chooser, prompt: Sequence[int], n_predict: int
 class Played(NamedTuple):
     """One round: what was drafted, how much of it was accepted, the token after it, and the times."""
 
-    draft: Draft
+    draft: ProposedDraft
     accepted: int
     token: int
     propose_s: float

@@ -22,7 +22,7 @@ Distribution = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class ProposedDraft:
     """Proposed tokens, a probability for each (see RoundRecord), and what they were drawn from."""
 
     tokens: list[int]
@@ -45,7 +45,7 @@ class Chooser(Protocol):
             sure: its confidence in that token.
         """
 
-    def verify(self, logits: Logits, draft: Draft) -> tuple[int, int]:
+    def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
         """Return how many drafted tokens are accepted, and the token after them.
 
         Args:
@@ -65,7 +65,7 @@ class Greedy:
         """Return the likeliest token."""
         return top, sure, None
 
-    def verify(self, logits: Logits, draft: Draft) -> tuple[int, int]:
+    def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
         """Accept what the target would have written itself."""
         for place, token in enumerate(draft.tokens):
             own = likeliest(logits[place])
@@ -93,7 +93,7 @@ class Exact:
         token = int(exact.draw(q, self._random))
         return token, float(q[token]), q
 
-    def verify(self, logits: Logits, draft: Draft) -> tuple[int, int]:
+    def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
         """Accept with probability min(1, p/q), else draw from the rest (Leviathan et al., Chen et al.)."""
         for row in logits:
             likeliest(row)
@@ -108,14 +108,16 @@ def chooser(sampling: Sampling, n_vocab: int) -> Chooser:
     return Greedy() if sampling.greedy else Exact(sampling, n_vocab)
 
 
-def propose(drafter: Model, chosen: Chooser, last: int, at: int, size: int, drafting: Drafting) -> Draft:
+def propose(
+    drafter: Model, chosen: Chooser, last: int, at: int, size: int, drafting: Drafting
+) -> ProposedDraft:
     """Draft up to ``size`` tokens after ``last``, which stands at position ``at``.
 
     A draft ends before a token where the drafter's confidence is below ``p_min``; that is known before a
     token is drawn, so it leaves the distribution of what is written alone. One shorter than ``n_min`` is
     dropped.
     """
-    draft = Draft(tokens=[], probabilities=[], distributions=[])
+    draft = ProposedDraft(tokens=[], probabilities=[], distributions=[])
     token, limit = last, drafting.p_min
     while True:
         logits = drafter.step(token, at)
@@ -132,7 +134,7 @@ def propose(drafter: Model, chosen: Chooser, last: int, at: int, size: int, draf
             break
         at += 1
     if len(draft.tokens) < drafting.n_min:
-        return Draft(tokens=[], probabilities=[], distributions=[])
+        return ProposedDraft(tokens=[], probabilities=[], distributions=[])
     return draft
 
 

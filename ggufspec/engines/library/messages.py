@@ -172,7 +172,7 @@ class DrafterTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class RecordedTrace:
     """The target's text, and one DrafterTrace per drafter with as many places as it has tokens."""
 
     prompt: tuple[int, ...]
@@ -235,4 +235,4 @@ class Refusal:
 
 
 Request = Prepare | Run | TraceRun | CurveRun
-Reply = Prepared | Record | Trace | Curve | Refusal
+Reply = Prepared | Record | RecordedTrace | Curve | Refusal

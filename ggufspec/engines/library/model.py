@@ -17,7 +17,7 @@ from ggufspec.domain import Status
 from ggufspec.engines.ending import Failure
 from ggufspec.engines.library import binding, placing
 from ggufspec.engines.library.messages import ModelLoad
-from ggufspec.engines.library.vocabulary import Vocabulary
+from ggufspec.engines.library.vocabulary import ModelVocabulary
 
 OUTPUTS = 64
 """Most tokens of one evaluation whose logits can be read; bounds the buffers, as no one may know γ yet."""
@@ -54,7 +54,7 @@ class Model:
         self._model = _open(lib, load)
         self._context = _context(lib, self._model, load)
         self._memory = lib.llama_get_memory(self._context)
-        self.vocabulary = Vocabulary(lib, self._model)
+        self.vocabulary = ModelVocabulary(lib, self._model)
         self.n_context = int(lib.llama_n_ctx(self._context))
         self._n_batch = int(lib.llama_n_batch(self._context))
         self._logits = binding.address_of_logits(lib)

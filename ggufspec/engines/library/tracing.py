@@ -13,8 +13,8 @@ from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest
 from ggufspec.engines.library.messages import (
     DrafterTrace,
     ModelLoad,
+    RecordedTrace,
     Run,
-    Trace,
     TraceRun,
     Written,
 )
@@ -22,7 +22,7 @@ from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.stats import sampling as exact
 
 
-def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
+def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> RecordedTrace:
     """Let the target write, then pass its text through every drafter, for sampling beside itself."""
     for model in (target, *drafters):
         model.use_threads(run.threads)
@@ -38,7 +38,7 @@ def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> Trace:
         known.get(number) or _look(load, drafter, target, text, len(prompt), run.sampling)
         for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True))
     )
-    return Trace(prompt=tuple(prompt), written=written, drafters=looks)
+    return RecordedTrace(prompt=tuple(prompt), written=written, drafters=looks)
 
 
 def _write_alone(target: Model, run: TraceRun) -> Written:

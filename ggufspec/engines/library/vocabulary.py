@@ -14,7 +14,7 @@ _FIRST_COMPARED = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID in llama.cpp's common/spe
 _MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
 
 
-class Vocabulary:
+class ModelVocabulary:
     """A model's vocabulary, asked through the library."""
 
     def __init__(self, lib: Any, model: Any) -> None:
@@ -49,7 +49,7 @@ class Vocabulary:
             size = self._lib.llama_token_to_piece(self._vocab, token, room, len(room), 0, True)
         return room.raw[:size]
 
-    def check(self, drafter: Vocabulary) -> None:
+    def check(self, drafter: ModelVocabulary) -> None:
         """Apply llama.cpp's rule of today (common_speculative_are_compatible).
 
         Raises:

@@ -95,7 +95,7 @@ class Worker:
 
     def _model(self, key: _Key, threads: int) -> Model:
         if self._threadpools is None:
-            self._lib = binding.load(self._library)
+            self._lib = binding.load_binding(self._library)
             self._threadpools = Threadpools(self._lib)
         model = self._models.get(key)
         if model is None:
@@ -134,7 +134,7 @@ def once(run: Run, library: Path) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Serve, or make the run that the command line describes."""
-    library, run = commandline.read(argv)
+    library, run = commandline.read_command(argv)
     if run is not None:
         return once(run, library)
     channel = Connection(os.dup(1))

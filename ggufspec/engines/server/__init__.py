@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.engines.server.loads import load_of
-from ggufspec.engines.server.ranking import Candidate, Rank, ranker
+from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
 from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
 
 __all__ = [
-    "Candidate",
     "Ending",
     "Rank",
     "ServerEngine",
     "Span",
     "Stream",
     "StreamingEngine",
+    "TokenCandidate",
     "load_of",
     "ranker",
 ]

@@ -74,7 +74,7 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
             erase_slot(server)
         out = io.StringIO()
         send(server, body | {"stream": True, "timings_per_token": True}, out, timeout_s=timeout_s)
-        return response.parse(out.getvalue()).sample
+        return response.parse_response(out.getvalue()).sample
 
     size = drafting.n_max
     caches = not drafted(size, caches=False).n_drafted

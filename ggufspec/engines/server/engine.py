@@ -17,7 +17,7 @@ from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe
 from ggufspec.engines.server.launch import Server, readable_argv, start
-from ggufspec.engines.server.loads import Loaded, load_of
+from ggufspec.engines.server.loads import LoadedServer, load_of
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
 from ggufspec.llama.install import Install
@@ -49,7 +49,7 @@ class ServerEngine(Engine):
     name: str = "server"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a request
-    _pool: Pool[Hashable, Loaded] = field(init=False)
+    _pool: Pool[Hashable, LoadedServer] = field(init=False)
     _families: set[RunSpec] = field(default_factory=set)  # loads that serve every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
 
@@ -103,7 +103,7 @@ class ServerEngine(Engine):
                 raise
         wall_s = time.perf_counter() - started
         err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
-        parsed = response.parse(out.read_text(encoding="utf-8"))
+        parsed = response.parse_response(out.read_text(encoding="utf-8"))
         if failed is None and parsed.sample.status is Status.SUMMARY_LOST:
             failed = loaded.server.death()
         broken = failed is not None and (failed.status is Status.TIMED_OUT or not loaded.server.is_alive)
@@ -125,7 +125,7 @@ class ServerEngine(Engine):
             error=parsed.remark,
         )
 
-    def _loaded(self, spec: RunSpec) -> Loaded:
+    def _loaded(self, spec: RunSpec) -> LoadedServer:
         """Return a server for a run, with the load that serves most."""
         key = self.load_key(spec)
         held = self._pool.get(key)
@@ -141,7 +141,7 @@ class ServerEngine(Engine):
                 error.log = server.read_log()
             server.close()
             raise
-        loaded = Loaded(
+        loaded = LoadedServer(
             server=server,
             argv=readable_argv(load, self.install),
             head=_head(server.log.read_bytes()),
@@ -163,7 +163,7 @@ class ServerEngine(Engine):
         self._pool.drop(alone)
         return family
 
-    def _ask(self, loaded: Loaded, spec: RunSpec, record: TextIO) -> None:
+    def _ask(self, loaded: LoadedServer, spec: RunSpec, record: TextIO) -> None:
         """Write the whole record of one run; see response.py for what its lines mean."""
         capabilities, server = loaded.capabilities, loaded.server
         asked = body(

@@ -10,7 +10,7 @@ from ggufspec.engines.server.launch import Server
 
 
 @dataclass(kw_only=True)
-class Loaded:
+class LoadedServer:
     """A server, its capabilities, and what its log says about the placement of the weights."""
 
     server: Server

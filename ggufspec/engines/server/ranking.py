@@ -16,7 +16,7 @@ from ggufspec.llama.install import Install
 _LIKELIEST = 200
 
 
-class Candidate(NamedTuple):
+class TokenCandidate(NamedTuple):
     """A token, the bytes it writes, and its log-probability in nats."""
 
     token: int | None  # None where a build names no ids
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     logprob: float
 
 
-Rank = Callable[[str, Sequence[int]], tuple[Candidate, ...]]
+Rank = Callable[[str, Sequence[int]], tuple[TokenCandidate, ...]]
 """Returns the likeliest tokens after a text and further tokens, the likeliest first."""
 
 
@@ -82,7 +82,7 @@ class _Answer(msgspec.Struct):
     completion_probabilities: tuple[_Place, ...] = ()
 
 
-def candidates(answer: bytes) -> tuple[Candidate, ...]:
+def candidates(answer: bytes) -> tuple[TokenCandidate, ...]:
     """Return what a server ranks for the first token of its answer, in JSON; empty where it ranks nothing.
 
     Raises:
@@ -97,11 +97,11 @@ def candidates(answer: bytes) -> tuple[Candidate, ...]:
     return tuple(sorted(filter(None, ranked), key=lambda one: -one.logprob))
 
 
-def _candidate(ranked: _Ranked) -> Candidate | None:
+def _candidate(ranked: _Ranked) -> TokenCandidate | None:
     logprob = ranked.logprob
     if logprob is None and ranked.prob is not None and ranked.prob > 0:
         logprob = math.log(ranked.prob)
     if logprob is None:
         return None
     piece = ranked.tok_str.encode() if ranked.piece is None else bytes(ranked.piece)
-    return Candidate(ranked.id, piece, logprob)
+    return TokenCandidate(ranked.id, piece, logprob)

@@ -63,7 +63,7 @@ class _Chunk(NamedTuple):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def parse(record: str) -> Parsed:
+def parse_response(record: str) -> Parsed:
     """Return what a record says; a run without numbers has another status than ``OK``.
 
     Args:

@@ -16,7 +16,7 @@ from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.engines.server.events import Event, Timings, event_text, read_event
 from ggufspec.engines.server.launch import Server
-from ggufspec.engines.server.loads import Loaded
+from ggufspec.engines.server.loads import LoadedServer
 from ggufspec.engines.server.request import body, lines
 
 
@@ -183,7 +183,7 @@ class StreamingEngine(ServerEngine):
             _timeout_s=self.timeout_s,
         )
 
-    def _ready(self, spec: RunSpec) -> Loaded:
+    def _ready(self, spec: RunSpec) -> LoadedServer:
         loaded = self._loaded(spec)
         if spec.drafting and loaded.capabilities is not None and loaded.capabilities.inactive:
             raise Failure(Status.DRAFTING_INACTIVE, "the server has loaded the drafter and does not use it")

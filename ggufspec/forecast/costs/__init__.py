@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.costs.curve import CostCurve, Kind, MeasuredOn, Point, flat
-from ggufspec.forecast.costs.roofline import DEVICES, Device, Shape, roofline, seconds
+from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat
+from ggufspec.forecast.costs.roofline import DEVICES, DevicePeaks, Shape, roofline, seconds
 
 __all__ = [
     "DEVICES",
     "CostCurve",
-    "Device",
-    "Kind",
+    "CurveKind",
+    "DevicePeaks",
     "MeasuredOn",
     "Point",
     "Shape",

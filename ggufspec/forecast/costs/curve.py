@@ -15,7 +15,7 @@ from ggufspec.stats import Z95, Estimate
 _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
 
 
-class Kind(StrEnum):
+class CurveKind(StrEnum):
     """What a measured time is of."""
 
     VERIFY = "verify"  # the target evaluates a batch, and every output of it is sampled from
@@ -114,18 +114,18 @@ class CostCurve:
         depths = self.depths
         return len(depths) == 1 or depths[0] <= depth <= depths[-1]
 
-    def weights(self, kind: Kind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
+    def weights(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
         """Return which of ``points`` a time is made of, and by how much of each.
 
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
         first = self._first[kind]
-        if kind in {Kind.ROUND, Kind.PLAIN}:
+        if kind in {CurveKind.ROUND, CurveKind.PLAIN}:
             return {first: 1.0}
         return {first + place: share for place, share in self._grids[kind].weights(tokens, depth).items()}
 
-    def seconds(self, kind: Kind, tokens: int = 1, depth: float = 0) -> Estimate:
+    def seconds(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
         """Return a time; the interval between points is drawn between theirs, too.
 
         Raises:
@@ -143,15 +143,15 @@ class CostCurve:
         )
 
     @cached_property
-    def _first(self) -> Mapping[Kind, int]:
+    def _first(self) -> Mapping[CurveKind, int]:
         sizes = (len(self.verify), len(self.draft), len(self.absorb), 1, 1)
-        return {kind: sum(sizes[:place]) for place, kind in enumerate(Kind)}
+        return {kind: sum(sizes[:place]) for place, kind in enumerate(CurveKind)}
 
     @cached_property
-    def _grids(self) -> Mapping[Kind, _Grid]:
+    def _grids(self) -> Mapping[CurveKind, _Grid]:
         return {
             kind: _Grid(kind.value, points)
-            for kind, points in zip(Kind, (self.verify, self.draft, self.absorb), strict=False)
+            for kind, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
         }
 
 

@@ -49,7 +49,7 @@ class Shape:
         return tokens * (self.flops + depth * self.kv_flops)
 
 
-def seconds(shape: Shape, device: Device, tokens: int, depth: float) -> float:
+def seconds(shape: Shape, device: DevicePeaks, tokens: int, depth: float) -> float:
     """Return the least time that a batch can take on a device."""
     reading = shape.read_bytes(tokens, depth) / device.bandwidth
     return max(reading, shape.computed_flops(tokens, depth) / device.flops)
@@ -58,7 +58,7 @@ def seconds(shape: Shape, device: Device, tokens: int, depth: float) -> float:
 def roofline(
     target: Shape,
     drafter: Shape | None,
-    device: Device,
+    device: DevicePeaks,
     *,
     most_tokens: int = 17,
     depths: Sequence[int] = (0,),
@@ -103,7 +103,7 @@ def roofline(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class DevicePeaks:
     """A machine's peaks: bytes/s and floating-point operations/s, and where they are published."""
 
     name: str
@@ -112,8 +112,8 @@ class Device:
     source: str
 
 
-def _device(name: str, gigabytes: float, teraflops: float, source: str) -> Device:
-    return Device(name=name, bandwidth=gigabytes * 1e9, flops=teraflops * 1e12, source=source)
+def _device(name: str, gigabytes: float, teraflops: float, source: str) -> DevicePeaks:
+    return DevicePeaks(name=name, bandwidth=gigabytes * 1e9, flops=teraflops * 1e12, source=source)
 
 
 DEVICES = {

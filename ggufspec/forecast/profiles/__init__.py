@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from ggufspec.forecast.profiles.curves import curve, depths_for, of, pooled
-from ggufspec.forecast.profiles.store import Profile, find, keep, kept, known, save
-from ggufspec.forecast.profiles.tracing import Texts, traces
+from ggufspec.forecast.profiles.store import Profile, find_profile, keep, kept, known, save
+from ggufspec.forecast.profiles.tracing import TracedTexts, traces
 
 __all__ = [
     "Profile",
-    "Texts",
+    "TracedTexts",
     "curve",
     "depths_for",
-    "find",
+    "find_profile",
     "keep",
     "kept",
     "known",

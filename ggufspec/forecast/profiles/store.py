@@ -51,7 +51,7 @@ def save(curve: CostCurve) -> Path:
     return file
 
 
-def find(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
+def find_profile(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -> Profile | None:
     """Return the stored curve of these things, if it covers what is wanted of it.
 
     Args:

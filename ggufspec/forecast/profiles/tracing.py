@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
-from ggufspec.forecast.trace import Trace
+from ggufspec.forecast.trace import DraftTrace
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class TracedTexts:
     """One prompt's traces: of each drafter in the order given, and of what drafts from the text alone.
 
     ``own`` has no drafter's look at it: its match bits are all False. ``written_s`` is the time that writing
@@ -24,8 +24,8 @@ class Texts:
 
     prompt: Prompt
     text: str
-    own: Trace
-    by_drafter: tuple[Trace, ...]
+    own: DraftTrace
+    by_drafter: tuple[DraftTrace, ...]
     written_s: float
     look_s: tuple[float, ...]
 
@@ -37,7 +37,7 @@ def traces(
     drafters: Sequence[ModelFile],
     *,
     writing: tuple[int, int] | None = None,
-) -> Iterator[Texts]:
+) -> Iterator[TracedTexts]:
     """Yield the traces of each prompt as soon as they are there.
 
     Args:
@@ -53,7 +53,7 @@ def traces(
     for prompt in prompts:
         reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing)
         written = reply.written
-        own = Trace(
+        own = DraftTrace(
             prompt_id=prompt.id,
             category=prompt.category,
             tokens=written.tokens,
@@ -63,7 +63,7 @@ def traces(
             prompt_tokens=reply.prompt,
             ended=written.ended,
         )
-        yield Texts(
+        yield TracedTexts(
             prompt=prompt,
             text=written.text,
             own=own,
@@ -73,5 +73,5 @@ def traces(
         )
 
 
-def _seen(own: Trace, look: messages.DrafterTrace) -> Trace:
+def _seen(own: DraftTrace, look: messages.DrafterTrace) -> DraftTrace:
     return replace(own, match=look.matches, confidence=look.confidences, overlap=look.overlaps)

@@ -9,7 +9,7 @@ from ggufspec.domain import Method, Program
 from ggufspec.forecast.trace.ngram_map import Map
 from ggufspec.forecast.trace.ngram_methods import Cache, Drafter, Mod, Simple
 from ggufspec.forecast.trace.rules import Rules
-from ggufspec.forecast.trace.values import Step, Trace
+from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 from ggufspec.forecast.trace.walks import check_reach
 from ggufspec.llama.command import draft_sizes
 
@@ -42,8 +42,14 @@ def why_not(method: Method, *, n_max: int, program: Program, build: int | None =
 
 
 def ngram_steps(
-    trace: Trace, *, method: Method, n_max: int, program: Program, n_predict: int, build: int | None = None
-) -> tuple[Step, ...]:
+    trace: DraftTrace,
+    *,
+    method: Method,
+    n_max: int,
+    program: Program,
+    n_predict: int,
+    build: int | None = None,
+) -> tuple[TraceStep, ...]:
     """Return what a greedy run does that drafts from its own text, round by round, as ``steps`` does.
 
     The text of a greedy run is fixed, and drafts follow from it: counts are those of a real run in a process
@@ -67,7 +73,7 @@ def ngram_steps(
         raise ValueError(f"trace {trace.prompt_id} lacks the tokens of its prompt")
     rules, drafter = Rules(program=program, build=build), _DRAFTERS[method](n_max)
     text, n_prompt = trace.prompt_tokens + trace.tokens, len(trace.prompt_tokens)
-    at, taken = rules.first, list[Step]()
+    at, taken = rules.first, list[TraceStep]()
     drafter.begin(text, n_prompt + at - 1)
     while not rules.is_over(at, n_predict) and at < len(trace.tokens):
         most = rules.most(at, n_max, n_predict)
@@ -79,7 +85,7 @@ def ngram_steps(
             accepted += 1
         drafter.accept(accepted)
         check_reach(trace, at + accepted)
-        taken.append(Step(at, 1.0, len(draft), accepted, 0))
+        taken.append(TraceStep(at, 1.0, len(draft), accepted, 0))
         at += accepted + 1
     if not rules.is_over(at, n_predict):
         check_reach(trace, at)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class DraftTrace:
     """What target and drafter say of one text; the tuples have one entry per generated token.
 
     Attributes:
@@ -41,7 +41,7 @@ class Trace:
             raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """A round as it happens, or with a chance: where it begins, what it drafts and accepts.
 
     ``at`` counts the tokens that were generated before it. ``chance`` is 1 in greedy mode, where ``accepted``
@@ -74,7 +74,7 @@ class Counts:
         return 1 + self.n_accepted / self.n_rounds if self.n_rounds else None
 
 
-def count(taken: Iterable[Step]) -> Counts:
+def count(taken: Iterable[TraceStep]) -> Counts:
     """Add rounds up."""
     taken = tuple(taken)
     return Counts(

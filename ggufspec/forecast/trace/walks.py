@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ggufspec.domain import Program, Round
 from ggufspec.forecast.trace.rules import Rules
-from ggufspec.forecast.trace.values import Step, Trace
+from ggufspec.forecast.trace.values import DraftTrace, TraceStep
 
 
 def rounds(
-    trace: Trace,
+    trace: DraftTrace,
     *,
     n_max: int,
     program: Program,
@@ -22,14 +22,14 @@ def rounds(
 
 
 def steps(
-    trace: Trace,
+    trace: DraftTrace,
     *,
     n_max: int,
     program: Program,
     n_predict: int,
     p_min: float = 0.0,
     build: int | None = None,
-) -> tuple[Step, ...]:
+) -> tuple[TraceStep, ...]:
     """Return what a greedy run does, round by round.
 
     What is accepted is exact. So is what is drafted with ``p_min`` 0; above that, what the drafter thinks
@@ -65,7 +65,7 @@ def steps(
         if trace.ended and at + accepted == len(trace.tokens) and accepted < drafted:
             accepted -= 1  # an end inside a draft counts as the target's own token, and closes the round
         check_reach(trace, at + accepted)
-        taken.append(Step(at, 1.0, drafted, accepted, proposals))
+        taken.append(TraceStep(at, 1.0, drafted, accepted, proposals))
         at += accepted + 1
     if not rules.is_over(at, n_predict):
         check_reach(trace, at)
@@ -73,8 +73,8 @@ def steps(
 
 
 def expected(
-    trace: Trace, *, n_max: int, program: Program, n_predict: int, build: int | None = None
-) -> tuple[Step, ...]:
+    trace: DraftTrace, *, n_max: int, program: Program, n_predict: int, build: int | None = None
+) -> tuple[TraceStep, ...]:
     """Return every round that can happen under exact sampling, with its chance, by dynamic programming.
 
     The chance that a round begins at a place is the sum, over all earlier ones, of the chance that those
@@ -108,14 +108,14 @@ def expected(
             accepted += so_far / chance
         end = at + drafted + 1
         chances[end] = chances.get(end, 0.0) + so_far
-        taken.append(Step(at, chance, drafted, accepted, drafted))
+        taken.append(TraceStep(at, chance, drafted, accepted, drafted))
     for at in chances:  # what is left begins behind the trace
         if not rules.is_over(at, n_predict):
             check_reach(trace, at)
     return tuple(taken)
 
 
-def check_reach(trace: Trace, place: int) -> None:
+def check_reach(trace: DraftTrace, place: int) -> None:
     """Make sure that a trace tells which token comes at a place.
 
     Raises:

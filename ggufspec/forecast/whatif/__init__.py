@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ggufspec.forecast.whatif.acceptances import Acceptance, Positions, Steady
-from ggufspec.forecast.whatif.outlooks import Outlook, best, implied_verify_ratio, outlook
+from ggufspec.forecast.whatif.outlooks import WhatIfProjection, best, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.shapes import shape
 
 __all__ = [
     "Acceptance",
-    "Outlook",
     "Positions",
     "Steady",
+    "WhatIfProjection",
     "best",
     "implied_verify_ratio",
     "outlook",

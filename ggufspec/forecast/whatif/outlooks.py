@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.domain import Program
-from ggufspec.forecast.costs import CostCurve, Kind
+from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.whatif.acceptances import Acceptance, Steady
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class WhatIfProjection:
     """What drafting would do.
 
     Attributes:
@@ -47,7 +47,7 @@ def outlook(
     n_max: int,
     depth: float = 0,
     program: Program = Program.SERVER,
-) -> Outlook:
+) -> WhatIfProjection:
     """Return what drafts of ``n_max`` tokens would do.
 
     Args:
@@ -62,12 +62,12 @@ def outlook(
         ValueError: the curve knows no such batch, or the acceptance no such position.
     """
     target_s = _target_s(curve, depth)
-    verify_s = curve.seconds(Kind.VERIFY, n_max + 1, depth).value
+    verify_s = curve.seconds(CurveKind.VERIFY, n_max + 1, depth).value
     draft_s = _draft_s(curve, n_max, depth, program)
     round_s = verify_s + draft_s + curve.overhead_s.value
     accepted = acceptance.accepted(n_max)
     even = (round_s / target_s - 1) / n_max
-    return Outlook(
+    return WhatIfProjection(
         n_max=n_max,
         acceptance=acceptance,
         accept_rate=accepted / n_max,
@@ -76,12 +76,12 @@ def outlook(
         speedup=(1 + accepted) * target_s / round_s,
         break_even_accept_rate=even,
         break_even_alpha=Steady.from_rate(max(even, 0.0), n_max).alpha if even <= 1 else None,
-        verify_ratio=verify_s / curve.seconds(Kind.VERIFY, 1, depth).value,
+        verify_ratio=verify_s / curve.seconds(CurveKind.VERIFY, 1, depth).value,
         draft_share=draft_s / round_s,
     )
 
 
-def best(outlooks: Sequence[Outlook]) -> Outlook:
+def best(outlooks: Sequence[WhatIfProjection]) -> WhatIfProjection:
     """Return the fastest; of those as fast the one with the smallest γ."""
     return max(outlooks, key=lambda each: (each.speedup, -each.n_max))
 
@@ -114,15 +114,15 @@ def implied_verify_ratio(
     left = round_s - _draft_s(curve, n_max, depth, program) - curve.overhead_s.value
     if left <= 0:
         raise ValueError("drafting alone would take longer than these rounds")
-    return left / curve.seconds(Kind.VERIFY, 1, depth).value
+    return left / curve.seconds(CurveKind.VERIFY, 1, depth).value
 
 
 def _target_s(curve: CostCurve, depth: float) -> float:
-    return curve.seconds(Kind.VERIFY, 1, depth).value + curve.plain_overhead_s.value
+    return curve.seconds(CurveKind.VERIFY, 1, depth).value + curve.plain_overhead_s.value
 
 
 def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:
-    one = curve.seconds(Kind.DRAFT, 1, depth).value
+    one = curve.seconds(CurveKind.DRAFT, 1, depth).value
     if program is Program.TREE:
         return (n_max + 1) * one
-    return n_max * one + (curve.seconds(Kind.ABSORB, n_max + 1, depth).value if curve.absorb else 0.0)
+    return n_max * one + (curve.seconds(CurveKind.ABSORB, n_max + 1, depth).value if curve.absorb else 0.0)

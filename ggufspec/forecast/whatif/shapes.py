@@ -7,7 +7,7 @@ import re
 
 from ggufspec.forecast.costs import Shape
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory import Settings, cache_bytes
+from ggufspec.modelfiles.memory import MemorySettings, cache_bytes
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_exps\b")
@@ -37,7 +37,7 @@ def shape(card: ModelCard, *, depth: int, kv_type: str = "F16") -> Shape:
     weight_bytes = sum(tensor.size_bytes for tensor in read)
     idle_bytes = (1 - share) * sum(tensor.size_bytes for tensor in experts)
     idle_weights = (1 - share) * sum(math.prod(tensor.shape) for tensor in experts)
-    settings = Settings(context=max(depth, _LEAST_DEPTH), kv_type_k=kv_type, kv_type_v=kv_type)
+    settings = MemorySettings(context=max(depth, _LEAST_DEPTH), kv_type_k=kv_type, kv_type_v=kv_type)
     return Shape(
         weight_bytes=weight_bytes,
         active_bytes=weight_bytes - idle_bytes,

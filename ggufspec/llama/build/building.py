@@ -20,7 +20,7 @@ from ggufspec.llama.build.recipes import Wish
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import devices, processor, store
 from ggufspec.llama.install.store import Backend, Built, Skipped
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
 
@@ -35,7 +35,7 @@ _NO_ARCHITECTURE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BuildRequest:
     """Which llama.cpp to build, and for what."""
 
     source: Source
@@ -57,7 +57,7 @@ class Request:
         return store.key(self.source.label, self.backend.value, facts)
 
 
-def build(request: Request) -> Generator[Progress, None, Built]:
+def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
     """Return the build that was asked for, made now unless it is there.
 
     One that is damaged is made again. One of an earlier ggufspec, which did not record its files, is tested
@@ -82,8 +82,8 @@ def build(request: Request) -> Generator[Progress, None, Built]:
             if ours:
                 return (yield from _adopt_or_build(request, name))
         if not waiting:
-            yield Progress(
-                step=Step.WAIT, line=f"{name} is being built by another process: waiting", notice=True
+            yield BuildProgress(
+                step=BuildStep.WAIT, line=f"{name} is being built by another process: waiting", notice=True
             )
             waiting = True
         time.sleep(_POLL_S)
@@ -91,26 +91,26 @@ def build(request: Request) -> Generator[Progress, None, Built]:
 
 def _finished(name: str) -> Built | None:
     """Return a build that nothing has to be done for."""
-    built = store.find(name)
+    built = store.find_build(name)
     if built is None or (built.files is None and os.access(built.path, os.W_OK)):
         return None
     return built
 
 
-def _adopt_or_build(request: Request, name: str) -> Generator[Progress, None, Built]:
+def _adopt_or_build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, Built]:
     present = store.examine(store.place(name))
     if isinstance(present, Built):
-        yield Progress(step=Step.TEST, line=_UNRECORDED, notice=True)
+        yield BuildProgress(step=BuildStep.TEST, line=_UNRECORDED, notice=True)
         reason = yield from _retest(request, present, store.log_path(name))
         if reason is None:
             return store.adopt(present)
         present = Skipped(path=present.path, reason=reason, command=present.command, built=present)
     if present is not None:
-        yield Progress(step=Step.WAIT, line=f"built again, because {present.reason}", notice=True)
+        yield BuildProgress(step=BuildStep.WAIT, line=f"built again, because {present.reason}", notice=True)
     return (yield from _build(request, name))
 
 
-def _retest(request: Request, built: Built, log: Path) -> Generator[Progress, None, str | None]:
+def _retest(request: BuildRequest, built: Built, log: Path) -> Generator[BuildProgress, None, str | None]:
     """Return why a build that was made earlier cannot be used; None where it passes its test."""
     scratch = store.workplace(built.path.name) / "scratch"
     scratch.mkdir()
@@ -126,14 +126,14 @@ def _retest(request: Request, built: Built, log: Path) -> Generator[Progress, No
     return signal and f"its programs die of {signal}"
 
 
-def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
+def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, Built]:
     work, log, environment = store.workplace(name), store.log_path(name), toolchain.shaping()
     log.write_bytes(b"")
     try:
         for folder in ("source", "scratch"):
             (work / folder).mkdir(exist_ok=True)
         toolkit = yield from _toolkit(request, work, log)
-        tree = yield from source.prepare(request.source, work / "source", log)
+        tree = yield from source.prepare_tree(request.source, work / "source", log)
         compiled, note = yield from _compile_what_runs(request, tree, toolkit, work, log)
         place = store.place(name)
         built = Built(
@@ -161,17 +161,17 @@ def _build(request: Request, name: str) -> Generator[Progress, None, Built]:
             log.unlink()  # it did not come to a tool that could say anything
 
 
-def _toolkit(request: Request, work: Path, log: Path) -> Generator[Progress, None, Toolkit | None]:
+def _toolkit(request: BuildRequest, work: Path, log: Path) -> Generator[BuildProgress, None, Toolkit | None]:
     if request.backend is not Backend.CUDA:
         return None
     if not request.architectures:
-        yield Progress(step=Step.CONFIGURE, line=_NO_ARCHITECTURE, notice=True)
+        yield BuildProgress(step=BuildStep.CONFIGURE, line=_NO_ARCHITECTURE, notice=True)
     return (yield from cuda_toolkit.provide(request.architectures, work, log))
 
 
 def _compile_what_runs(
-    request: Request, tree: Tree, toolkit: Toolkit | None, work: Path, log: Path
-) -> Generator[Progress, None, tuple[Compiled, str | None]]:
+    request: BuildRequest, tree: Tree, toolkit: Toolkit | None, work: Path, log: Path
+) -> Generator[BuildProgress, None, tuple[Compiled, str | None]]:
     """Compile for this very processor; where that crashes, name its features one by one, AMX left out."""
     wish = Wish(
         backend=request.backend,
@@ -193,7 +193,7 @@ def _compile_what_runs(
         return compiled, no_gpu
     if not recipes.uses_make(tree.root) and wish.cpu is None:
         note = _explain(signal)
-        yield Progress(step=Step.TEST, line=note, notice=True)
+        yield BuildProgress(step=BuildStep.TEST, line=note, notice=True)
         wish = replace(wish, cpu=processor.cpu_features())
         compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
         signal = yield from _test(request, final, compiled.programs[0], scratch, log)
@@ -205,13 +205,13 @@ def _compile_what_runs(
 
 
 def _test(
-    request: Request, folder: Path, plain: str, scratch: Path, log: Path
-) -> Generator[Progress, None, str | None]:
-    yield Progress(step=Step.TEST, line="running the embedded pair")
+    request: BuildRequest, folder: Path, plain: str, scratch: Path, log: Path
+) -> Generator[BuildProgress, None, str | None]:
+    yield BuildProgress(step=BuildStep.TEST, line="running the embedded pair")
     gpu = request.backend is not Backend.CPU and not (
         request.backend is Backend.CUDA and toolchain.nvidia() is None
     )
-    return smoke.check(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
+    return smoke.check_build(folder, plain=plain, gpu=gpu, scratch=scratch, log=log)
 
 
 def _without_gpu(compiled: Compiled, work: Path) -> str | None:
@@ -220,7 +220,7 @@ def _without_gpu(compiled: Compiled, work: Path) -> str | None:
         return _NO_GPU
     plain = work / "final" / "bin" / compiled.programs[0]
     _, listed, _ = proc.capture([str(plain), devices.FLAG])
-    return _UNSEEN if "Available devices" in listed and not devices.parse(listed) else None
+    return _UNSEEN if "Available devices" in listed and not devices.parse_devices(listed) else None
 
 
 def _explain(signal: str) -> str:

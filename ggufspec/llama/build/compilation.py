@@ -14,7 +14,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build.recipes import Wish
 from ggufspec.llama.cuda.wheels import bring_libraries
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Tree
 
 _COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
@@ -34,7 +34,7 @@ class Compiled:
 
 def compile_tree(
     tree: Tree, wish: Wish, *, jobs: int, work: Path, log: Path
-) -> Generator[Progress, None, Compiled]:
+) -> Generator[BuildProgress, None, Compiled]:
     """Compile a tree; called again with another wish, compile anew only what differs.
 
     Args:
@@ -69,20 +69,20 @@ def compile_tree(
 
 def _by_make(
     root: Path, wish: Wish, jobs: int, log: Path, environment: Mapping[str, str]
-) -> Generator[Progress, None, Compiled]:
+) -> Generator[BuildProgress, None, Compiled]:
     make = toolchain.tool("make", hint="install make: apt install make, or xcode-select --install")
     home = wish.cuda.home if wish.cuda else toolchain.cuda_home()
     options, targets = recipes.make_words(root, wish, home)
     words = [str(make), "-C", str(root), f"-j{jobs}", *options, *targets]
     _, plan, _ = proc.capture([*words, "--dry-run"], env=environment)
     total = sum(bool(_COMPILE.match(line)) for line in plan.splitlines())
-    yield from _run(words, Step.COMPILE, log, environment, total=total)
+    yield from _run(words, BuildStep.COMPILE, log, environment, total=total)
     return Compiled(options=options, programs=tuple(name for name in targets if not _LIBRARY.match(name)))
 
 
 def _by_cmake(
     root: Path, wish: Wish, produced: Path, jobs: int, log: Path, environment: Mapping[str, str]
-) -> Generator[Progress, None, Compiled]:
+) -> Generator[BuildProgress, None, Compiled]:
     cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
     folder = str(produced.parent)
     options = recipes.cmake_options(root, wish)
@@ -91,16 +91,21 @@ def _by_cmake(
     placed = recipes.layout(produced, origin=origin, alone=alone)
     definitions = [f"-D{option}" for option in (*options, f"CMAKE_MAKE_PROGRAM={ninja}", *placed)]
     configure = [cmake, "-S", str(root), "-B", folder, "-G", "Ninja", *definitions]
-    yield from _run(configure, Step.CONFIGURE, log, environment)
+    yield from _run(configure, BuildStep.CONFIGURE, log, environment)
     _, offered, _ = proc.capture([ninja, "-C", folder, "-t", "targets", "all"], env=environment)
     programs = recipes.programs(line.partition(":")[0] for line in offered.splitlines())
-    yield from _run([ninja, "-C", folder, f"-j{jobs}", *programs], Step.COMPILE, log, environment)
+    yield from _run([ninja, "-C", folder, f"-j{jobs}", *programs], BuildStep.COMPILE, log, environment)
     return Compiled(options=options, programs=programs)
 
 
 def _run(
-    words: Sequence[str], step: Step, log: Path, environment: Mapping[str, str], *, total: int | None = None
-) -> Generator[Progress, None, None]:
+    words: Sequence[str],
+    step: BuildStep,
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    total: int | None = None,
+) -> Generator[BuildProgress, None, None]:
     """Run one tool and count what it has done, in Ninja's own numbers or in make's commands."""
     done = 0
     stream = proc.stream(words, log=log, env=environment)
@@ -114,7 +119,7 @@ def _run(
             done, total, line = int(counter[1]), int(counter[2]), counter[3]
         elif total and _COMPILE.match(line):
             done = min(done + 1, total)
-        yield Progress(step=step, done=done, total=total, line=line)
+        yield BuildProgress(step=step, done=done, total=total, line=line)
     if completed.returncode != 0:
         text = log.read_text(encoding="utf-8", errors="replace")
         end_of_log = text.splitlines()[-_TELLING_LINES:]

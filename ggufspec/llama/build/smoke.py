@@ -34,7 +34,7 @@ _TIMEOUT_S = 300.0
 _LOAD = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW | os.RTLD_GLOBAL)"
 
 
-def check(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path) -> str | None:
+def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path) -> str | None:
     """Run the programs of a build on the embedded pair, and load its library.
 
     Args:

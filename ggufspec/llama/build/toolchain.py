@@ -63,7 +63,7 @@ def choose_backend() -> tuple[Backend, str]:
     if compiler:
         return Backend.CPU, f"CPU, because {compiler} is here but no NVIDIA driver"
     if gpus:
-        driver = cuda_driver.find()
+        driver = cuda_driver.find_driver()
         if wheels.serve(driver):
             return Backend.CUDA, f"CUDA, because {gpus} is here; its compiler comes from the package index"
         assert driver is not None, "without one, wheels serve"

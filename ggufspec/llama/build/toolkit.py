@@ -16,7 +16,7 @@ from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.cuda import wheels as cuda_wheels
 from ggufspec.llama.cuda.driver import Driver, Release, said
 from ggufspec.llama.cuda.wheels import Wheels, assemble
-from ggufspec.llama.progress import Progress
+from ggufspec.llama.progress import BuildProgress
 
 FIRST_FOR: Mapping[int, Release] = {89: (11, 8), 90: (11, 8), 100: (12, 8), 120: (12, 8)}
 """Compute capability -> the first CUDA that compiles for it (CUDA's release notes)."""
@@ -48,7 +48,7 @@ class Toolkit:
     links_driver: bool = True
 
 
-def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Progress, None, Toolkit]:
+def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[BuildProgress, None, Toolkit]:
     """Return a toolkit that compiles for these architectures and this driver.
 
     Args:
@@ -59,7 +59,7 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Pr
     Raises:
         BuildError: there is none, or it does not go with the driver, the GPUs or the C++ compiler.
     """
-    driver = cuda_driver.find()
+    driver = cuda_driver.find_driver()
     own = system()
     if own is None or (not fits(own.release, architectures) and fits(cuda_wheels.PINNED, architectures)):
         if not cuda_wheels.serve(driver):

@@ -38,7 +38,7 @@ class Driver:
         return f"the driver{f' {self.version}' if self.version else ''} (CUDA up to {said(self.supports)})"
 
 
-def find() -> Driver | None:
+def find_driver() -> Driver | None:
     """Return the driver; None where none is installed, or where it does not answer."""
     smi = shutil.which("nvidia-smi")
     if smi and (match := _SMI.search(proc.capture([smi])[1])):

@@ -31,7 +31,7 @@ from ggufspec import paths, proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda.driver import Driver, Release, said
 from ggufspec.llama.install import contents
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, without_secrets
 
 PINNED: Release = (13, 0)
@@ -66,7 +66,7 @@ def serve(driver: Driver | None) -> bool:
     return sys.platform == "linux" and (driver is None or driver.supports >= PINNED)
 
 
-def find(place: Path | None = None) -> Wheels | None:
+def find_wheels(place: Path | None = None) -> Wheels | None:
     """Return the set of wheels in a folder, or in this Python environment; None unless it is whole.
 
     Args:
@@ -129,7 +129,7 @@ def _wheels(place: Path | None) -> dict[str, metadata.Distribution]:
     return {name: wheel for name, wheel in wheels.items() if wheel is not None and wheel.files}
 
 
-def provide(log: Path) -> Generator[Progress, None, Wheels]:
+def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
     """Return the wheels of this environment, else those of our cache, brought there now if need be.
 
     Args:
@@ -138,7 +138,7 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
     Raises:
         BuildError: they are not to be had.
     """
-    if installed := find():
+    if installed := find_wheels():
         if damage := find_damage():
             raise BuildError(
                 f"CUDA's compiler in this Python environment is damaged: {damage}",
@@ -148,14 +148,14 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
     home = paths.cache_dir() / "cuda" / said(PINNED)
     home.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(home.with_name(f".{home.name}.lock")):
-        kept = find(home)
+        kept = find_wheels(home)
         damage = find_damage(home) if kept else None
         if kept and damage is None:
             return kept
         if damage is not None:
-            yield Progress(step=Step.FETCH, line=f"fetched again, because of {damage}", notice=True)
+            yield BuildProgress(step=BuildStep.FETCH, line=f"fetched again, because of {damage}", notice=True)
         size = f"CUDA {said(PINNED)}'s compiler and libraries come from the package index ({_SIZE})"
-        yield Progress(step=Step.FETCH, line=size, notice=True)
+        yield BuildProgress(step=BuildStep.FETCH, line=size, notice=True)
         partial = home.with_name(f".{home.name}.partial")
         for folder in (partial, home):
             shutil.rmtree(folder, ignore_errors=True)
@@ -166,13 +166,13 @@ def provide(log: Path) -> Generator[Progress, None, Wheels]:
             paths.sync(home.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    found = find(home)
+    found = find_wheels(home)
     if found is None:
         raise _not_to_be_had(f"what {REQUIREMENT} brought is not a whole set")
     return found
 
 
-def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
+def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
     stream = proc.stream(_words(into), log=log, env=_environment(os.environ))
     last = ""
     while True:
@@ -183,7 +183,7 @@ def _install(into: Path, log: Path) -> Generator[Progress, None, None]:
                 raise _not_to_be_had(last or f"pip ends with {end.value.returncode}") from None
             return
         last = line.strip() if "error" in line.lower() or not last else last
-        yield Progress(step=Step.FETCH, line=line)
+        yield BuildProgress(step=BuildStep.FETCH, line=line)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ _ELF64_LITTLE = b"\x02\x01"  # 64 bits, least significant byte first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class FileRecord:
     """A file, or a symbolic link, which has a target and nothing else."""
 
     size_bytes: int | None = None
@@ -32,12 +32,12 @@ class Entry:
     link: str | None = None
 
 
-def record(folder: Path) -> dict[str, Entry]:
+def record(folder: Path) -> dict[str, FileRecord]:
     """Return every file below a folder, by its path in there."""
     return {path.relative_to(folder).as_posix(): _entry(path) for path in _files(folder)}
 
 
-def find_damage(folder: Path, recorded: Mapping[str, Entry]) -> str | None:
+def find_damage(folder: Path, recorded: Mapping[str, FileRecord]) -> str | None:
     """Return what is wrong with the first recorded file that is not as it was; None where all are."""
     for name, entry in recorded.items():
         if problem := _obvious(folder / name, entry):
@@ -92,16 +92,16 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path) -> FileRecord:
     if path.is_symlink():
-        return Entry(link=str(path.readlink()))
+        return FileRecord(link=str(path.readlink()))
     status = path.stat()
-    return Entry(
+    return FileRecord(
         size_bytes=status.st_size, sha256=sha256(path), executable=bool(status.st_mode & stat.S_IXUSR)
     )
 
 
-def _obvious(path: Path, entry: Entry) -> str | None:
+def _obvious(path: Path, entry: FileRecord) -> str | None:
     """Return what is wrong with a file as far as the file system alone tells."""
     try:
         status = path.lstat()

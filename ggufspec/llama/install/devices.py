@@ -14,17 +14,17 @@ _BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class ListedDevice:
     """One line of the list, such as ``CUDA0: NVIDIA H200``; ``gpu`` is None where it tells no memory."""
 
     name: str
     gpu: Gpu | None
 
 
-def parse(text: str) -> tuple[Device, ...]:
+def parse_devices(text: str) -> tuple[ListedDevice, ...]:
     """Read the list; what has neither number nor memory of its own, such as BLAS, is no GPU."""
     return tuple(
-        Device(
+        ListedDevice(
             name=f"{device}: {name}",
             gpu=Gpu(name=name, total_bytes=int(total) << 20, free_bytes=int(free) << 20) if total else None,
         )
@@ -32,7 +32,7 @@ def parse(text: str) -> tuple[Device, ...]:
     )
 
 
-def backend(devices: Sequence[Device] | None) -> str | None:
+def backend(devices: Sequence[ListedDevice] | None) -> str | None:
     """Return what llama.cpp was compiled for, by its first device; None where it could not be asked."""
     if devices is None:
         return None
@@ -40,7 +40,7 @@ def backend(devices: Sequence[Device] | None) -> str | None:
     return next((name for kind, name in _BACKENDS.items() if first.startswith(kind)), "cpu")
 
 
-def gpus(devices: Sequence[Device] | None, made_for: str | None) -> tuple[Gpu, ...]:
+def gpus(devices: Sequence[ListedDevice] | None, made_for: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that a build can use; the driver is asked where the build is too old to be asked."""
     if devices is None:
         return () if made_for == "cpu" else nvidia_smi()

@@ -114,7 +114,7 @@ class _Version:
         )
 
 
-def find(explicit: Path | None = None) -> Install:
+def find_install(explicit: Path | None = None) -> Install:
     """Return the install to measure with: the given one, the one that is set, our newest build, or PATH.
 
     What is set is GGUFSPEC_LLAMA, or else ``llama`` of the settings file.
@@ -149,10 +149,10 @@ def find(explicit: Path | None = None) -> Install:
 
 def find_all() -> tuple[Install, ...]:
     """Return every install that was found, the one that ``find`` takes first."""
-    return survey()[0]
+    return survey_installs()[0]
 
 
-def survey() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
+def survey_installs() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
     """Return every install, the one that ``find`` takes first, and the builds that cannot be used."""
     first = None
     with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
@@ -167,7 +167,7 @@ def survey() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
 def detect_gpus() -> tuple[Gpu, ...]:
     """Return this machine's GPUs: those that the llama.cpp in use lists, else those that nvidia-smi lists."""
     with suppress(NoInstallError):
-        listed = find().gpus
+        listed = find_install().gpus
         if listed:
             return listed
     return machine.nvidia_smi()
@@ -227,7 +227,7 @@ def _set() -> tuple[Path | None, str]:
 
 def _search() -> Iterator[Install | Skipped]:
     """Yield our builds, the one to take first on top, then what is on PATH."""
-    for build in sorted(store.survey(), key=_age):
+    for build in sorted(store.survey_builds(), key=_age):
         if isinstance(build, Skipped):
             yield build
             continue
@@ -338,11 +338,11 @@ def _tokenizer(found: Mapping[str, Path]) -> Executable | None:
     return Executable(path=path, options=parse_help(_ask(path, "--help")[1], plain=False))
 
 
-def _devices(executable: Executable) -> tuple[devices.Device, ...] | None:
+def _devices(executable: Executable) -> tuple[devices.ListedDevice, ...] | None:
     """Return the GPUs that llama.cpp sees; None where the build is too old to be asked."""
     if devices.FLAG not in executable.options:
         return None
-    return devices.parse(_ask(executable.path, devices.FLAG)[1])
+    return devices.parse_devices(_ask(executable.path, devices.FLAG)[1])
 
 
 def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:

@@ -27,7 +27,7 @@ import filelock
 from ggufspec import paths
 from ggufspec.errors import BuildError
 from ggufspec.llama.install import contents, processor
-from ggufspec.llama.install.contents import Entry
+from ggufspec.llama.install.contents import FileRecord
 from ggufspec.redaction import without_credentials
 
 MANIFEST = "build.json"
@@ -69,7 +69,7 @@ class Built:
     note: str | None
     cpu: tuple[str, ...] = ()
     environment: Mapping[str, str] | None = field(default=None, hash=False)
-    files: Mapping[str, Entry] | None = field(default=None, hash=False)
+    files: Mapping[str, FileRecord] | None = field(default=None, hash=False)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def key(label: str, backend: str, facts: Iterable[str]) -> str:
     return f"{label}-{backend}-{digest}"
 
 
-def find(name: str) -> Built | None:
+def find_build(name: str) -> Built | None:
     """Return a finished build by its key; None when it is absent, damaged or for another processor."""
     built = examine(place(name))
     return built if isinstance(built, Built) else None
@@ -143,14 +143,14 @@ def examine(folder: Path) -> Built | Skipped | None:
     return built
 
 
-def survey() -> list[Built | Skipped]:
+def survey_builds() -> list[Built | Skipped]:
     """Return every build, in the order of their names: those that can be used and those that cannot."""
     return list(filter(None, map(examine, _folders())))
 
 
 def installed() -> list[Built]:
     """Return every build that runs on this machine, newest first; damaged ones do not count."""
-    intact = [build for build in survey() if isinstance(build, Built)]
+    intact = [build for build in survey_builds() if isinstance(build, Built)]
     return sorted(intact, key=lambda built: built.built_at, reverse=True)
 
 
@@ -296,7 +296,7 @@ def _read(folder: Path) -> Built | None:
             path=folder,
             bin=folder / "bin",
             lib=folder / "bin",
-            files=None if files is None else {name: Entry(**entry) for name, entry in files.items()},
+            files=None if files is None else {name: FileRecord(**entry) for name, entry in files.items()},
             **facts
             | {
                 "options": tuple(facts["options"]),

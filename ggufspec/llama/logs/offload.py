@@ -31,7 +31,7 @@ _Sizes = dict[str, float]  # name of a buffer -> MiB
 
 
 @dataclass(kw_only=True)
-class Load:
+class ModelLoad:
     """One model of a log, and its newest context."""
 
     offloaded_layers: int | None = None
@@ -99,13 +99,13 @@ class Load:
         return Placement(**{**vars(found), "spilled_bytes": spilled})
 
 
-def loads(head: bytes) -> tuple[Load, ...]:
+def loads(head: bytes) -> tuple[ModelLoad, ...]:
     """Return the models of a log in the order in which they were loaded: the target, then its drafter.
 
     Args:
         head: the log up to its closing statement.
     """
-    found: list[Load] = []
+    found: list[ModelLoad] = []
     for line in _in_order(head):
         message = line.message
         if (free := _FREE.match(message)) is not None:
@@ -125,7 +125,7 @@ def placed(sample: Sample, head: bytes) -> Sample:
         sample: what the run says.
         head: the log up to its closing statement.
     """
-    target, drafter = (*loads(head), Load(), Load())[:2]
+    target, drafter = (*loads(head), ModelLoad(), ModelLoad())[:2]
     return replace(
         sample,
         offloaded_layers=target.offloaded_layers,
@@ -138,19 +138,19 @@ def placed(sample: Sample, head: bytes) -> Sample:
     )
 
 
-def _see(found: list[Load], buffer: re.Match[str]) -> None:
+def _see(found: list[ModelLoad], buffer: re.Match[str]) -> None:
     kind = buffer["kind"] or ("model" if buffer["who"] in _LOADERS else None)
     if kind is None:
         return
     if not found or (kind == "model" and found[-1].has_context):
-        found.append(Load())
+        found.append(ModelLoad())
     found[-1].see_buffer(buffer["name"], kind, float(buffer["mib"]))
 
 
-def _next(found: list[Load]) -> Load:
+def _next(found: list[ModelLoad]) -> ModelLoad:
     """Return the load that begins with the next weights."""
     if not found or found[-1].has_weights or found[-1].has_context:
-        found.append(Load())
+        found.append(ModelLoad())
     return found[-1]
 
 

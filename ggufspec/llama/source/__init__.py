@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.source.sources import LEGACY, choose
+from ggufspec.llama.source.sources import LEGACY, choose_source
 
 __all__ = [
     "LEGACY",
-    "choose",
+    "choose_source",
 ]

@@ -26,7 +26,7 @@ from packaging.version import InvalidVersion, Version
 
 from ggufspec import digests, paths
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import redact
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _ELSEWHERE = "a proxy or mirror may have changed it; try again or use another in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class IndexSettings:
     """Where packages come from."""
 
     index_urls: tuple[str, ...]
@@ -57,7 +57,7 @@ class Settings:
     trusted_hosts: tuple[str, ...] = ()
 
 
-def settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
     """Return what the environment and pip's configuration files say; pip's variables win over its files."""
     config = _pip_config(environ)
 
@@ -80,7 +80,7 @@ def settings(environ: Mapping[str, str] = os.environ) -> Settings:
         *environ.get("UV_EXTRA_INDEX_URL", "").split(),
     ]
     alone = pip("no-index").lower() in {"1", "true", "yes", "on"}
-    return Settings(
+    return IndexSettings(
         index_urls=() if alone else tuple(dict.fromkeys((first, *extra))),
         find_links=(*pip("find-links").split(), *environ.get("UV_FIND_LINKS", "").replace(",", " ").split()),
         trusted_hosts=(*pip("trusted-host").split(), *environ.get("UV_INSECURE_HOST", "").split()),
@@ -101,7 +101,7 @@ def release(text: str) -> str:
         ) from error
 
 
-def download(version: str, where: Settings | None = None) -> Generator[Progress, None, Path]:
+def download(version: str, where: IndexSettings | None = None) -> Generator[BuildProgress, None, Path]:
     """Return the verified source distribution of one version, from our cache or from the index.
 
     The cache is addressed by content: the folder that holds the file is named after its SHA-256. A file in
@@ -124,7 +124,7 @@ def download(version: str, where: Settings | None = None) -> Generator[Progress,
     return archive
 
 
-def newest(where: Settings | None = None) -> str:
+def newest(where: IndexSettings | None = None) -> str:
     """Return the newest release that the index has, pre-releases left out.
 
     Raises:
@@ -145,7 +145,7 @@ def newest(where: Settings | None = None) -> str:
 
 
 def _ask(
-    requirement: str, where: Settings, client: PyPIClient, reasons: list[str]
+    requirement: str, where: IndexSettings, client: PyPIClient, reasons: list[str]
 ) -> Iterator[tuple[list[Package], list[Package]]]:
     """Yield each index's packages that fit, and all of them; ``reasons`` gets why one did not answer."""
     from unearth import PackageFinder
@@ -168,7 +168,7 @@ def _ask(
         yield answer
 
 
-def _find(version: str, where: Settings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
+def _find(version: str, where: IndexSettings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
     """Return the first source distribution with a hash; a dead index does not hide a living one."""
     wanted, offered, reasons = Version(version), set[Version](), list[str]()
     for packages, candidates in _ask(f"{PACKAGE}=={version}", where, client, reasons):
@@ -237,7 +237,7 @@ def _note(version: str) -> Path:
     return paths.sources_dir() / f"llama_cpp_python-{version}.sha256"
 
 
-def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[Progress, None, Path]:
+def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgress, None, Path]:
     """Download an archive to its place in the cache, if it is what the place's name says."""
     final.parent.mkdir(parents=True, exist_ok=True)
     aside = final.with_name(f".{final.name}.{os.getpid()}")
@@ -254,7 +254,7 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[Progress, N
                 file.write(chunk)
                 done += len(chunk)
                 _check_size(done, _shown(link))
-                yield Progress(step=Step.FETCH, done=done, total=total, line=final.name)
+                yield BuildProgress(step=BuildStep.FETCH, done=done, total=total, line=final.name)
             file.flush()
             os.fsync(file.fileno())
         _verify(aside, final.parent.name, _shown(link))
@@ -285,7 +285,7 @@ def _verify(archive: Path, sha256: str, name: str) -> None:
         raise SourceError(f"{name} is not what its SHA-256 says", _ELSEWHERE)
 
 
-def _client(where: Settings) -> PyPIClient:
+def _client(where: IndexSettings) -> PyPIClient:
     from unearth.auth import MultiDomainBasicAuth
     from unearth.fetchers import PyPIClient
 

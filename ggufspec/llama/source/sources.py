@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec.errors import SourceError
-from ggufspec.llama.progress import Progress, Step
+from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
 
 if sys.version_info >= (3, 11, 4):
@@ -115,7 +115,7 @@ class Tree:
     history: bool = False  # git works in the tree and counts right
 
 
-def choose(text: str | None, version: str | None) -> Source:
+def choose_source(text: str | None, version: str | None) -> Source:
     """Return the source that ``--source`` and ``--version`` mean.
 
     Args:
@@ -142,7 +142,7 @@ def choose(text: str | None, version: str | None) -> Source:
     return Local(path)
 
 
-def prepare(source: Source, into: Path, log: Path) -> Generator[Progress, None, Tree]:
+def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
     """Bring a private copy of the source's tree into an empty folder.
 
     Raises:
@@ -151,17 +151,17 @@ def prepare(source: Source, into: Path, log: Path) -> Generator[Progress, None, 
     match source:
         case Sdist(version):
             archive = yield from index.download(version)
-            yield Progress(step=Step.UNPACK, line=archive.name)
+            yield BuildProgress(step=BuildStep.UNPACK, line=archive.name)
             return unpack(archive, into, version=version)
         case Git():
             return (yield from _clone(source, into, log))
         case Local(path) if path.is_file():
-            yield Progress(step=Step.UNPACK, line=path.name)
+            yield BuildProgress(step=BuildStep.UNPACK, line=path.name)
             return unpack(path, into, version=source.label)
         case Local(path):
             root = find_root(path)
             assert root is not None, "choose() looked"
-            yield Progress(step=Step.UNPACK, line=f"copying {root}")
+            yield BuildProgress(step=BuildStep.UNPACK, line=f"copying {root}")
             return _copy(root, into, version=source.label)
 
 
@@ -194,7 +194,7 @@ def find_root(folder: Path) -> Path | None:
     return None
 
 
-def _clone(source: Git, into: Path, log: Path) -> Generator[Progress, None, Tree]:
+def _clone(source: Git, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
     """Check out one commit; all commits come along without their files, so that git counts builds right."""
     root = into / "llama.cpp"
     clone = ("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
@@ -209,7 +209,7 @@ def _clone(source: Git, into: Path, log: Path) -> Generator[Progress, None, Tree
     return _with_history(root, None)
 
 
-def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[Progress, None, None]:
+def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[BuildProgress, None, None]:
     lines = git.stream(*words, log=log, url=source.url, login=source.login)
     while True:
         try:
@@ -217,7 +217,7 @@ def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[Progre
         except StopIteration as end:
             succeeded, last = end.value
             break
-        yield Progress(step=Step.FETCH, line=line)
+        yield BuildProgress(step=BuildStep.FETCH, line=line)
     if not succeeded:
         raise SourceError(f"git failed: {last}", f"check {source.url} and {source.ref}")
 

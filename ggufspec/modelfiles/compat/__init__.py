@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.compat.judging import Verdict
+from ggufspec.modelfiles.compat.judging import CompatVerdict
 from ggufspec.modelfiles.compat.vocabularies import effective
 
 __all__ = [
-    "Verdict",
+    "CompatVerdict",
     "effective",
 ]

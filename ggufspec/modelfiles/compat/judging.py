@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ggufspec.errors import DrafterRefusedError
-from ggufspec.modelfiles.compat.rules import RULES, IdCheck, Outcome, Rule, TypeCheck, rule_for, rule_of
+from ggufspec.modelfiles.compat.rules import RULES, CompatOutcome, IdCheck, Rule, TypeCheck, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import TokenDifference, differences, effective
 from ggufspec.modelfiles.gguf import ModelCard
 
 __all__ = [
     "RULES",
-    "Outcome",
+    "CompatOutcome",
+    "CompatVerdict",
     "Rule",
     "TokenDifference",
-    "Verdict",
-    "check",
+    "check_pair",
     "refusal",
     "rule_for",
     "rule_of",
@@ -28,10 +28,10 @@ _OVERRIDE = "if the two are of one family, llama.cpp's --override-kv {key}=bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class CompatVerdict:
     """What llama.cpp will do with a pair, and every reason why; it names only the first itself."""
 
-    outcome: Outcome
+    outcome: CompatOutcome
     rule: Rule
     reasons: tuple[str, ...] = ()
     helps: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class _Finding:
     help: str
 
 
-def check(target: ModelCard, draft: ModelCard, rule: Rule) -> Verdict:
+def check_pair(target: ModelCard, draft: ModelCard, rule: Rule) -> CompatVerdict:
     """Decide whether a drafter may draft for a target.
 
     Args:
@@ -66,12 +66,12 @@ def check(target: ModelCard, draft: ModelCard, rule: Rule) -> Verdict:
                 help=_FAMILY,
             )
         )
-    outcome = rule.mismatch if found else Outcome.ACCEPTED
+    outcome = rule.mismatch if found else CompatOutcome.ACCEPTED
     fatal = [*_absent(target, draft), *_recurrent(target, draft, rule)]
     if fatal:
-        outcome = Outcome.REFUSED
+        outcome = CompatOutcome.REFUSED
     helps = dict.fromkeys(finding.help for finding in fatal + found)
-    return Verdict(
+    return CompatVerdict(
         outcome=outcome,
         rule=rule,
         reasons=tuple(finding.reason for finding in fatal + found),
@@ -81,7 +81,7 @@ def check(target: ModelCard, draft: ModelCard, rule: Rule) -> Verdict:
     )
 
 
-def refusal(verdict: Verdict) -> DrafterRefusedError:
+def refusal(verdict: CompatVerdict) -> DrafterRefusedError:
     """Return the error that says why a pair was refused."""
     return DrafterRefusedError(
         f"llama.cpp refuses this drafter for this target: {verdict.reasons[0]}", verdict.helps[0]

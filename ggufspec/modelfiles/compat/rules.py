@@ -13,7 +13,7 @@ from ggufspec.domain import Program
 from ggufspec.llama.install import Install
 
 
-class Outcome(StrEnum):
+class CompatOutcome(StrEnum):
     """What llama.cpp does with a pair."""
 
     ACCEPTED = "accepted"
@@ -47,13 +47,13 @@ class Rule:
     ids: IdCheck
     max_size_difference: int = 128
     unset_differs: bool = False  # add_bos that one file sets and the other leaves open is a difference
-    mismatch: Outcome = Outcome.REFUSED
+    mismatch: CompatOutcome = CompatOutcome.REFUSED
     recurrent: bool = True  # models whose state cannot be rolled back may take part
 
 
 _TREE = frozenset({Program.TREE})
 _LIBRARY = frozenset({Program.SIMPLE, Program.SERVER})
-_TRANSLATED = Outcome.TRANSLATED
+_TRANSLATED = CompatOutcome.TRANSLATED
 
 RULES = (
     Rule(programs=_TREE, first=0, last=3180, ids=IdCheck.BOTH, max_size_difference=100, unset_differs=True),

@@ -10,16 +10,16 @@ from ggufspec.modelfiles.gguf.files import (
     validate_file,
 )
 from ggufspec.modelfiles.gguf.reader import Tensor
-from ggufspec.modelfiles.gguf.source import FileSource, Source, check_path
+from ggufspec.modelfiles.gguf.source import FileSource, HeaderSource, check_path
 from ggufspec.modelfiles.gguf.values import TYPES_BY_NAME, GgmlType, NumberArray, StringArray
 
 __all__ = [
     "TYPES_BY_NAME",
     "FileSource",
     "GgmlType",
+    "HeaderSource",
     "ModelCard",
     "NumberArray",
-    "Source",
     "Split",
     "StringArray",
     "Tensor",

@@ -9,7 +9,7 @@ from pathlib import Path
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf.card import ModelCard, build_card
 from ggufspec.modelfiles.gguf.reader import MAGIC, Header, read_header
-from ggufspec.modelfiles.gguf.source import FileSource, Source
+from ggufspec.modelfiles.gguf.source import FileSource, HeaderSource
 from ggufspec.units import counted, format_bytes
 
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
@@ -28,7 +28,7 @@ _IMPOSTORS = (
 )
 
 
-def parse_header(*sources: Source, name: str) -> ModelCard:
+def parse_header(*sources: HeaderSource, name: str) -> ModelCard:
     """Read the card of a model that may be far away.
 
     Args:
@@ -42,7 +42,7 @@ def parse_header(*sources: Source, name: str) -> ModelCard:
     return _card([(each, _header(each, name)) for each in sources], name)
 
 
-def parse_complete(sources: Mapping[str, Source]) -> ModelCard:
+def parse_complete(sources: Mapping[str, HeaderSource]) -> ModelCard:
     """Read the card of a model whose files must be there to the last byte.
 
     Args:
@@ -89,7 +89,7 @@ def validate_file(path: Path) -> ModelCard:
     return card
 
 
-def open_parts(path: Path) -> dict[str, Source]:
+def open_parts(path: Path) -> dict[str, HeaderSource]:
     """Open the files of a local model under their names.
 
     Raises:
@@ -136,7 +136,7 @@ def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:
         )
 
 
-def _header(source: Source, name: str) -> Header:
+def _header(source: HeaderSource, name: str) -> Header:
     start = source.read(0, 64)
     if not start:
         raise ModelFileError(f"{name} is empty", _DOWNLOAD_AGAIN)
@@ -148,7 +148,7 @@ def _header(source: Source, name: str) -> Header:
     return read_header(source, name)
 
 
-def _card(parts: list[tuple[Source, Header]], name: str) -> ModelCard:
+def _card(parts: list[tuple[HeaderSource, Header]], name: str) -> ModelCard:
     _, first = parts[0]
     whole = Header(
         version=first.version,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.source import Source
+from ggufspec.modelfiles.gguf.source import HeaderSource
 from ggufspec.modelfiles.gguf.values import GGML_TYPES, GgmlType, NumberArray, StringArray, Value
 from ggufspec.units import format_bytes
 
@@ -61,7 +61,7 @@ class Header:
     end: int
 
 
-def read_header(source: Source, name: str) -> Header:
+def read_header(source: HeaderSource, name: str) -> Header:
     """Read a header, fetching no more of the file than that takes (in steps of 4 MiB).
 
     Args:
@@ -75,7 +75,7 @@ def read_header(source: Source, name: str) -> Header:
 
 
 class _Reader:
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: HeaderSource, name: str) -> None:
         self._source = source
         self._name = name
         self._buffer = bytearray()

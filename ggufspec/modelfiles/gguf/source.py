@@ -10,7 +10,7 @@ from ggufspec import paths
 from ggufspec.errors import ModelFileError
 
 
-class Source(Protocol):
+class HeaderSource(Protocol):
     """Random access to the bytes of one GGUF."""
 
     @property

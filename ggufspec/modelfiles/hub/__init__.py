@@ -14,22 +14,22 @@ from ggufspec.modelfiles.hub.choice import SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access
 from ggufspec.modelfiles.hub.download import check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
-from ggufspec.modelfiles.hub.references import Reference, of_model, parse
+from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
-from ggufspec.modelfiles.hub.search import Candidate
-from ggufspec.modelfiles.hub.survey import Item, Survey, locate, survey, survey_pair
-from ggufspec.modelfiles.hub.transfer import Progress, State
+from ggufspec.modelfiles.hub.search import DrafterCandidate
+from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_pair
+from ggufspec.modelfiles.hub.transfer import State, TransferProgress
 
 __all__ = [
     "Access",
     "CachedRepo",
-    "Candidate",
-    "Item",
-    "Progress",
+    "DrafterCandidate",
+    "FetchItem",
     "Reference",
     "SeveralModelsError",
     "State",
     "Survey",
+    "TransferProgress",
     "cached_files",
     "cached_repos",
     "check_room",
@@ -42,11 +42,11 @@ __all__ = [
     "of_model",
     "open_header",
     "open_headers",
-    "parse",
+    "parse_reference",
     "read_card",
     "remember_fetched",
     "resolve",
-    "survey",
+    "survey_fetch",
     "survey_pair",
     "validate_model",
 ]

@@ -27,7 +27,7 @@ def repo_dir(repo: str, access: Access) -> Path:
     return access.cache_dir / repo_folder_name(repo_id=repo, repo_type="model")
 
 
-def find(repo: str, filename: str, revision: str | None, access: Access) -> Path | None:
+def find_cached_file(repo: str, filename: str, revision: str | None, access: Access) -> Path | None:
     """Return the path of a cached file, all parts of it there; None if anything is missing.
 
     Files enter the cache by a rename once they are whole, so what is found there was whole.

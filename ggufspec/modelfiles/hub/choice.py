@@ -93,7 +93,7 @@ def models(files: Iterable[RepoFile]) -> list[RemoteModel]:
     return found
 
 
-def choose(
+def choose_files(
     files: Sequence[RepoFile],
     *,
     repo: str,

@@ -12,8 +12,8 @@ from ggufspec.errors import DiskFullError
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.client import Access
-from ggufspec.modelfiles.hub.survey import Item, Survey
-from ggufspec.modelfiles.hub.transfer import Progress, State, StoppedError, Transfer
+from ggufspec.modelfiles.hub.survey import FetchItem, Survey
+from ggufspec.modelfiles.hub.transfer import State, StoppedError, Transfer, TransferProgress
 from ggufspec.units import format_bytes
 
 PARALLEL = 4
@@ -34,7 +34,7 @@ def check_room(found: Survey) -> None:
         )
 
 
-def fetch(found: Survey, access: Access) -> Generator[Progress, None, Pair]:
+def fetch(found: Survey, access: Access) -> Generator[TransferProgress, None, Pair]:
     """Download and verify what is missing; yield progress, return the pair with local paths.
 
     Several files travel at once. Closing the generator (Ctrl-C does) stops them; the bytes that have arrived
@@ -44,8 +44,8 @@ def fetch(found: Survey, access: Access) -> Generator[Progress, None, Pair]:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
     check_room(found)
-    todo: SimpleQueue[Item] = SimpleQueue()
-    events: SimpleQueue[Progress | BaseException] = SimpleQueue()
+    todo: SimpleQueue[FetchItem] = SimpleQueue()
+    events: SimpleQueue[TransferProgress | BaseException] = SimpleQueue()
     stop = threading.Event()
     for item in found.items:
         todo.put(item)
@@ -86,8 +86,8 @@ def _with_paths(found: Survey) -> Pair:
 
 
 def _work(
-    todo: SimpleQueue[Item],
-    events: SimpleQueue[Progress | BaseException],
+    todo: SimpleQueue[FetchItem],
+    events: SimpleQueue[TransferProgress | BaseException],
     stop: threading.Event,
     access: Access,
 ) -> None:

@@ -35,7 +35,7 @@ class Reference:
     use_default: bool = True  # of a repository alone, take the quant that llama.cpp takes
 
 
-def parse(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
+def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
     """Return what ``text`` names.
 
     A file that exists here wins over a repository of the same name, as the shell completes paths.

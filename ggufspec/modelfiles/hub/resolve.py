@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import ModelFileError, NotCachedError
-from ggufspec.modelfiles.gguf import ModelCard, Source, open_parts, parse_complete
+from ggufspec.modelfiles.gguf import HeaderSource, ModelCard, open_parts, parse_complete
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import split_names
 from ggufspec.modelfiles.hub.client import Access
@@ -52,7 +52,7 @@ def read_card(model: ModelFile, access: Access | None = None, *, pair: Pair | No
     return parse_complete(_open(model, access))
 
 
-def open_headers(model: ModelFile, access: Access | None = None) -> list[Source]:
+def open_headers(model: ModelFile, access: Access | None = None) -> list[HeaderSource]:
     """Open a model for ``gguf.parse_header``: one source for each of its parts.
 
     Raises:
@@ -61,12 +61,12 @@ def open_headers(model: ModelFile, access: Access | None = None) -> list[Source]
     return [*_open(model, access or Access()).values()]
 
 
-def open_header(model: ModelFile, access: Access | None = None) -> Source:
+def open_header(model: ModelFile, access: Access | None = None) -> HeaderSource:
     """Open the file that llama.cpp is given: of a split model, the first part."""
     return open_headers(model, access)[0]
 
 
-def _open(model: ModelFile, access: Access) -> dict[str, Source]:
+def _open(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
     """Open the files of a model, each under what it is called in messages."""
     path = _local_path(model, access)
     if path is not None:
@@ -88,7 +88,7 @@ def _local_path(model: ModelFile, access: Access) -> Path | None:
     if model.path is not None:
         return model.path
     assert model.repo is not None
-    return cache.find(model.repo, model.filename, model.revision, access)
+    return cache.find_cached_file(model.repo, model.filename, model.revision, access)
 
 
 def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:
@@ -97,7 +97,7 @@ def _placed(model: ModelFile, access: Access, hint: str) -> ModelFile:
             raise ModelFileError(f"there is no file {model.path}", "check the path, or fetch the pair again")
         return model
     assert model.repo is not None
-    path = cache.find(model.repo, model.filename, model.revision, access)
+    path = cache.find_cached_file(model.repo, model.filename, model.revision, access)
     if path is None:
         raise NotCachedError(f"{model.repo}/{model.filename} is not on this machine", hint)
     return replace(model, path=path, size_bytes=path.stat().st_size)

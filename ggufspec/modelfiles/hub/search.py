@@ -21,7 +21,7 @@ _QUANTS = ("Q8_0", "Q4_K_M", "Q4_0")  # small models lose more by quantization, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class DrafterCandidate:
     """A repository, or a cached file, that may hold a drafter."""
 
     repo: str
@@ -49,7 +49,7 @@ def parameters_in(name: str) -> float | None:
     return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2].lower()] if found else None
 
 
-def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -> list[Candidate]:
+def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -> list[DrafterCandidate]:
     """Ask the Hub for smaller GGUF repositories of the target's family, most downloaded first.
 
     Args:
@@ -88,15 +88,17 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         n_parameters = header.get("total") or parameters_in(info.id)
         same = header.get("architecture", architecture) == architecture
         if same and n_parameters is not None and n_parameters <= LARGEST_RATIO * size:
-            candidates.append(Candidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters))
+            candidates.append(
+                DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
+            )
     return sorted(candidates, key=lambda one: -(one.downloads or 0))[:most]
 
 
-def in_cache(target: ModelFile, access: Access) -> list[Candidate]:
+def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
     """Return the cached GGUFs that are small enough to draft for the target."""
     limit = LARGEST_RATIO * (target.size_bytes or math.inf)
     return [
-        Candidate(
+        DrafterCandidate(
             repo=repo,
             file=ModelFile(
                 filename=name,
@@ -111,7 +113,7 @@ def in_cache(target: ModelFile, access: Access) -> list[Candidate]:
     ]
 
 
-def draft_file(candidate: Candidate, target_bytes: int, access: Access) -> ModelFile | None:
+def draft_file(candidate: DrafterCandidate, target_bytes: int, access: Access) -> ModelFile | None:
     """Return the file of a candidate that suits a drafter best; None if it has none."""
     if candidate.file is not None:
         return candidate.file

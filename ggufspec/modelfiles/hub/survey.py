@@ -18,14 +18,14 @@ from ggufspec.errors import (
 )
 from ggufspec.modelfiles.gguf import check_path
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class FetchItem:
     """One file to be had: where it comes from, where it will lie, and how much of it is here."""
 
     repo: str
@@ -52,7 +52,7 @@ class Survey:
     """Everything that is known before the first byte of a model travels."""
 
     pair: Pair
-    items: tuple[Item, ...]
+    items: tuple[FetchItem, ...]
     folder: Path
     free_bytes: int
 
@@ -62,7 +62,7 @@ class Survey:
         return sum(item.file.size_bytes - item.here_bytes for item in self.items)
 
 
-def survey(name: str, target: Reference, draft: Reference | None, access: Access) -> Survey:
+def survey_fetch(name: str, target: Reference, draft: Reference | None, access: Access) -> Survey:
     """Find out, from the Hub or offline from the cache, which files a pair is made of.
 
     Raises:
@@ -88,7 +88,7 @@ def survey(name: str, target: Reference, draft: Reference | None, access: Access
 def survey_pair(pair: Pair, access: Access) -> Survey:
     """Survey a pair whose files are named already, such as a catalogue's."""
     draft = None if pair.draft is None else of_model(pair.draft)
-    return survey(pair.name, of_model(pair.target), draft, access)
+    return survey_fetch(pair.name, of_model(pair.target), draft, access)
 
 
 def locate(reference: Reference, access: Access) -> ModelFile:
@@ -104,14 +104,14 @@ def locate(reference: Reference, access: Access) -> ModelFile:
 
 def _look_up(
     reference: Reference, access: Access, listings: dict[tuple[str, str | None], Listing]
-) -> tuple[ModelFile, list[Item]]:
+) -> tuple[ModelFile, list[FetchItem]]:
     if reference.repo is None:
         return _local(reference), []
     key = (reference.repo, reference.revision)
     if key not in listings:
         listings[key] = (_offline if access.is_offline else listing)(*key, access)
     found = listings[key]
-    chosen = choose(
+    chosen = choose_files(
         found.files,
         repo=found.repo,
         filename=reference.filename,
@@ -157,7 +157,7 @@ def _ask_permission(found: Listing, chosen: RemoteModel, access: Access) -> None
     call(lambda: api.get_hf_file_metadata(url=url, token=access.token), about, access)
 
 
-def _item(found: Listing, file: RepoFile, revision: str, access: Access) -> Item:
+def _item(found: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
     if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
         raise CorruptDownloadError(
             f"{found.repo} lists a file whose name leaves the target folder: {file.path!r}",
@@ -168,7 +168,7 @@ def _item(found: Listing, file: RepoFile, revision: str, access: Access) -> Item
         path, blob = folder / "snapshots" / found.commit / file.path, folder / "blobs" / file.digest
     else:
         path = blob = access.local_dir.absolute() / file.path
-    item = Item(
+    item = FetchItem(
         repo=found.repo, commit=found.commit, revision=revision, file=file, path=path, blob=blob, here_bytes=0
     )
     whole = next((place for place in (path, blob) if place.exists()), None)

@@ -36,7 +36,7 @@ from ggufspec.modelfiles.hub.client import (
 )
 from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
 from ggufspec.modelfiles.hub.remote import Part, stated_part
-from ggufspec.modelfiles.hub.survey import Item
+from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
 
 LARGEST_BY_HTTP_BYTES = constants.MAX_HTTP_DOWNLOAD_SIZE
@@ -61,10 +61,10 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class TransferProgress:
     """How far one file is. ``note`` says why it waits."""
 
-    item: Item
+    item: FetchItem
     state: State
     done_bytes: int
     note: str | None = None
@@ -78,7 +78,11 @@ class Transfer:
     """One file's way from the Hub to its name."""
 
     def __init__(
-        self, item: Item, access: Access, report: Callable[[Progress], None], stop: threading.Event
+        self,
+        item: FetchItem,
+        access: Access,
+        report: Callable[[TransferProgress], None],
+        stop: threading.Event,
     ) -> None:
         self._item = item
         self._access = access
@@ -322,4 +326,4 @@ class Transfer:
         now = time.monotonic()
         if always or now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
-            self._report(Progress(item=self._item, state=state, done_bytes=done, note=note))
+            self._report(TransferProgress(item=self._item, state=state, done_bytes=done, note=note))

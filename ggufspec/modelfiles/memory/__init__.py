@@ -14,11 +14,11 @@ from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
     TODAY,
     Layout,
-    Settings,
+    MemorySettings,
     layout_for,
     settings_for,
 )
-from ggufspec.modelfiles.memory.verdicts import Fit, Verdict, verdict
+from ggufspec.modelfiles.memory.verdicts import Fit, MemoryVerdict, verdict
 
 __all__ = [
     "DEFAULT_UBATCH",
@@ -28,9 +28,9 @@ __all__ = [
     "Footprint",
     "Layout",
     "MemoryPlan",
+    "MemorySettings",
+    "MemoryVerdict",
     "ModelMemory",
-    "Settings",
-    "Verdict",
     "best_fit",
     "cache_bytes",
     "doubts",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggufspec.modelfiles.gguf import TYPES_BY_NAME, ModelCard, NumberArray
-from ggufspec.modelfiles.memory.settings import Settings
+from ggufspec.modelfiles.memory.settings import MemorySettings
 
 _STATE_PARTS = (".ssm_", ".shortconv", ".time_mix_")
 _FLOAT = 4  # recurrent states are kept in F32
 
 
-def cache_bytes(card: ModelCard, settings: Settings) -> tuple[int, ...]:
+def cache_bytes(card: ModelCard, settings: MemorySettings) -> tuple[int, ...]:
     """Return the bytes that each layer caches for one sequence (llama_kv_cache, llama_memory_recurrent)."""
     keeps = _keeps_keys(card)
     shared = _first_shared(card)
@@ -23,7 +23,7 @@ def cache_bytes(card: ModelCard, settings: Settings) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: Settings) -> int:
+def _layer_bytes(card: ModelCard, layer: int, window: int | None, settings: MemorySettings) -> int:
     key, value = card.key_length, card.value_length
     if window is not None:
         key = _count(card, "attention.key_length_swa") or key

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import windows
-from ggufspec.modelfiles.memory.settings import Settings
+from ggufspec.modelfiles.memory.settings import MemorySettings
 
 _FLOAT = 4
 
 
-def compute_bytes(card: ModelCard, settings: Settings, *, n_outputs: int) -> int:
+def compute_bytes(card: ModelCard, settings: MemorySettings, *, n_outputs: int) -> int:
     """Return the scratch memory of a device that evaluates whole layers and the output.
 
     Args:
@@ -30,7 +30,7 @@ def compute_bytes(card: ModelCard, settings: Settings, *, n_outputs: int) -> int
     )
 
 
-def feed_forward_bytes(card: ModelCard, settings: Settings) -> int:
+def feed_forward_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """Gate, up and their product, beside four vectors."""
     n_ff = max(card.n_ff) or 4 * card.n_embd
     if card.n_experts_used:
@@ -39,7 +39,7 @@ def feed_forward_bytes(card: ModelCard, settings: Settings) -> int:
     return mask_bytes(card, settings) + settings.n_tokens * (3 * n_ff + 4 * card.n_embd) * _FLOAT
 
 
-def attention_bytes(card: ModelCard, settings: Settings) -> int:
+def attention_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """The scores of all heads, beside vectors of the model's width, keys and values."""
     lean = settings.layout.lean_graph
     keys_and_values = 0 if lean else (card.key_length + card.value_length) * max(card.n_heads_kv)
@@ -48,18 +48,18 @@ def attention_bytes(card: ModelCard, settings: Settings) -> int:
     return mask_bytes(card, settings) + settings.n_tokens * (scores + width) * _FLOAT
 
 
-def logits_bytes(card: ModelCard, settings: Settings, n_outputs: int) -> int:
+def logits_bytes(card: ModelCard, settings: MemorySettings, n_outputs: int) -> int:
     """The logits, beside one or two vectors of the model's width."""
     vectors = 1 if settings.layout.lean_graph else 2
     return (n_outputs * card.vocabulary.n_tokens + vectors * settings.n_tokens * card.n_embd) * _FLOAT
 
 
-def mask_bytes(card: ModelCard, settings: Settings) -> int:
+def mask_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """The attention masks: one for whole caches, one for each size of window."""
     cells = {settings.cells if each is None else settings.window_cells(each) for each in windows(card)}
     return sum(cells) * settings.n_tokens * (2 if settings.layout.flash_attention else _FLOAT)
 
 
-def input_bytes(card: ModelCard, settings: Settings) -> int:
+def input_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """What the host hands to a GPU that does everything else: embedded tokens and masks."""
     return settings.n_tokens * card.n_embd * _FLOAT + mask_bytes(card, settings)

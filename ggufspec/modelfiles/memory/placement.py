@@ -9,7 +9,7 @@ from ggufspec.domain import Layers
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.compute import attention_bytes, compute_bytes, input_bytes
-from ggufspec.modelfiles.memory.settings import Settings
+from ggufspec.modelfiles.memory.settings import MemorySettings
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
@@ -41,7 +41,7 @@ class ModelMemory:
     gpu: Footprint
 
 
-def place(card: ModelCard, layers: Layers, settings: Settings, *, n_outputs: int) -> ModelMemory:
+def place(card: ModelCard, layers: Layers, settings: MemorySettings, *, n_outputs: int) -> ModelMemory:
     """Return what a model takes on the host and on the GPU.
 
     Args:

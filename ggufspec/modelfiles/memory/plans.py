@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ggufspec.domain import Layers, Offload
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.placement import ModelMemory, place
-from ggufspec.modelfiles.memory.settings import Settings
+from ggufspec.modelfiles.memory.settings import MemorySettings
 
 RESERVE_BYTES = 1 << 30
 """What --fit leaves free on a device by default."""
@@ -31,7 +31,9 @@ class MemoryPlan:
         return self.target.host.total + (self.draft.host.total if self.draft else 0)
 
 
-def plan(target: ModelCard, draft: ModelCard | None, offload: Offload, settings: Settings) -> MemoryPlan:
+def plan(
+    target: ModelCard, draft: ModelCard | None, offload: Offload, settings: MemorySettings
+) -> MemoryPlan:
     """Return what a pair takes on each device; "auto" layers count as all.
 
     Args:
@@ -55,7 +57,7 @@ def plan(target: ModelCard, draft: ModelCard | None, offload: Offload, settings:
 
 
 def trade(
-    target: ModelCard, draft: ModelCard | None, settings: Settings, draft_layers: Layers = "all"
+    target: ModelCard, draft: ModelCard | None, settings: MemorySettings, draft_layers: Layers = "all"
 ) -> tuple[MemoryPlan, ...]:
     """Return a plan for every number of the target's layers, from none to all."""
     return tuple(

@@ -44,7 +44,7 @@ def layout_for(build: int | None) -> Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class MemorySettings:
     """How the models are to be run.
 
     Attributes:
@@ -80,7 +80,7 @@ class Settings:
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
 
 
-def settings_for(spec: RunSpec, layout: Layout) -> Settings:
+def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
     """Return the memory settings of a run.
 
     Args:
@@ -88,7 +88,7 @@ def settings_for(spec: RunSpec, layout: Layout) -> Settings:
         layout: how the build in use lays models out.
     """
     kv_type = (spec.kv_type or "f16").upper()
-    return Settings(
+    return MemorySettings(
         context=spec.context,
         kv_type_k=kv_type,
         kv_type_v=kv_type,

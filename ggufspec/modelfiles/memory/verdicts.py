@@ -21,7 +21,7 @@ class Fit(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class MemoryVerdict:
     """How well a plan fits, why, and what to do about it; ``hint`` is None where it fits."""
 
     outcome: Fit
@@ -35,7 +35,7 @@ def verdict(
     *,
     alternatives: Callable[[], Sequence[MemoryPlan]] = tuple,
     adjusts_layers: bool = False,
-) -> Verdict:
+) -> MemoryVerdict:
     """Judge a plan; of several problems the worst is named, the GPU's first.
 
     Args:
@@ -60,17 +60,19 @@ def verdict(
     return _judge(plan, best, room, worst=Fit.TIGHT if adjusts_layers else Fit.IMPOSSIBLE)
 
 
-def _judge(plan: MemoryPlan, best: MemoryPlan | None, room: Room, *, worst: Fit = Fit.IMPOSSIBLE) -> Verdict:
+def _judge(
+    plan: MemoryPlan, best: MemoryPlan | None, room: Room, *, worst: Fit = Fit.IMPOSSIBLE
+) -> MemoryVerdict:
     """Judge both sides; ``worst`` is the most that can be wrong with the GPU's."""
     more_layers = best is not None and best.target.gpu_layers > plan.target.gpu_layers
     both = _on_gpus(plan, best, room.gpus, worst), _on_host(_parts(plan), room, more_layers=more_layers)
     worse = max(both, key=lambda verdict: verdict.outcome)
     if worse.outcome is Fit.FITS:
-        return Verdict(outcome=Fit.FITS, reason="; ".join(verdict.reason for verdict in both))
+        return MemoryVerdict(outcome=Fit.FITS, reason="; ".join(verdict.reason for verdict in both))
     return worse
 
 
-def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: Fit) -> Verdict:
+def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], worst: Fit) -> MemoryVerdict:
     total, free = sum(gpu.total_bytes for gpu in gpus), sum(gpu.free_bytes for gpu in gpus)
     kinds = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
     have = f"{kinds} has" if len(gpus) == 1 else f"{len(gpus)} GPUs ({kinds}) have"
@@ -80,17 +82,17 @@ def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], wor
     needs = f"{layers} need {format_bytes(plan.gpu_bytes)} on the GPU"
     there = f"{have} {format_bytes(total)}, of which {format_bytes(free)} are free now"
     if plan.gpu_bytes <= free:
-        return Verdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
+        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
     hint = "use a smaller --ctx or quantization"
     if plan.draft is not None:
         hint = f"put fewer layers of the drafter on the GPU (--ngld), or {hint}"
     if best is not None:
         hint = f"--ngl {best.target.gpu_layers} fits into what is free now: {format_bytes(best.gpu_bytes)}"
     fit = Fit.IMPOSSIBLE if plan.gpu_bytes > total else Fit.TIGHT
-    return Verdict(outcome=min(fit, worst), reason=f"{needs}, but {there}", hint=hint)
+    return MemoryVerdict(outcome=min(fit, worst), reason=f"{needs}, but {there}", hint=hint)
 
 
-def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Verdict:
+def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> MemoryVerdict:
     """Judge the host. Weights are mapped from their files: too many of them make a run slow, not fail."""
     total, free = room.total_bytes, room.free_bytes
     mapped = sum(part.weights for part in parts)
@@ -99,17 +101,17 @@ def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Ve
     hint = "use a smaller --ctx" + (", or put more layers on the GPU (--ngl)" if more_layers else "")
     if kept > total:
         needs = f"caches and compute buffers need {format_bytes(kept)} on the host"
-        return Verdict(outcome=Fit.IMPOSSIBLE, reason=f"{needs}, but {there}", hint=hint)
+        return MemoryVerdict(outcome=Fit.IMPOSSIBLE, reason=f"{needs}, but {there}", hint=hint)
     needs = f"weights, caches and compute buffers need {format_bytes(mapped + kept)} on the host"
     if mapped + kept <= free:
-        return Verdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
+        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
     slow = ""
     if mapped + kept > total:
         slow = ": weights would be read from the disk time and again, which is slow"
         hint = "use smaller models or quantizations" + (", or more layers on the GPU" if more_layers else "")
     elif kept <= free:
         slow = ": some weights may be read from the disk time and again, which is slow"
-    return Verdict(outcome=Fit.TIGHT, reason=f"{needs}, but {there}{slow}", hint=hint)
+    return MemoryVerdict(outcome=Fit.TIGHT, reason=f"{needs}, but {there}{slow}", hint=hint)
 
 
 def _parts(plan: MemoryPlan, *, gpu_too: bool = False) -> list[Footprint]:

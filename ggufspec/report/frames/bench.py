@@ -10,7 +10,7 @@ import pandas as pd
 
 from ggufspec import units
 from ggufspec.analysis import arms, review, warnings
-from ggufspec.domain import Outcome, Placement, Role, RunSpec
+from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
 from ggufspec.report.frames.tables import attributes, frame
@@ -183,7 +183,7 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
     return {
         "status": [status.value for status in runs.column("status")],
         "outcome": [
-            warnings.outcome(runs[place]).value if some else Outcome.OK.value
+            warnings.outcome(runs[place]).value if some else RunOutcome.OK.value
             for place, some in enumerate(named)
         ],
         "doubts": ["; ".join(some) or None for some in named],

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 import pandas as pd
 
-from ggufspec.analysis import Comparison, ListedBench
+from ggufspec.analysis import BenchComparison, ListedBench
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import frame
 
@@ -18,7 +18,7 @@ COMPARISON_COLUMNS = (
 )
 
 
-def comparison(compared: Comparison) -> pd.DataFrame:
+def comparison(compared: BenchComparison) -> pd.DataFrame:
     """Return one row per arm that both benches have; ``ratio`` is after over before, in tokens/s."""
     rows = [
         {

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.forecast import Forecast
-from ggufspec.forecast.whatif import Outlook, Steady
+from ggufspec.forecast.whatif import Steady, WhatIfProjection
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import attributes, frame
 from ggufspec.tuning import Prospect
@@ -66,7 +66,7 @@ def _row(forecast: Forecast) -> dict[str, Any]:
     return row
 
 
-def outlooks(found: Sequence[Outlook]) -> pd.DataFrame:
+def outlooks(found: Sequence[WhatIfProjection]) -> pd.DataFrame:
     """Return one row per γ and acceptance; ``alpha`` is null where it was given by position."""
     rows = [
         {

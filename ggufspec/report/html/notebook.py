@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ggufspec import units
-from ggufspec.analysis import Arm, Comparison, arms, review
+from ggufspec.analysis import Arm, BenchComparison, arms, review
 from ggufspec.domain import Role
 from ggufspec.harmless import harmless
 from ggufspec.report.text import comparison, overview
@@ -53,7 +53,7 @@ def notebook_html(value: object) -> str:
             return results_html(value)
         case Tuned():
             return tuned_html(value)
-        case Comparison():
+        case BenchComparison():
             return comparison_html(value)
     raise TypeError(f"a notebook shows no {type(value).__name__}")
 
@@ -91,7 +91,7 @@ def tuned_html(tuned: Tuned) -> str:
     )
 
 
-def comparison_html(compared: Comparison) -> str:
+def comparison_html(compared: BenchComparison) -> str:
     """Return what a notebook shows of two benches side by side."""
     cells = comparison.rows(compared)
     ratio = comparison.ratio(compared.overall)

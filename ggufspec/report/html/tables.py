@@ -13,7 +13,7 @@ Show = Callable[[Any], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class TableCell:
     """What stands in a cell, and its place when its column is sorted; None goes last."""
 
     text: str
@@ -34,7 +34,7 @@ class Table:
 
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,12 @@ def table(caption: str, rows: Sequence[Mapping[str, Any]], fields: Sequence[Fiel
     )
 
 
-def _cell(row: Mapping[str, Any], field: Field) -> Cell:
+def _cell(row: Mapping[str, Any], field: Field) -> TableCell:
     value = row.get(field.name)
     if value is None:
-        return Cell(text="", key=None)
+        return TableCell(text="", key=None)
     text = field.show(value)
     ends = [row.get(f"{field.name}{end}") for end in ("_lo", "_hi")] if field.interval else [None]
     if None not in ends:
         text += f" [{', '.join(map(field.show, ends))}]"
-    return Cell(text=text, key=value)
+    return TableCell(text=text, key=value)

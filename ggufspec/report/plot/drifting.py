@@ -8,7 +8,7 @@ from datetime import datetime
 import altair as alt
 
 from ggufspec import stats
-from ggufspec.domain import Outcome
+from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
 from ggufspec.report.plot import look
@@ -53,7 +53,7 @@ def drift_rows(results: ResultSet) -> list[Row]:
                     "kind": ANCHOR
                     if row["anchor"]
                     else DISTURBED
-                    if row["outcome"] == Outcome.DISTURBED
+                    if row["outcome"] == RunOutcome.DISTURBED
                     else RUN,
                     "label": label_of[row["spec_key"]],
                     "prompt": row["prompt"],

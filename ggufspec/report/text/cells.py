@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ggufspec import units
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Blocks, Suite, duration, refuse_endless, sizes
+from ggufspec.measure import Blocks, RunPlan, duration, refuse_endless, sizes
 from ggufspec.report.text import figures, formats, tables
 
 _MOST_READ = 1000  # rows for people
 _MOST_ROWS = 20_000  # of a table for programs: a frame of more takes hundreds of megabytes
 
 
-def cells(suite: Suite, output: str, engine: str) -> str | bytes:
+def cells(suite: RunPlan, output: str, engine: str) -> str | bytes:
     """Return one row per arm with its expected seconds; for people also the engine and the expected time.
 
     Of a sweep of more than 1000 arms, people see the axes.
@@ -45,7 +45,7 @@ def _axes(blocks: Blocks, output: str) -> str:
     return tables.table(("axis", "values"), rows, output)
 
 
-def _summary(suite: Suite, seconds: float) -> str:
+def _summary(suite: RunPlan, seconds: float) -> str:
     """Return how many arms and runs there are, the expected time, and why it is too much to measure."""
     arms, runs = units.counted(suite.n_arms.total(), "arm"), units.counted(suite.n_runs, "run")
     baselines = units.counted(len(suite.blocks), "baseline")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis import Arm, Comparison
+from ggufspec.analysis import Arm, BenchComparison
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
@@ -16,7 +16,7 @@ ASIDE = "The runs of two benches are not interleaved: a warmer or busier machine
 BY_NAME = "Models are matched by the names of their files: not both benches recorded their content."
 
 
-def comparison(compared: Comparison, before: Meta, after: Meta, output: str = "md") -> str:
+def comparison(compared: BenchComparison, before: Meta, after: Meta, output: str = "md") -> str:
     """Return the table of ``ggufspec compare``, in Markdown or for the terminal with the verdict first."""
     cells = rows(compared)
     overall = compared.overall
@@ -44,7 +44,7 @@ def engines(before: str, after: str) -> str:
     return engine(before) if before == after else f"Engines: {before} before, {after} after."
 
 
-def rows(compared: Comparison) -> list[dict[str, str]]:
+def rows(compared: BenchComparison) -> list[dict[str, str]]:
     """Return the cells of each arm that both benches have, by the names of their columns."""
     return [
         {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
-from ggufspec.domain import Placement, Role, Sample, Status, Verdict
+from ggufspec.domain import Placement, Role, Sample, Status, TextVerdict
 from ggufspec.report.text import selection, tables
 from ggufspec.report.text.figures import (
     engine,
@@ -103,7 +103,7 @@ def _texts(arm: Arm) -> str:
     ties = {
         spec.prompt.id
         for spec, difference in zip(arm.good.specs, arm.good.column("difference"), strict=True)
-        if difference is not None and difference.verdict is Verdict.NEAR_TIE
+        if difference is not None and difference.verdict is TextVerdict.NEAR_TIE
     }
     return f"{text}, {units.counted(len(ties), 'near-tie')}" if ties else text
 

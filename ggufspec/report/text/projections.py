@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from ggufspec import units
 from ggufspec.forecast import whatif
-from ggufspec.forecast.whatif import Acceptance, Outlook, Steady
+from ggufspec.forecast.whatif import Acceptance, Steady, WhatIfProjection
 from ggufspec.report.text import tables
 
 
-def surface(outlooks: Sequence[Outlook], output: str = "md") -> str:
+def surface(outlooks: Sequence[WhatIfProjection], output: str = "md") -> str:
     """Return a table over γ for one acceptance, or over both for several, with the best γ and break-even.
 
     Args:
@@ -26,7 +26,7 @@ def surface(outlooks: Sequence[Outlook], output: str = "md") -> str:
     return f"{first}\n\n{second}\n"
 
 
-def _over_gamma(outlooks: Sequence[Outlook], output: str) -> str:
+def _over_gamma(outlooks: Sequence[WhatIfProjection], output: str) -> str:
     rows = [
         [
             str(outlook.n_max),
@@ -44,7 +44,7 @@ def _over_gamma(outlooks: Sequence[Outlook], output: str) -> str:
     return tables.grid([*headings, "break-even"], rows, output)
 
 
-def _over_both(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance], output: str) -> str:
+def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance], output: str) -> str:
     rows = []
     for size in dict.fromkeys(outlook.n_max for outlook in outlooks):
         row = [outlook for outlook in outlooks if outlook.n_max == size]
@@ -60,7 +60,7 @@ def _over_both(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance], o
     return tables.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows, output)
 
 
-def _best(outlooks: Sequence[Outlook]) -> str:
+def _best(outlooks: Sequence[WhatIfProjection]) -> str:
     top = whatif.best(outlooks)
     if top.speedup > 1:
         return (
@@ -76,7 +76,7 @@ def _best(outlooks: Sequence[Outlook]) -> str:
     )
 
 
-def _best_each(outlooks: Sequence[Outlook], acceptances: Sequence[Acceptance]) -> str:
+def _best_each(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance]) -> str:
     tops = [
         (acceptance, whatif.best([outlook for outlook in outlooks if outlook.acceptance == acceptance]))
         for acceptance in acceptances
@@ -94,6 +94,6 @@ def _name(acceptance: Acceptance) -> str:
     return f"α = {acceptance.alpha:.2f}" if isinstance(acceptance, Steady) else "by position"
 
 
-def _break_even(outlook: Outlook) -> str:
+def _break_even(outlook: WhatIfProjection) -> str:
     rate = outlook.break_even_accept_rate
     return "never" if rate > 1 else units.format_percent(max(rate, 0))

@@ -15,7 +15,7 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
 from ggufspec.report.text import figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
-from ggufspec.tuning import Choice, Outlook, Prospect, Tuned
+from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 
 _COLUMNS = (
     "model",
@@ -247,7 +247,7 @@ def _indented(text: str) -> str:
 _MOST_ROWS = 30  # for people
 
 
-def table(outlook: Outlook, engine: str, output: str = "md") -> str:
+def table(outlook: TuningForecast, engine: str, output: str = "md") -> str:
     """Return a table of the fastest configurations over all prompts, in Markdown or for the terminal."""
     ranked = sorted(outlook.prospects, key=lambda prospect: -prospect.overall.speedup.value)
     rows = [_row(prospect) for prospect in ranked[:_MOST_ROWS]]

@@ -8,7 +8,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, Doubt, review
 from ggufspec.domain import Role
 from ggufspec.report.text.figures import spread
-from ggufspec.stats import Verdict
+from ggufspec.stats import SpeedVerdict
 
 
 def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
-    faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is Verdict.FASTER]
+    faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
     if not faster:
         nearest = max(drafting, key=_gain)
         return (
