@@ -42,7 +42,7 @@ from ggufspec.console.conversation import (
     changed,
 )
 from ggufspec.domain import Program, Role, Sample, Sampling, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.server.streaming import Ending, Marker, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless

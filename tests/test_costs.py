@@ -79,7 +79,7 @@ def test_impossible_curves_are_refused() -> None:
 
 
 def test_two_rates_make_a_curve() -> None:
-    curve = costs.flat(2.0, 80.0, ratios=(1.0, 1.5, 2.0), overhead_s=0.01)
+    curve = costs.flat_curve(2.0, 80.0, ratios=(1.0, 1.5, 2.0), overhead_s=0.01)
     assert curve.seconds(CurveKind.VERIFY, 1).value == 0.5
     assert curve.seconds(CurveKind.VERIFY, 3, 1234).value == 1.0
     assert curve.seconds(CurveKind.DRAFT).value == curve.seconds(CurveKind.ABSORB, 3).value == 1 / 80

@@ -9,7 +9,7 @@ from ggufspec.domain import ModelFile, Pair, Prompt, Role
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
 from ggufspec.measure.sweep import RunPlan, Sweep
-from ggufspec.report.text.cells import cells
+from ggufspec.report.text.sweep_plan import cells
 from tests import values
 
 

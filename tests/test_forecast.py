@@ -291,7 +291,7 @@ def test_a_real_trace_gives_every_draft_size() -> None:
         overlap=tuple(said["overlap"]),
         n_prompt=said["n_prompt"],
     )
-    curve = costs.flat(230, 3500, ratios=[1 + 0.1 * n for n in range(13)])
+    curve = costs.flat_curve(230, 3500, ratios=[1 + 0.1 * n for n in range(13)])
     found = list(forecast.forecasts([traced], curve, n_max=GAMMAS, p_min=(0.0, 0.6), program=Program.SIMPLE))
     assert len(found) == 24
     lengths = [each.mean_accepted_length for each in found if each.p_min == 0]

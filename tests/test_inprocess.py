@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from ggufspec.domain import Drafting, Method, Offload, Program, Role, Round, Sampling, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
-from ggufspec.engines.library.decoding import Played, kept
+from ggufspec.engines.library.decoding import PlayedRound, kept
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
 from ggufspec.errors import GgufspecError
@@ -197,7 +197,7 @@ def test_no_worker_outlives_its_engines_process(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed cannot clean up
     code = (
-        "from pathlib import Path; from ggufspec.engines.library.link import start; "
+        "from pathlib import Path; from ggufspec.engines.library.worker_process import start; "
         "link = start(('sleep', '600')); print(link.pid, flush=True); input()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -344,7 +344,7 @@ def test_rounds_end_with_the_text_as_in_the_simple_program(
     drafted: list[int], accepted: int, expected: list[int]
 ) -> None:
     draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
-    one = Played(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
+    one = PlayedRound(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
     assert kept(one, lambda token: token == 0) == expected
 
 

@@ -29,7 +29,7 @@ def _run(*words: str) -> Result:
 
 
 def test_by_hand() -> None:
-    curve = costs.flat(2.0, 20.0, ratios=(1.0, 1.0, 1.0, 1.6), overhead_s=0.05)
+    curve = costs.flat_curve(2.0, 20.0, ratios=(1.0, 1.0, 1.0, 1.6), overhead_s=0.05)
     found = whatif.outlook(curve, Steady(0.5), n_max=3, program=Program.TREE)
     seconds = 0.8 + 4 * 0.05 + 0.05
     assert found.mean_accepted_length == pytest.approx(1.875)
@@ -44,18 +44,20 @@ def test_by_hand() -> None:
 
 def test_the_notebook_implies_what_verification_costs() -> None:
     """2.58 tokens/s at 70.8 % accepted, γ = 3: rounds of 3.124 tokens, the tree's drafter runs four times."""
-    curve = costs.flat(2.01, 87.02, ratios=(1.0,) * 4)
+    curve = costs.flat_curve(2.01, 87.02, ratios=(1.0,) * 4)
     accepted = Steady.from_rate(0.708, 3)
     ratio = whatif.implied_verify_ratio(curve, 2.58, accepted, n_max=3, program=Program.TREE)
     assert ratio == pytest.approx((3.124 / 2.58 - 4 / 87.02) * 2.01)
     assert ratio == pytest.approx(2.34, abs=0.005)
-    back = costs.flat(2.01, 87.02, ratios=(1.0, *(ratio,) * 3))
+    back = costs.flat_curve(2.01, 87.02, ratios=(1.0, *(ratio,) * 3))
     assert whatif.outlook(back, accepted, n_max=3, program=Program.TREE).tokens_per_s == pytest.approx(2.58)
 
 
 def test_the_closed_form_is_what_the_paper_leaves_out() -> None:
     """Batches as dear as one token, and a drafter that reads nothing else: theorem 3.8."""
-    curve = costs.CostCurve(verify=(one := costs.flat(2.0, 25.0, ratios=(1.0,) * 9)).verify, draft=one.draft)
+    curve = costs.CostCurve(
+        verify=(one := costs.flat_curve(2.0, 25.0, ratios=(1.0,) * 9)).verify, draft=one.draft
+    )
     for n_max in range(1, 9):
         found = whatif.outlook(curve, Steady(0.7), n_max=n_max)
         assert found.speedup == pytest.approx(forecast.closed_form(0.7, n_max, 2 / 25))
@@ -91,7 +93,7 @@ def test_a_rate_and_its_alpha_are_one(alpha: float, n_max: int) -> None:
 def test_inversion_is_a_round_trip(
     target: float, times: float, alpha: float, ratio: float, n_max: int, program: Program
 ) -> None:
-    curve = costs.flat(target, target * times, ratios=(1.0, *(ratio,) * n_max))
+    curve = costs.flat_curve(target, target * times, ratios=(1.0, *(ratio,) * n_max))
     found = whatif.outlook(curve, Steady(alpha), n_max=n_max, program=program)
     implied = whatif.implied_verify_ratio(
         curve, found.tokens_per_s, Steady(alpha), n_max=n_max, program=program
@@ -106,7 +108,7 @@ def test_inversion_is_a_round_trip(
     ratio=st.floats(1, 4),
 )
 def test_more_acceptance_is_never_slower(alpha: float, more: float, n_max: int, ratio: float) -> None:
-    curve = costs.flat(10, 100, ratios=(1.0, *(ratio,) * n_max))
+    curve = costs.flat_curve(10, 100, ratios=(1.0, *(ratio,) * n_max))
     here, there = (whatif.outlook(curve, Steady(each), n_max=n_max) for each in (alpha, alpha + more))
     assert there.speedup > here.speedup
     assert there.break_even_accept_rate == here.break_even_accept_rate
@@ -115,7 +117,7 @@ def test_more_acceptance_is_never_slower(alpha: float, more: float, n_max: int, 
 
 
 def test_an_observed_speed_that_drafting_alone_forbids_is_refused() -> None:
-    curve = costs.flat(2.0, 4.0, ratios=(1.0,) * 4)
+    curve = costs.flat_curve(2.0, 4.0, ratios=(1.0,) * 4)
     with pytest.raises(ValueError, match="longer than these rounds"):
         whatif.implied_verify_ratio(curve, 50.0, Steady(0.5), n_max=3)
 

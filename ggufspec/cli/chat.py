@@ -92,7 +92,7 @@ def command(options: RunOptions, *, once: str | None, output: str) -> None:
     ggufspec chat --once "Why is the sky blue?" -o json
     """
     from ggufspec import paths
-    from ggufspec.engines import ending
+    from ggufspec.engines import failures
 
     if once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
@@ -111,8 +111,8 @@ def command(options: RunOptions, *, once: str | None, output: str) -> None:
                 from ggufspec.console import once as answer
 
                 answer.show(talk, prompt, talk.facts(), as_json=output == "json")
-        except ending.Failure as failure:
-            raise ending.error(failure.status, failure.reason) from failure
+        except failures.Failure as failure:
+            raise failures.failure_error(failure.status, failure.reason) from failure
 
 
 def _read_prompt() -> str:

@@ -37,10 +37,10 @@ def command(
     ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --plan
     """
     from ggufspec.cli.steps import measuring
-    from ggufspec.report.text import cells
+    from ggufspec.report.text import sweep_plan
 
     session = measuring.prepare_bench(options)
     if plan:
-        emit(cells.cells(session.suite, output, session.engine.name), out)
+        emit(sweep_plan.cells(session.suite, output, session.engine.name), out)
         return
     measuring.run_bench(session, name=name, resume=resume, output=output, out=out)

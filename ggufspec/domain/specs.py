@@ -259,10 +259,10 @@ def _plain(value: object) -> object:
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
     given = vars(value).items()
-    return {name: part for name, part in given if part not in (None, ()) or name not in _YOUNGER}
+    return {name: part for name, part in given if part not in (None, ()) or name not in _ADDED_LATER}
 
 
-_YOUNGER = {
+_ADDED_LATER = {
     *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
     *("cpu_moe", "draft_cpu_moe", "content"),
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ggufspec.domain import ENGINES, Program
 from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.llama.install import Install

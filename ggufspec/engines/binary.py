@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Program, RunSpec, Sample, Status
-from ggufspec.engines.ending import explain
 from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.failures import explain
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
-from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, words
-from ggufspec.engines.library.link import start
 from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
@@ -29,8 +28,9 @@ from ggufspec.engines.library.messages import (
     Run,
     TraceRun,
 )
+from ggufspec.engines.library.worker_process import start
 from ggufspec.engines.library.workers import Hosted
-from ggufspec.engines.placing import as_drafter, placed
+from ggufspec.engines.placement import as_drafter, placed
 from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
-from ggufspec.forecast.exposure import Exposure, alone, drafting
+from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import closed_form, forecasts, longest
 from ggufspec.forecast.values import Forecast
 

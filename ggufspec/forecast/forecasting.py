@@ -11,7 +11,7 @@ import numpy as np
 from ggufspec import stats
 from ggufspec.domain import Method, Program
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from ggufspec.forecast.exposure import Exposure, Values, alone, drafting
+from ggufspec.forecast.evaluations import Exposure, Values, alone, drafting
 from ggufspec.forecast.trace import DraftTrace, needed
 from ggufspec.forecast.values import Forecast
 from ggufspec.stats import Estimate

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines, forecast, units
 from ggufspec.domain import ModelFile, Prompt, RunSpec
-from ggufspec.engines import ending
+from ggufspec.engines import failures
 from ggufspec.forecast import profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.prompts import PromptTurns
@@ -54,8 +54,10 @@ def look(plan: Plan) -> Generator[Stage, None, TuningForecast]:
             curves, reused = yield from pricing.curves(
                 engine, plan, first, known, texts, token_s=token_s, time_s=allowed.costs_s
             )
-        except ending.Failure as failure:
-            raise ending.error(failure.status, f"the look ahead failed: {failure.reason}") from failure
+        except failures.Failure as failure:
+            raise failures.failure_error(
+                failure.status, f"the look ahead failed: {failure.reason}"
+            ) from failure
     spent = Spent(traces_s=traced - begun, costs_s=time.monotonic() - traced)
     forecasts = prospects.prospects(
         known,

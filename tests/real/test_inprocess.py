@@ -17,7 +17,7 @@ import pytest
 
 from ggufspec import engines, proc, prompts
 from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Part
 from ggufspec.llama.install.installs import Install

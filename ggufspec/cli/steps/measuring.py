@@ -20,7 +20,7 @@ from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.steps import benches, resuming
 from ggufspec.domain import RunResult, Status
-from ggufspec.engines import ending
+from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
 from ggufspec.measure import Session, api, measuring, refuse_endless, request
@@ -210,11 +210,11 @@ def raise_for_failures(results: ResultSet) -> None:
 def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecError:
     status = run.sample.status
     log = results.folder / "logs" / f"{run.log}.err"
-    failures = (
+    summary = (
         f"{count} of {len(results.current)} runs failed, first {run.spec.role.value} on {run.spec.prompt.id}"
     )
-    error = ending.error(
-        status, f"{failures}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
+    error = failures.failure_error(
+        status, f"{summary}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
     )
     if status is Status.TIMED_OUT and Doubt.THREADS_ABOVE_FREE_CORES.value in run.doubts:
         error.hint = doubts.ADVICE[Doubt.THREADS_ABOVE_FREE_CORES]

@@ -47,7 +47,9 @@ def make_curve(
             raise click.UsageError(
                 "--observed needs one --draft and one --accept, and excludes --verify-cost and --verify-ratio"
             )
-        free = costs.flat(target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s)
+        free = costs.flat_curve(
+            target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s
+        )
         ratio = whatif.implied_verify_ratio(
             free, options.observed, acceptances[0], n_max=sizes[0], depth=options.ctx, program=program
         )
@@ -59,7 +61,7 @@ def make_curve(
                 "note: without --verify-cost, verifying a draft counts as one token: the best case", err=True
             )
         ratios = (1.0, *(options.verify_ratio or 1.0,) * max(sizes))
-    return costs.flat(target_tps, drafter_tps, ratios=ratios, overhead_s=overhead_s)
+    return costs.flat_curve(target_tps, drafter_tps, ratios=ratios, overhead_s=overhead_s)
 
 
 def _load_profile(options: WhatIfOptions, name: str) -> CostCurve:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.engines.library.commandline import binding_release
-from ggufspec.engines.library.link import worker_environment
 from ggufspec.engines.library.shapes import AGREES, PROBE
+from ggufspec.engines.library.worker_process import worker_environment
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import Install, find_library, releases, store
 

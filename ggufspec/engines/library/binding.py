@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.commandline import binding_release
 
 _VARIABLE = "LLAMA_CPP_LIB_PATH"

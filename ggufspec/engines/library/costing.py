@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.messages import Curve, CurveRun, Part, Timing
 from ggufspec.engines.library.model import Model
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ggufspec.domain import Drafting, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.drafting import Chooser, ProposedDraft, chooser, propose
 from ggufspec.engines.library.messages import Record, RoundRecord, Run
 from ggufspec.engines.library.model import Model
@@ -78,7 +78,7 @@ def _alone(target: Model, chosen: Chooser, prompt: Sequence[int], n_predict: int
     )
 
 
-class Played(NamedTuple):
+class PlayedRound(NamedTuple):
     """One round: what was drafted, how much of it was accepted, the token after it, and the times."""
 
     draft: ProposedDraft
@@ -90,9 +90,9 @@ class Played(NamedTuple):
     choose_s: float
 
 
-def play(
+def run_round(
     target: Model, drafter: Model, chosen: Chooser, last: int, at: int, size: int, drafting: Drafting
-) -> Played:
+) -> PlayedRound:
     """Play one round from the token ``last``, which stands at position ``at`` and is in no cache yet.
 
     Afterwards both caches hold the whole round's tokens; rolling back is the caller's.
@@ -107,7 +107,7 @@ def play(
     drafter.evaluate(batch, at, outputs=1)
     absorbed = perf_counter()
     accepted, token = chosen.verify(target.rows(len(batch)), draft)
-    return Played(
+    return PlayedRound(
         draft=draft,
         accepted=accepted,
         token=token,
@@ -118,7 +118,7 @@ def play(
     )
 
 
-def kept(one: Played, ends: Callable[[int], bool]) -> list[int]:
+def kept(one: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
     """Return a round's tokens; an end that was drafted and accepted is the last, unless it ends the draft."""
     drafted = one.draft.tokens
     for place in range(min(one.accepted, len(drafted) - 1)):
@@ -147,7 +147,7 @@ def _together(
     while written <= run.n_predict and not ended:
         room = min(target.n_context - at - 2, run.n_predict - written - 1)
         size = min(run.drafting.n_max, room) if room > 0 else run.drafting.n_max  # no room is no limit there
-        one = play(target, drafter, chosen, last, at, size, run.drafting)
+        one = run_round(target, drafter, chosen, last, at, size, run.drafting)
         new = kept(one, ends)
         at += len(new)
         written += len(new)

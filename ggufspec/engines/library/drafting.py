@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.domain import Drafting, Sampling, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.model import LIKELIEST, Logits, Model
 from ggufspec.stats import sampling as exact
 

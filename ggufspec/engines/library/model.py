@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure
-from ggufspec.engines.library import binding, placing
+from ggufspec.engines.failures import Failure
+from ggufspec.engines.library import binding, offload
 from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.vocabulary import ModelVocabulary
 
@@ -184,7 +184,7 @@ def _open(lib: Any, load: ModelLoad) -> Any:
     params = lib.llama_model_default_params()
     if load.gpu_layers is not None:
         params.n_gpu_layers = load.gpu_layers
-    kept = placing.put(lib, params, load)
+    kept = offload.put(lib, params, load)
     model = lib.llama_model_load_from_file(load.path.encode(), params)
     del kept  # until here the library reads it
     if not model:

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write

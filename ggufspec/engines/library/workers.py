@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.engines.ending import Failure
-from ggufspec.engines.library.link import Link
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.messages import ModelLoad, Prepare, Prepared
+from ggufspec.engines.library.worker_process import Link
 from ggufspec.errors import LogError
 from ggufspec.llama.logs import parsing
 

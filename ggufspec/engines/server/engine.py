@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TextIO
 
 from ggufspec.domain import Method, Program, RunSpec, Sample, Status
-from ggufspec.engines.ending import Failure
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.placing import placed
+from ggufspec.engines.failures import Failure
+from ggufspec.engines.placement import placed
 from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe

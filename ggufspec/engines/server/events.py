@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ggufspec.domain import Round, Status
-from ggufspec.engines.ending import Failure, refused
+from ggufspec.engines.failures import Failure, refused
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 """Tokens."""

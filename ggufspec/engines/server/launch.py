@@ -17,7 +17,7 @@ import httpx2
 
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.ending import Failure, Tail, error_message, explain, refused
+from ggufspec.engines.failures import Failure, Tail, error_message, explain, refused
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment

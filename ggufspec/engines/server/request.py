@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import httpx2
 
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.ending import Failure, error_message, refused
+from ggufspec.engines.failures import Failure, error_message, refused
 from ggufspec.engines.server.events import event_text
 from ggufspec.engines.server.launch import Server
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from ggufspec.domain import Program, RunSpec, Sample, Status
-from ggufspec.engines.ending import Failure
+from ggufspec.engines.failures import Failure
 from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.engines.server.events import Event, Timings, event_text, read_event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat
+from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat_curve
 from ggufspec.forecast.costs.roofline import DEVICES, DevicePeaks, Shape, roofline, seconds
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "MeasuredOn",
     "Point",
     "Shape",
-    "flat",
+    "flat_curve",
     "roofline",
     "seconds",
 ]

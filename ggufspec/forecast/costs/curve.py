@@ -190,7 +190,7 @@ class _Grid:
         return {place: part for place, part in ((left, 1 - share), (right, share)) if part}
 
 
-def flat(
+def flat_curve(
     target_tps: float,
     drafter_tps: float,
     *,

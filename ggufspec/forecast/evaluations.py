@@ -74,34 +74,34 @@ def drafting(
         taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
     own = 1 if program is Program.TREE else 0
     absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
-    owed = _Bill(curve, trace.n_prompt)
+    evaluations = _EvaluationCounts(curve, trace.n_prompt)
     for step in taken:
-        owed.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
+        evaluations.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
         if step.proposals + own:
-            owed.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + own)
+            evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + own)
         if absorbs:
-            owed.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)
-        owed.add("besides", CurveKind.ROUND, step, 1)
-    return owed.total(trace.prompt_id, taken)
+            evaluations.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)
+        evaluations.add("besides", CurveKind.ROUND, step, 1)
+    return evaluations.total(trace.prompt_id, taken)
 
 
 def alone(trace: DraftTrace, curve: CostCurve, *, first: int, tokens: int) -> Exposure:
     """Return what the target alone pays for ``tokens`` tokens from the place ``first`` of a trace on."""
     taken = [TraceStep(at, 1.0, 0, 0.0, 0) for at in range(first, first + tokens)]
-    owed = _Bill(curve, trace.n_prompt)
+    evaluations = _EvaluationCounts(curve, trace.n_prompt)
     for step in taken:
-        owed.add("verifying", CurveKind.VERIFY, step, 1)
-        owed.add("besides", CurveKind.PLAIN, step, 1)
-    return owed.total(trace.prompt_id, taken)
+        evaluations.add("verifying", CurveKind.VERIFY, step, 1)
+        evaluations.add("besides", CurveKind.PLAIN, step, 1)
+    return evaluations.total(trace.prompt_id, taken)
 
 
-class _Bill:
-    """Sums of what is owed; between measured depths costs are linear, so the mean depth stands for all."""
+class _EvaluationCounts:
+    """How often each point of a curve is evaluated; costs are linear in depth, so the mean depth counts."""
 
     def __init__(self, curve: CostCurve, n_prompt: int) -> None:
         self._curve, self._n_prompt, self._clamped = curve, n_prompt, False
         self._depths = sorted({point.depth for point in (*curve.verify, *curve.draft, *curve.absorb)})
-        self._owed: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
+        self._counts: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
 
     def add(self, to: str, kind: CurveKind, step: TraceStep, tokens: int, *, times: int = 1) -> None:
         depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
@@ -109,13 +109,13 @@ class _Bill:
             self._clamped = True
             depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
         place = to, kind, tokens, bisect_right(self._depths, depth)
-        often, deep = self._owed.get(place, (0.0, 0.0))
-        self._owed[place] = often + step.chance * times, deep + step.chance * times * depth
+        often, deep = self._counts.get(place, (0.0, 0.0))
+        self._counts[place] = often + step.chance * times, deep + step.chance * times * depth
 
     def total(self, prompt_id: str, taken: Iterable[TraceStep]) -> Exposure:
         counts = count(taken)
         paid = {to: np.zeros(len(self._curve.points)) for to in ("drafting", "verifying", "besides")}
-        for (to, kind, tokens, _), (often, deep) in self._owed.items():
+        for (to, kind, tokens, _), (often, deep) in self._counts.items():
             if not often:
                 continue
             depth = round(deep / often, 6)  # the mean of equal depths is theirs again

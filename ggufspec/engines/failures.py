@@ -42,7 +42,7 @@ class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of t
         self.log = b""
 
 
-def error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:
+def failure_error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:
     """Return the error that belongs to a status, with its hint or another one."""
     return _ERRORS[status](message, _HINTS.get(status, otherwise))
 

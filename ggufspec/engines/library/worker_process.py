@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ggufspec import proc
 from ggufspec.domain import Status
-from ggufspec.engines.ending import Failure, Tail, explain
+from ggufspec.engines.failures import Failure, Tail, explain
 from ggufspec.engines.library.messages import Refusal, Reply, Request
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.install import program_environment
