@@ -62,8 +62,9 @@ _MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 
 
 def _html(value: object) -> str:
-    page: str = import_module("ggufspec.report.html").notebook_html(value)
-    return page
+    from ggufspec.report.html import notebook
+
+    return notebook.notebook_html(value)
 
 
 notebooks.register(_html)

@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_json
-from ggufspec.cli.options.shared import LazyChoice
+from ggufspec.cli.options.shared import LazyChoice, text_or_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,16 +24,6 @@ def _kinds() -> list[str]:
     return [kind.value for kind in storage.StorageKind]
 
 
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
-
-
 def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
@@ -44,7 +34,7 @@ def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 @click.group(invoke_without_command=True)
-@_OUTPUT
+@text_or_json
 @click.pass_context
 def command(ctx: click.Context, /, *, output: str) -> None:
     """Show the disk space of builds, sources, models and results, and free it.
@@ -64,7 +54,7 @@ def command(ctx: click.Context, /, *, output: str) -> None:
 
 @command.command("list")
 @click.argument("kinds", nargs=-1, metavar="[KIND]...", type=LazyChoice("kind", _kinds))
-@_OUTPUT
+@text_or_json
 def listed(*, kinds: Sequence[str], output: str) -> None:
     """List the items of each KIND, or of all kinds, with the names that `prune` accepts.
 

@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import Count
+from ggufspec.cli.options.shared import Count, text_or_json
 from ggufspec.domain import Program
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program
     help="Program that drafts.",
 )
 @click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@text_or_json
 def command(
     *,
     target: str,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.options.shared import text_or_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -29,7 +30,7 @@ _KEY = click.argument("key", shell_complete=_complete_keys)
 
 
 @click.group(invoke_without_command=True)
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="Output format.")
+@text_or_json
 @click.pass_context
 def command(ctx: click.Context, /, *, output: str) -> None:
     """Show and change the settings of all commands, with their sources.
@@ -48,7 +49,7 @@ def command(ctx: click.Context, /, *, output: str) -> None:
 
 
 @command.command("list")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="Output format.")
+@text_or_json
 def listed(*, output: str) -> None:
     """List every key with its value and source.
 

@@ -7,18 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 import click
 
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.shared import text_or_json
 
 
 @click.command()
 @click.option("--offline", is_flag=True, help="Do not connect to the Hub.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@text_or_json
 def command(*, offline: bool, output: str) -> None:
     """Check what is installed, and print the command that fixes each problem.
 

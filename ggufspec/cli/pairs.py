@@ -10,6 +10,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.shared import text_or_json
 
 if TYPE_CHECKING:
     from ggufspec.domain import ModelFile
@@ -20,14 +21,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=completions.pairs)
 @click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
 @click.option("--token", help="Access token for the Hub. [default: the stored login]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@text_or_json
 def command(*, name: str | None, verify: bool, token: str | None, output: str) -> None:
     """List the known pairs of models, or print the details of one.
 

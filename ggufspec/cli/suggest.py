@@ -9,7 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import Count
+from ggufspec.cli.options.shared import Count, text_or_json
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 
 if TYPE_CHECKING:
@@ -30,14 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--offline", is_flag=True, help="Search only the local cache.")
 @click.option("--token", help="Access token for the Hub. [default: the stored login]")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Output format.",
-)
+@text_or_json
 def command(*, target: str, most: int, offline: bool, token: str | None, output: str) -> None:
     """Find drafters for TARGET: smaller models of the same family that llama.cpp accepts.
 

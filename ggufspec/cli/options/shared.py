@@ -179,6 +179,17 @@ def _is_count(text: str, most: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
 
 
+text_or_json = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Output format.",
+)
+"""``-o`` of commands whose answer is not a table."""
+
+
 def output_options(command: Command) -> Command:
     """Add ``-o`` and ``--out``: a table's format and file; both are checked before the command runs."""
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ggufspec.report.html.notebook import notebook_html
-from ggufspec.report.html.pages import html
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-__all__ = [
-    "html",
-    "notebook_html",
-]
+from ggufspec.harmless import harmless
+
+TEMPLATES = Environment(
+    loader=PackageLoader(__name__, "page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
+    trim_blocks=True,
+    lstrip_blocks=True,
+)

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ggufspec import units
 from ggufspec.analysis import Arm, BenchComparison, arms, review
 from ggufspec.domain import Role
-from ggufspec.harmless import harmless
+from ggufspec.report.html import TEMPLATES
 from ggufspec.report.text import comparison, overview
 from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.tuned import expected, verdict
@@ -23,14 +21,6 @@ from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Tuned
 
-_PAGES = Environment(
-    loader=PackageLoader("ggufspec.report.html", "page"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 _MOST_ROWS = 40
 _HEADS = {"": "measured"}
 _TEXTS = {"", "model", "verdict", "status"}  # columns that stand to the left
@@ -143,7 +133,7 @@ def _rendered(
     warnings: Mapping[str, str] | None = None,
 ) -> str:
     """Lay it out; ``every`` is the call that gives all rows where these are too many to show."""
-    return _PAGES.get_template("notebook.html").render(
+    return TEMPLATES.get_template("notebook.html").render(
         sentences=sentences,
         columns=[
             {"name": name, "head": _HEADS.get(name, name), "side": "left" if name in _TEXTS else "right"}

@@ -13,22 +13,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ggufspec.forecast import Forecast
-from ggufspec.harmless import harmless
+from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.sections import beside, section
 from ggufspec.report.plot import browser
 from ggufspec.results import ResultSet
-
-_PAGES = Environment(
-    loader=PackageLoader("ggufspec.report.html", "page"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 
 
 def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
@@ -41,7 +30,7 @@ def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast]
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
     sections = [section(each, forecasts if place == 0 else ()) for place, each in enumerate(benches)]
-    return _PAGES.get_template("report.html").render(
+    return TEMPLATES.get_template("report.html").render(
         sections=sections,
         compared=[beside(benches[0], other) for other in benches[1:]],
         style=style,
@@ -58,8 +47,8 @@ def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast]
 
 def _source(name: str) -> str:
     """Return a file of ours as it stands in the page; it holds nothing of a stranger."""
-    assert _PAGES.loader is not None
-    return _PAGES.loader.get_source(_PAGES, name)[0]
+    assert TEMPLATES.loader is not None
+    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
 
 
 def _hash(source: str) -> str:
