@@ -70,7 +70,7 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
 @pytest.mark.parametrize(
     ("found", "status", "said", "mend"),
     [
-        (cuda(None, None), FindingStatus.OK, "neither toolkit nor driver", None),
+        (cuda(None, None), FindingStatus.OK, "no NVIDIA toolkit or driver", None),
         (cuda((12, 4), (12, 4), 90), FindingStatus.OK, "toolkit 12.4", None),
         (cuda((12, 8), (12, 4), 90), FindingStatus.OK, "up to 12.4", None),  # minor versions are compatible
         (cuda((13, 0), (12, 4), 90), FindingStatus.REMARK, "the driver is too old", "CUDA toolkit of 12.x"),
@@ -80,7 +80,7 @@ def cuda(toolkit: tuple[int, int] | None, supports: tuple[int, int] | None, *cap
             "no toolkit",
             "install the CUDA toolkit (up to CUDA 12.4)",
         ),
-        (cuda((12, 4), None), FindingStatus.REMARK, "no driver that works", "install NVIDIA's driver"),
+        (cuda((12, 4), None), FindingStatus.REMARK, "no working driver", "install NVIDIA's driver"),
         (
             cuda((11, 5), (12, 4), 90),
             FindingStatus.REMARK,
@@ -148,7 +148,7 @@ def test_threads_against_free_cores(
         ("powersave", "acpi-cpufreq", FindingStatus.REMARK, "clocks stay low"),
         ("powersave", "intel_pstate", FindingStatus.REMARK, "clocks change during a run"),
         ("schedutil", "amd-pstate", FindingStatus.REMARK, "clocks change"),
-        (None, "", FindingStatus.OK, "not told"),
+        (None, "", FindingStatus.OK, "unknown"),
     ],
 )
 def test_governors(
@@ -186,12 +186,12 @@ def test_memory_gpus_and_disks(tmp_path: Path) -> None:
     assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is FindingStatus.OK
     full = Gpu(name="NVIDIA A10", total_bytes=24 << 30, free_bytes=1 << 30)
     assert [each.status for each in machines.gpus((H200, full))] == [FindingStatus.OK, FindingStatus.REMARK]
-    assert [each.said for each in machines.gpus(())] == ["none: everything is computed by the processor"]
+    assert [each.said for each in machines.gpus(())] == ["none: everything runs on the CPU"]
     assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").said
     proc = machines.disk("data", Path("/proc/nowhere"), "GGUFSPEC_DATA")
     assert (proc.status, proc.mend) in {
         (FindingStatus.REMARK, "export GGUFSPEC_DATA=FOLDER"),
-        (FindingStatus.REMARK, "free some space, or export GGUFSPEC_DATA=FOLDER"),
+        (FindingStatus.REMARK, "free disk space, or export GGUFSPEC_DATA=FOLDER"),
     }
 
 
@@ -215,7 +215,7 @@ def test_tools_that_are_missing_come_with_what_mends_them(
     script(bare / "dnf", "")
     assert install_words("g++") == "sudo dnf install g++"
     monkeypatch.setenv("CXX", "g++-99")
-    assert building.compiler() == missing("compiler", "CXX names g++-99, which is not here", "unset CXX")
+    assert building.compiler() == missing("compiler", "CXX names g++-99, which does not exist", "unset CXX")
     script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
     monkeypatch.delenv("CXX")
     assert building.compiler().said == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
@@ -253,7 +253,7 @@ def test_the_hub_says_who_is_logged_in(endpoint: str) -> None:
     assert ask(endpoint, "hf_good").said.endswith("as ada")
     assert ask(endpoint, "hf_bad").mend == "hf auth login"
     assert "not logged in" in ask(endpoint, None).said
-    assert "not asked: offline" in ask(endpoint, None, offline=True).said
+    assert "not checked: offline" in ask(endpoint, None, offline=True).said
 
 
 def test_a_hub_that_is_not_there_is_a_remark() -> None:
@@ -345,7 +345,7 @@ def test_wrong_settings_are_a_finding_and_no_end(home: Path, monkeypatch: pytest
     assert f"{paths.config_file()}:1: there is no key 'engin'; did you mean engine?" in done.stdout
     paths.config_file().unlink()
     monkeypatch.setenv("GGUFSPEC_ENGIN", "server")
-    assert "GGUFSPEC_ENGIN means nothing" in shell.ggufspec("doctor", "--offline").stdout
+    assert "ggufspec does not know GGUFSPEC_ENGIN" in shell.ggufspec("doctor", "--offline").stdout
 
 
 def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:
@@ -355,4 +355,4 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:
     env = {"PATH": f"{hanging}{os.pathsep}{os.environ['PATH']}"}
     done = shell.ggufspec("doctor", "--offline", env=env)
     assert done.returncode == 0
-    assert "none: everything is computed by the processor" in done.stdout
+    assert "none: everything runs on the CPU" in done.stdout

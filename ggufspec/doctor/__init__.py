@@ -1,4 +1,4 @@
-"""What is here and what is missing for a bench, each with what mends it; nothing is changed."""
+"""Checks what a bench needs, and names the command that fixes each problem; nothing is changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _settings() -> tuple[Finding, Mapping[str, Setting]]:
     given = [f"{key} = {each.value}" for key, each in known.items() if each.where]
     for name, meant in settings.strange_variables().items():
         guess = f"; did you mean {meant}?" if meant else ""
-        return remark("settings", f"{name} means nothing to ggufspec{guess}", f"unset {name}"), known
+        return remark("settings", f"ggufspec does not know {name}{guess}", f"unset {name}"), known
     return ok("settings", ", ".join(given) or "all defaults"), known
 
 

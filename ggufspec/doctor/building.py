@@ -44,7 +44,7 @@ def compiler() -> Finding:
         (found for name in ((named,) if named else _COMPILERS) if (found := shutil.which(name))), None
     )
     if path is None:
-        said = f"CXX names {named}, which is not here" if named else "no C++ compiler was found"
+        said = f"CXX names {named}, which does not exist" if named else "no C++ compiler was found"
         return missing("compiler", said, "unset CXX" if named else install_words("g++"))
     return ok("compiler", f"{_first_line(path)} ({path})")
 
@@ -87,8 +87,8 @@ def cuda(found: Cuda) -> Finding:
     name = "CUDA"
     if found.driver is None:
         if found.compiler is None:
-            return ok(name, "neither toolkit nor driver of NVIDIA is here")
-        return remark(name, f"{found.compiler} is here, but no driver that works", "install NVIDIA's driver")
+            return ok(name, "no NVIDIA toolkit or driver found")
+        return remark(name, f"found {found.compiler}, but no working driver", "install NVIDIA's driver")
     if found.compiler is None or found.toolkit is None or not found.whole:
         return _without_toolkit(found)
     said = f"toolkit {_said(found.toolkit)} ({found.compiler}), driver {found.driver}"
@@ -103,12 +103,12 @@ def cuda(found: Cuda) -> Finding:
 
 
 def _without_toolkit(found: Cuda) -> Finding:
-    here = "no toolkit" if found.compiler is None else f"no whole toolkit beside {found.compiler}"
+    here = "no toolkit" if found.compiler is None else f"no complete toolkit beside {found.compiler}"
     supports = f" for CUDA up to {_said(found.supports)}" if found.supports else ""
-    said = f"the driver {found.driver}{supports} is here, but {here}"
+    said = f"found the driver {found.driver}{supports}, but {here}"
     if found.supports is None or found.supports >= cuda_wheels.PINNED:
-        wheels = "of this environment" if cuda_wheels.find_wheels() else "from the package index"
-        return ok("CUDA", f"{said}: builds take CUDA {_said(cuda_wheels.PINNED)}'s wheels {wheels}")
+        wheels = "in this environment" if cuda_wheels.find_wheels() else "from the package index"
+        return ok("CUDA", f"{said}: builds use the wheels of CUDA {_said(cuda_wheels.PINNED)} {wheels}")
     return remark(
         "CUDA",
         f"{said}, and it is too old for the wheels of CUDA {_said(cuda_wheels.PINNED)}: builds would not "

@@ -1,4 +1,4 @@
-"""What one check found: a value, its judgement, and what mends it."""
+"""The result of one check: a value, a status, and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FindingStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of the doctor's report; ``mend`` is a command or a short advice, None where all is well."""
+    """One line of the doctor's report; ``mend`` is a command or short advice, None if nothing is wrong."""
 
     name: str
     status: FindingStatus
@@ -68,7 +68,7 @@ def install_words(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS)
 
 
 def render(checkup: Checkup, output: str) -> str:
-    """Return one line per finding, what mends it below it; or all of it as JSON.
+    """Return one line per finding with its fix below it, or everything as JSON.
 
     Args:
         checkup: what was found.

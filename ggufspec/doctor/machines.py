@@ -41,7 +41,7 @@ def threads(cores: int, busy: float, configured: int | None = None) -> Finding:
         return remark("threads", f"{said}: more threads than cores", f"ggufspec config set threads {cores}")
     if wanted > cores - busy + _BUSY_CORES:
         fewer = max(1, int(cores - busy))
-        return remark("threads", said, f"end what else runs, or measure with --threads {fewer}")
+        return remark("threads", said, f"stop other programs, or measure with --threads {fewer}")
     return ok("threads", said)
 
 
@@ -51,7 +51,7 @@ def governor(root: Path = sensors.SYS) -> Finding:
     named = sorted({_read(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")})
     drivers = {_read(file) for file in cpus.glob("cpu[0-9]*/cpufreq/scaling_driver")}
     if not named:
-        return ok("governor", "not told, as on most virtual machines")
+        return ok("governor", "unknown, as on most virtual machines")
     said = f"{', '.join(named)} ({', '.join(sorted(drivers)) or 'unknown driver'})"
     governs_itself = drivers <= {"intel_pstate", "amd-pstate-epp"}  # powersave goes to full speed there, too
     if "performance" in named and len(named) == 1:
@@ -69,7 +69,7 @@ def heat(root: Path = sensors.SYS) -> Finding:
         for file in root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
         if (text := _read(file)).isdecimal()
     ]
-    said = "no sensor can be read" if degrees is None else f"{degrees:.0f} °C"
+    said = "no readable sensor" if degrees is None else f"{degrees:.0f} °C"
     if degrees is not None and degrees >= _HOT_C:
         return remark("heat", f"{said}: too hot to measure", "let it cool down; clean the fans")
     if any(counts):
@@ -82,20 +82,20 @@ def memory(room: Room) -> Finding:
     """Say how much memory there is, and how much of it is free."""
     said = f"{units.format_bytes(room.free_bytes)} of {units.format_bytes(room.total_bytes)} free"
     if room.free_bytes < _LITTLE_MEMORY:
-        return remark("memory", said, "end what else runs; `ggufspec plan` says what a pair needs")
+        return remark("memory", said, "stop other programs; `ggufspec plan` shows what a pair needs")
     return ok("memory", said)
 
 
 def gpus(found: Sequence[Gpu], hottest_c: float | None = None) -> Iterator[Finding]:
     """Say which GPUs there are, one finding each, with their memory."""
     if not found:
-        yield ok("GPU", "none: everything is computed by the processor")
-    warm = "" if hottest_c is None else f"; the hottest has {hottest_c:.0f} °C"
+        yield ok("GPU", "none: everything runs on the CPU")
+    warm = "" if hottest_c is None else f"; hottest: {hottest_c:.0f} °C"
     for gpu in found:
         free, total = units.format_bytes(gpu.free_bytes), units.format_bytes(gpu.total_bytes)
         said = f"{gpu.name}, {free} of {total} free{warm}"
         if gpu.free_bytes < gpu.total_bytes // 2:
-            yield remark("GPU", said, "nvidia-smi shows who uses it")
+            yield remark("GPU", said, "nvidia-smi shows which programs use it")
         else:
             yield ok("GPU", said)
 
@@ -108,7 +108,7 @@ def gpu_state() -> Iterator[Finding]:
     readings = nvml.read_gpus()
     if not readings:
         if shutil.which("nvidia-smi") and not nvml.installed():
-            said = "not read during runs: clocks, power, heat, memory and energy stay unknown"
+            said = "clocks, power, temperature, memory and energy of GPUs are not recorded"
             yield remark("GPU state", said, "pip install 'ggufspec[gpu]'")
         return
     limit = nvml.power_limit_w()
@@ -141,9 +141,9 @@ def disk(name: str, folder: Path, variable: str) -> Finding:
     free = shutil.disk_usage(there).free
     said = f"{units.format_bytes(free)} free at {folder}"
     if not os.access(there, os.W_OK):
-        return remark(name, f"{folder} cannot be written to", f"export {variable}=FOLDER")
+        return remark(name, f"{folder} is not writable", f"export {variable}=FOLDER")
     if free < _LITTLE_DISK:
-        return remark(name, said, f"free some space, or export {variable}=FOLDER")
+        return remark(name, said, f"free disk space, or export {variable}=FOLDER")
     return ok(name, said)
 
 

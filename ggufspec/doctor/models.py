@@ -47,7 +47,7 @@ def reached(access: hub.Access, said: str | Exception | None) -> Finding:
     name = "Hub"
     login = "a token is set" if access.has_token else "not logged in: public models only"
     if access.is_offline:
-        return ok(name, f"not asked: offline; {login}")
+        return ok(name, f"not checked: offline; {login}")
     if isinstance(said, str):
         return ok(name, said)
     if said is None:
@@ -77,7 +77,7 @@ def pairs() -> Finding:
     except GgufspecError as error:
         return remark("pairs", error.message, error.hint)
     here = [name for name, pair in known.items() if _is_here(name)]
-    said = f"{len(here)} of {len(known)} are here: {', '.join(here)}"
+    said = f"{len(here)} of {len(known)} downloaded: {', '.join(here)}"
     return ok("pairs", said) if set(here) - {"demo"} else remark("pairs", said, "ggufspec fetch")
 
 

@@ -1,4 +1,4 @@
-"""The llama.cpp's that are here: what each can do, and whether the in-process engine has its library."""
+"""Installed builds of llama.cpp: what each can do, and whether the in-process engine has its library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DRAFTERS = (Program.TREE, Program.SIMPLE, Program.SERVER)
 def installs(found: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]:
     """Say what each install can do, the one that is used first on top."""
     if not found:
-        yield missing(_NAME, "none was found", _BUILD)
+        yield missing(_NAME, "not found", _BUILD)
     for each in found:
         can = ", ".join(program.value for program in each.programs)
         origin = "" if each.origin == "own build" else f", {each.origin}"
@@ -31,7 +31,7 @@ def installs(found: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]
         if each is found[0] and gpus and each.gpu is False:
             yield remark(_NAME, f"{said}: it does not use the GPU", f"{_BUILD} --backend cuda")
         elif not set(_DRAFTERS) & each.programs.keys():
-            yield remark(_NAME, f"{said}: none of its programs drafts", _BUILD)
+            yield remark(_NAME, f"{said}: none of its programs can draft", _BUILD)
         else:
             yield ok(_NAME, said)
 
@@ -83,7 +83,7 @@ def library(found: Sequence[Install], binding: str | None) -> Finding:
         return ok(name, f"llama-cpp-python {binding} with {usable.library}")
     others = ", ".join(each.version or "unknown version" for each in found if each.library) or "no library"
     return remark(
-        name, f"llama-cpp-python {binding} needs a library of its own release, here: {others}", _BUILD
+        name, f"llama-cpp-python {binding} needs a library of the same release; found: {others}", _BUILD
     )
 
 
