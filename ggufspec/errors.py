@@ -3,7 +3,7 @@
     GgufspecError                 1   anything that has no class of its own
     ├── NoInstallError            3   no usable llama.cpp was found
     ├── BuildError                4   llama.cpp did not compile or did not survive its smoke test
-    ├── SourceError               5   llama.cpp's source is not to be had, or not what its hash says
+    ├── SourceError               5   llama.cpp's source is not available, or does not match its hash
     ├── ModelFileError            6   a model file is missing, truncated or no GGUF
     ├── DrafterRefusedError       7   llama.cpp will not let this drafter draft for this target
     ├── ContextTooSmallError      8   prompt and answer do not fit into the context

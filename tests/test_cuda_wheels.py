@@ -181,7 +181,7 @@ def test_what_cannot_be_had_leaves_nothing_and_says_why(
     (tmp_path / "empty").mkdir()
     offline(monkeypatch, tmp_path / "empty")
     with pytest.raises(
-        BuildError, match=r"not to be had from the package index: ERROR: .*cuda-toolkit"
+        BuildError, match=r"not available from the package index: ERROR: .*cuda-toolkit"
     ) as caught:
         finish(provide(tmp_path / "log"))
     assert "\n" not in caught.value.message

@@ -145,7 +145,7 @@ def test_a_broken_archive_is_an_error(tmp_path: Path, keep: int) -> None:
 
 def test_an_archive_without_llama_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "into").mkdir()
-    with pytest.raises(SourceError, match="holds no source"):
+    with pytest.raises(SourceError, match="contains no source"):
         unpack(write_tar(tmp_path / "other.tar.gz", {"top/README": ""}), tmp_path / "into", version="1")
 
 
@@ -207,7 +207,7 @@ def test_git_needs_a_tag() -> None:
 
 
 def test_a_folder_without_llama_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="holds no source"):
+    with pytest.raises(SourceError, match="contains no source"):
         choose_source(str(tmp_path), None)
 
 

@@ -72,7 +72,7 @@ class Arm:
 
     @property
     def synthetic(self) -> bool:
-        """Whether dice decided what was accepted: then the texts mean nothing."""
+        """Whether acceptance was simulated: then the texts have no meaning."""
         return bool(self.spec.drafting and self.spec.drafting.synthetic)
 
     @property

@@ -1,4 +1,4 @@
-"""Named doubts about measurements, each with advice. A doubt never changes a number."""
+"""Named warnings about measurements, each with advice. A warning never changes a number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ggufspec.machine import SLOWDOWNS
 
 
 class Doubt(StrEnum):
-    """Why a number may not mean what it seems to mean."""
+    """A reason why a number may be misleading."""
 
     GPU_LESS_BUILD = "gpu-less-build"
     DRAFTER_ON_CPU = "drafter-on-cpu"
@@ -48,45 +48,45 @@ class Doubt(StrEnum):
 
 
 ADVICE = {
-    Doubt.GPU_LESS_BUILD: "layers were asked for on a GPU, and this llama.cpp uses none: "
+    Doubt.GPU_LESS_BUILD: "layers were requested on a GPU, but this build of llama.cpp cannot use one: "
     "build with `ggufspec build --backend cuda` (or metal, vulkan, hip), or drop --ngl",
-    Doubt.DRAFTER_ON_CPU: "the target uses the GPU and the drafter does not: add `--ngld all`",
-    Doubt.FEWER_LAYERS: "fewer layers went to the GPU than were asked for, so this is the speed of another "
-    "offload: see n_gpu_layers and offloaded_layers in `ggufspec show --runs`, and ask for as many",
-    Doubt.SPILLED: "a part of what belongs on the GPU is in the host's memory, behind the bus: "
-    "ask for fewer layers (--ngl), or use a smaller --ctx, --kv-type or quantization",
-    Doubt.DEVICE_UNUSED: "a device that --device names holds no weights: see placement in "
-    "`ggufspec show --runs`, and give it a share with --tensor-split or leave it out",
-    Doubt.DRAFTING_INACTIVE: "nothing was drafted, so this is no measurement of drafting: "
-    "see the run's log for why the drafter was not used",
-    Doubt.MODELS_SWAPPED: "the drafter is larger than the target, which drafting cannot make faster: "
+    Doubt.DRAFTER_ON_CPU: "the target runs on the GPU and the drafter on the CPU: add `--ngld all`",
+    Doubt.FEWER_LAYERS: "fewer layers were offloaded than requested: compare n_gpu_layers and "
+    "offloaded_layers in `ggufspec show --runs`, and request as many as were offloaded",
+    Doubt.SPILLED: "part of the data for the GPU is in host memory, which is slower: "
+    "offload fewer layers (--ngl), or use a smaller --ctx, --kv-type or quantization",
+    Doubt.DEVICE_UNUSED: "a device named with --device holds no weights: see placement in "
+    "`ggufspec show --runs`, and give the device a proportion with --tensor-split or leave it out",
+    Doubt.DRAFTING_INACTIVE: "nothing was drafted, so drafting was not measured: "
+    "the run's log says why the drafter was not used",
+    Doubt.MODELS_SWAPPED: "the drafter is larger than the target, so drafting cannot make it faster: "
     "were -m (the target) and -md (the drafter) swapped?",
-    Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp becomes many times slower when it has more threads than free "
-    "cores, because its threads wait for each other: lower --threads, or stop other programs",
+    Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp becomes many times slower with more threads than free cores, "
+    "because its threads wait for each other: lower --threads, or stop other programs",
     Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
-    Doubt.FEW_REPEATS: "one repeat does not tell how far this machine's runs spread: use --repeats 3 or more",
+    Doubt.FEW_REPEATS: "one repeat cannot show how much runs vary on this machine: use --repeats 3 or more",
     Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
-    Doubt.GPU_THROTTLED: "a GPU lowered its clocks to protect itself from heat or from a weak power supply: "
-    "cool it better and measure again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` says when",
-    Doubt.DRIFT: "the machine became faster or slower in the course of the bench (heat, power limits, "
-    "other work): ratios are paired and hold, but let it cool and measure tokens/s again",
-    Doubt.UNSTABLE: "repeats of the same run differ by more than usual: stop other programs, keep the clocks "
-    "steady, or use more --repeats",
-    Doubt.OUTLIERS: "single runs lie far from the others of their kind; medians ignore them, but look why: "
-    "`ggufspec show --runs`",
-    Doubt.MEMORY_TIGHT: "the models hardly fit into memory, so speed may be that of the disk",
-    Doubt.IMPLAUSIBLE: "figures contradict each other or the clock, so such runs are left out of the means",
-    Doubt.TEXT_DIFFERS: "drafting wrote another text than the target alone, and no near-tie explains it: "
-    "its speed is no fair comparison",
-    Doubt.NOT_JUDGED: "the target could not be asked whether a near-tie explains why texts differ: remove "
-    "the cause and resume the bench with `--resume`",
-    Doubt.NEAR_TIES: "drafting's text parts from the target's where two tokens are as good as equally "
-    "likely; batches of other sizes round differently, which is normal",
-    Doubt.SYNTHETIC: "dice decided what was accepted, not the target: speeds hold for that acceptance, texts "
-    "mean nothing; leave --synthetic-accept out to measure what the drafter is worth",
-    Doubt.SUMMARY_RETRIED: "llama.cpp lost the end of a log and the run was repeated: nothing to do",
-    Doubt.RUNS_FAILED: "some runs failed and are missing from the means: see their status with "
-    "`ggufspec show --runs`",
+    Doubt.GPU_THROTTLED: "a GPU lowered its clocks because of heat or its power supply: improve the cooling "
+    "and measure again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` lists the runs",
+    Doubt.DRIFT: "the machine became faster or slower during the bench (heat, power limits, other "
+    "programs): speed-ups are paired and stay valid, but let it cool and measure tokens/s again",
+    Doubt.UNSTABLE: "repeats of the same run differ more than usual: stop other programs, fix the clock "
+    "frequency, or use more --repeats",
+    Doubt.OUTLIERS: "single runs differ widely from the others of their kind; medians ignore them, but "
+    "check the reason with `ggufspec show --runs`",
+    Doubt.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
+    Doubt.IMPLAUSIBLE: "figures contradict each other or the clock, so these runs are left out of the means",
+    Doubt.TEXT_DIFFERS: "the text with drafting differs from the target's own, and no near-tie explains it: "
+    "the speed-up is not a fair comparison",
+    Doubt.NOT_JUDGED: "texts differ, and the target could not be asked whether a near-tie explains it: fix "
+    "the cause and continue the bench with `--resume`",
+    Doubt.NEAR_TIES: "the text with drafting differs from the target's own where two tokens are almost "
+    "equally likely; batches of other sizes round differently, which is normal",
+    Doubt.SYNTHETIC: "acceptance was simulated, not decided by the target: speeds hold for that acceptance, "
+    "texts have no meaning; leave out --synthetic-accept to measure the drafter itself",
+    Doubt.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
+    Doubt.RUNS_FAILED: "some runs failed and are missing from the means: `ggufspec show --runs` has "
+    "their status",
     Doubt.DAMAGED: "the files of this bench are damaged, and some of its runs may be missing: measure again",
 }
 
@@ -100,7 +100,7 @@ _GRAVE = {
     Doubt.TEXT_DIFFERS: RunOutcome.TEXT_DIFFERS,
     Doubt.BUSY_MACHINE: RunOutcome.DISTURBED,
 }
-"""What a doubt makes of a run that ended well, the gravest first."""
+"""The outcome of a run that ended well but has such a warning, the most serious first."""
 
 _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop uses
 _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then

@@ -74,7 +74,7 @@ def heat(root: Path = sensors.SYS) -> Finding:
         return remark("heat", f"{said}: too hot to measure", "let it cool down; clean the fans")
     if any(counts):
         said += f"; slowed down by heat {units.counted(max(counts), 'time')} since the start"
-        return remark("heat", said, "cool it better, or use fewer --threads")
+        return remark("heat", said, "improve the cooling, or use fewer --threads")
     return ok("heat", said)
 
 
@@ -124,7 +124,7 @@ def gpu_state() -> Iterator[Finding]:
     slowed = sorted({reason for each in readings for reason in each.reasons or ()} & nvml.SLOWDOWNS)
     if slowed:
         said += f"; slowed down: {', '.join(slowed)}"
-        yield remark("GPU state", said, "cool it better, and look at its power supply")
+        yield remark("GPU state", said, "improve the cooling, and check the power supply")
     else:
         yield ok("GPU state", said)
 

@@ -55,7 +55,7 @@ class RunOutcome(StrEnum):
 class TextVerdict(StrEnum):
     """Why a drafting text leaves the target's own."""
 
-    NEAR_TIE = "near-tie"  # two tokens as good as equally likely: the size of a batch may decide
+    NEAR_TIE = "near-tie"  # two tokens are almost equally likely: the size of a batch may decide
     DIVERGENCE = "divergence"  # the target would not have written this
 
 

@@ -2,7 +2,7 @@
 
 ``locate`` finds the place where two texts part; ``judge`` asks the target itself how likely each of the two
 tokens was there. Batches of other sizes are computed by other kernels, which round differently, and that
-decides between tokens that are as good as equally likely. Only such near-ties are harmless.
+decides between tokens that are almost equally likely. Only such near-ties are harmless.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def pack(folder: Path, *, without: str, limit_mib: float, python: str | None) ->
     """Fill a folder with ``wheels/`` and llama.cpp's source, and say how large it became.
 
     Raises:
-        GgufspecError: it is larger than allowed, or something is not to be had.
+        GgufspecError: it is larger than allowed, or something is not available.
     """
     wheels = folder / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)

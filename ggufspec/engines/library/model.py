@@ -164,7 +164,7 @@ class Model:
             reason = f"prompt and answer do not fit into the context of {self.n_context} tokens"
             raise Failure(Status.PROMPT_TOO_LONG, reason)
         if code:
-            raise Failure(Status.FAILED, f"llama_decode says {code} to {count} tokens")
+            raise Failure(Status.FAILED, f"llama_decode returned {code} for a batch of {count} tokens")
 
     def _warm_up(self) -> None:
         """Touch all weights once, and see whether the cache can be rolled back."""

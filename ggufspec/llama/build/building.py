@@ -66,7 +66,7 @@ def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
     Close the generator to stop: no process and no half build stays behind.
 
     Raises:
-        SourceError: the source is not to be had.
+        SourceError: the source is not available.
         BuildError: it does not compile, or what was compiled does not work.
         DiskFullError: there is no room left.
     """

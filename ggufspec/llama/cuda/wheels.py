@@ -136,7 +136,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
         log: what pip says is appended here.
 
     Raises:
-        BuildError: they are not to be had.
+        BuildError: they are not available.
     """
     if installed := find_wheels():
         if damage := find_damage():
@@ -209,7 +209,7 @@ def _words(into: Path) -> list[str]:
 
 def _not_to_be_had(why: str) -> BuildError:
     return BuildError(
-        f"CUDA's compiler is not to be had from the package index: {why}",
+        f"CUDA's compiler is not available from the package index: {why}",
         f"check the network and PIP_INDEX_URL, pip install '{EXTRA}' beforehand, or install the CUDA toolkit",
     )
 

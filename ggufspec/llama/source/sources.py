@@ -138,7 +138,9 @@ def choose_source(text: str | None, version: str | None) -> Source:
         return Git(version, url, login)
     path = Path(text).expanduser().absolute()
     if not path.is_file() and find_root(path) is None:
-        raise SourceError(f"{path} holds no source of llama.cpp", "give the folder with its CMakeLists.txt")
+        raise SourceError(
+            f"{path} contains no source of llama.cpp", "give the folder with its CMakeLists.txt"
+        )
     return Local(path)
 
 
@@ -181,7 +183,7 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     tops = [path for path in into.iterdir() if path.is_dir()]
     root = find_root(tops[0]) if len(tops) == 1 else None
     if root is None:
-        raise SourceError(f"{archive.name} holds no source of llama.cpp", "is it the right archive?")
+        raise SourceError(f"{archive.name} contains no source of llama.cpp", "is it the right archive?")
     return Tree(root=root, version=version, commit=_vendored_commit(tops[0]))
 
 

@@ -194,7 +194,9 @@ def _files(repo: str, commit: str, about: Subject, access: Access) -> list[RepoF
         listed, query = call(partial(_page, repo, commit, query, access), about, access)
         files += listed
         if query in seen or len(files) > _MOST_FILES:
-            raise HubServerError(f"{access.host} lists the files of {repo} without an end", "try again later")
+            raise HubServerError(
+                f"{access.host} returns an endless list of files for {repo}", "try again later"
+            )
     return files
 
 

@@ -69,7 +69,7 @@ def _peak(values: Probabilities) -> float:
     peak = float(values.max())
     if not isfinite(peak):
         found = {np.inf: "+inf among them", -np.inf: "-inf everywhere, so no token is left"}
-        raise ValueError(f"logits mean nothing: {found.get(peak, 'NaN among them')}")
+        raise ValueError(f"the logits are not finite: {found.get(peak, 'NaN among them')}")
     return peak
 
 
