@@ -236,7 +236,12 @@ _LOADED = re.compile(r"^lib/(lib(?:cudart|cublas|cublasLt|nvrtc|nvrtc-builtins)\
 
 
 def assemble(wheels: Wheels, root: Path, driver: Path | None) -> None:
-    """Make a toolkit in a folder that does not exist yet.
+    """Make a toolkit, as CMake and nvcc expect it, in a folder that does not exist yet.
+
+    bin/ nvvm/     hard links, or copies: nvcc looks for its own parts beside its real path
+    include/       symbolic links to the headers of all wheels
+    lib64/         symbolic links; libcublas.so beside libcublas.so.13, as the linker wants it
+    lib64/stubs/   the driver's library, where there is one
 
     Args:
         wheels: what it is made of; must stay where it is as long as the toolkit is used.

@@ -108,7 +108,11 @@ _PATTERNS = {
 
 
 def windows(card: ModelCard) -> tuple[int | None, ...]:
-    """Return for each layer how many tokens it looks back; None where it sees everything."""
+    """Return for each layer how many tokens it looks back; None where it sees everything.
+
+    A header may say so layer by layer; otherwise llama.cpp knows the pattern of each architecture
+    (src/models/*.cpp). An architecture without a pattern attends to everything, whatever its header says.
+    """
     stated = card.metadata.get(f"{card.architecture}.attention.sliding_window_pattern")
     pattern = _PATTERNS.get(card.architecture)
     window = card.sliding_window
