@@ -241,8 +241,8 @@ class _Params(ctypes.Structure):
 class Threadpools:
     """Threads that outlive an evaluation, as llama.cpp's own programs keep them.
 
-    A library without OpenMP would otherwise start its threads anew for every evaluation. There is one pool per
-    number of threads, shared by all contexts, which never evaluate at once.
+    A library without OpenMP would otherwise start its threads anew for every evaluation. There is one
+    pool per number of threads, shared by all contexts, which never evaluate at once.
     """
 
     def __init__(self, lib: Any) -> None:

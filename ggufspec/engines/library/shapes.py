@@ -24,9 +24,9 @@ _ROOM_BYTES = 4096  # behind a struct, for what a larger one would write
 
 Default = int | float | bool | None
 
-# The defaults of the release 0.3.36 of llama-cpp-python, field by field. A library whose structs have another
-# shape leaves other values in some of these places. A field that a later release adds is refused by name until
-# it has its row here.
+# The defaults of the release 0.3.36 of llama-cpp-python, field by field. A library whose structs have
+# another shape leaves other values in some of these places. A field that a later release adds is refused
+# by name until it has its row here.
 MODEL: Mapping[str, Default] = {  # src/llama-model.cpp
     "devices": None,
     "tensor_buft_overrides": None,

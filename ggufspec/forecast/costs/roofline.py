@@ -141,9 +141,9 @@ DEVICES = {
         ),
     }.items()
 }
-"""What ``ggufspec whatif --machine`` knows by name: memory bandwidth, and dense arithmetic as llama.cpp uses it.
+"""What ``ggufspec whatif --machine`` knows by name: memory bandwidth, and dense arithmetic.
 
-GPUs with matrix units: FP16 products summed in FP32, without sparsity. Apple's GPUs: FP32, as Apple states it.
-Processors: cores × base clock × 32 FP32 operations per cycle (two 256-bit or one 512-bit multiply-add), 16 for
-Intel's efficient cores.
+GPUs with matrix units: FP16 products summed in FP32, without sparsity. Apple's GPUs: FP32, as Apple
+states it. Processors: cores × base clock × 32 FP32 operations per cycle (two 256-bit or one 512-bit
+multiply-add), 16 for Intel's efficient cores.
 """
