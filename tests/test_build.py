@@ -361,7 +361,7 @@ def test_the_command_builds_lists_and_removes(tmp_path: Path) -> None:
     again = CliRunner().invoke(command, words, catch_exceptions=False)
     assert (again.stdout, again.stderr) == (f"{folder}\n", "already built: llama.cpp local-tree (cpu)\n")
     listed = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
-    assert "local-tree  cpu  (own build)" in listed.stdout
+    assert "local-tree (abcdef0)  cpu  (own build)" in listed.stdout
     assert "can: plain" in listed.stdout
     removed = CliRunner().invoke(command, ["--remove", "--version", "local-tree"], catch_exceptions=False)
     assert removed.stdout == f"removed {folder.parent}\n"
