@@ -307,7 +307,7 @@ def test_a_long_read_is_announced_and_done_once(setup: Setup, monkeypatch: pytes
     monkeypatch.setattr("ggufspec.digests._SETTLED_NS", 0)
     first = shell.here(*setup.words("-r", "1"))
     assert "reading 2 model files (" in first.stderr
-    assert "once, to know them by their content: about 10.0 s" in first.stderr
+    assert "once to compute checksums: about 10.0 s" in first.stderr
     assert "model files" not in shell.here(*setup.words("-r", "1")).stderr
     assert "model files" not in shell.here(*setup.words("-r", "1", "--dry-run")).stderr
 
