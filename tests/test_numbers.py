@@ -84,7 +84,7 @@ def test_an_absurd_number_is_refused_by_name(words: tuple[str, ...], option: str
     ("accept", "message"),
     [
         ("1.2.3-4", "'1.2.3-4' is not an acceptance"),
-        ("0-1+0.001", "'0-1+0.001' has 1001 values, more than 101; use a larger step"),
+        ("0-1+0.001", "'0-1+0.001' has 1001 values; at most 101 are allowed: use a larger step"),
         ("0.5-0.9+0.0000001", "is not a range of acceptances"),
         ("nan", "an acceptance is from 0 to 1, not nan"),
         ("1e400", "an acceptance is from 0 to 1, not inf"),

@@ -159,7 +159,7 @@ def test_what_never_ends_is_refused_before_it_begins(
 def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
     words = ("sweep", *QUICK, "--draft", "1-8", "-ub", "1-150", "--plan")
     text = shell.here(*words).stdout
-    assert "| --ubatch | 150      |" in text
+    assert "| --ubatch |      150 |" in text
     assert "1500 arms with 150 baselines, 4500 runs: about " in text
     assert "cannot be measured" not in text
     assert len(shell.here(*words, "-o", "jsonl").stdout.splitlines()) == 1500
