@@ -121,7 +121,7 @@ _DETAILS: Mapping[Doubt, Callable[[Runs], str]] = {
 
 
 def wanting(groups: Iterable[Arm], precision: float) -> dict[RunSpec, stats.Needed]:
-    """Return what each drafting arm needs whose speed-up is less precise than wished.
+    """Return what each drafting arm needs if its speed-up is less precise than requested.
 
     Args:
         groups: all arms of a bench, their baselines among them.
@@ -136,7 +136,7 @@ def wanting(groups: Iterable[Arm], precision: float) -> dict[RunSpec, stats.Need
 
 
 def improvable(groups: Iterable[Arm], block: Iterable[RunSpec], precision: float) -> bool:
-    """Whether further repeats of a block's arms would bring a speed-up of it to the wished precision."""
+    """Return whether more repeats of a block would bring one of its speed-ups to the requested precision."""
     improvable_keys = {
         spec.key for spec, needed in wanting(groups, precision).items() if needed.repeats is not None
     }

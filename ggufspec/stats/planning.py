@@ -1,4 +1,4 @@
-"""How many more runs a wished precision needs."""
+"""How many more runs a requested precision needs."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ def needed(rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, preci
     if reach is None:
         return Needed(repeats=None, prompts=None)
     present = (reach[0] + reach[1]) / 2
-    wished = math.asinh(precision)
+    requested = math.asinh(precision)
     repeats = max(map(len, groups))
-    if present <= wished:
+    if present <= requested:
         return Needed(repeats=repeats, prompts=None)
     if len(groups) == 1:
         unit = present / _students_width(repeats)
-        more = (n for n in range(repeats, _MOST_REPEATS + 1) if unit * _students_width(n) <= wished)
+        more = (n for n in range(repeats, _MOST_REPEATS + 1) if unit * _students_width(n) <= requested)
         return Needed(repeats=next(more, None), prompts=None)
     known = (pooled_spread(groups) or 0.0) ** 2
     left = known * float(np.mean([_median_variance(len(group)) for group in groups]))
     total = max(float(np.var([np.median(group) for group in groups], ddof=1)), left)
     for between in _differences(total, left, len(groups)):
         within = (total - between) / _median_variance(repeats)
-        allowed = total * (wished / present) ** 2 - between
+        allowed = total * (requested / present) ** 2 - between
         if within > 0 and (more_repeats := _repeats_for(allowed / within, repeats)) is not None:
             return Needed(repeats=more_repeats, prompts=None)
     unit = present / _students_width(len(groups))
-    prompts = (n for n in range(len(groups), _MOST_PROMPTS + 1) if unit * _students_width(n) <= wished)
+    prompts = (n for n in range(len(groups), _MOST_PROMPTS + 1) if unit * _students_width(n) <= requested)
     return Needed(repeats=None, prompts=next(prompts, None))
 
 

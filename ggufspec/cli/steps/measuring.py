@@ -23,7 +23,7 @@ from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL, one_line
 from ggufspec.llama.install import environment
-from ggufspec.measure import Session, api, measuring, refuse_endless, request
+from ggufspec.measure import Session, api, refuse_endless, request
 from ggufspec.report.text import formats, overview, tables
 from ggufspec.results import ResultSet
 
@@ -166,14 +166,7 @@ def record_with_progress(session: Session, opened: ResultSet) -> Iterator[Result
         n_stored, n_done = len(opened.runs), len(opened.current)
         printed = {*opened.meta.doubts}
         task = progress.add_task("measuring", total=session.suite.n_runs, completed=n_done)
-        for store in measuring.record(
-            session.suite,
-            session.engine,
-            session.install,
-            opened,
-            render=session.render,
-            files=session.files or (),
-        ):
+        for store in api.record(session, opened):
             if len(store.runs) > n_stored:  # counted one by one: counting all again takes longer each time
                 n_stored, last = len(store.runs), store.runs[-1]
                 n_done += not (last.warmup or last.anchor or last.rerun)

@@ -43,7 +43,7 @@ class Marker:
     Counts grow before the first token of a round is sent. A round that accepts a tokens sends those first,
     then one of the target's own; a token without a round is the target's own, too (update_slots in
     llama.cpp's server). A token that ends inside of a character is sent with the next one, which the count
-    of tokens shows: such an event is marked only where all of its tokens are surely accepted drafts.
+    of tokens shows: such an event is marked only where all of its tokens are certain to be accepted drafts.
     Servers that count a whole round before they send any of it (b9102 still) do not show that; there, marks
     may come late after such a character, until the end of its round.
     """
