@@ -161,7 +161,7 @@ def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
         ({"general.architecture": "\x1b[31m"}, "its architecture is"),
         ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),
         ({"general.architecture": "clip"}, "a vision projector"),
-        ({"general.type": "adapter"}, "no language model but a adapter"),
+        ({"general.type": "adapter"}, "not a language model; its type is adapter"),
         ({"split.count": 3, "split.no": 1}, "part 2 of 3"),
     ],
 )

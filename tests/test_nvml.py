@@ -306,10 +306,10 @@ def test_conditions_are_stored_and_read_again() -> None:
 def test_the_doctor_looks_at_gpus(install: Install) -> None:
     install(FakeGpu(reasons=0x4), FakeGpu(uuid="GPU-b", celsius=55))
     (fine,) = machines.gpu_state()
-    assert (fine.status, fine.said) == (FindingStatus.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
+    assert (fine.status, fine.text) == (FindingStatus.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
     install(FakeGpu(reasons=0x40, refuses={"nvmlDeviceGetPowerUsage": fake_nvml.NOT_SUPPORTED}))
     (hot,) = machines.gpu_state()
-    assert (hot.status, hot.said) == (
+    assert (hot.status, hot.text) == (
         FindingStatus.REMARK,
         "driver 580.65.06, 40 °C; slowed down: hw-thermal",
     )
@@ -327,4 +327,4 @@ def test_the_doctor_misses_the_package_where_there_is_a_gpu(
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (missing,) = machines.gpu_state()
-    assert (missing.status, missing.mend) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")
+    assert (missing.status, missing.fix) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")
