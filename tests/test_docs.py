@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.domain import RunOutcome
-from tests.documentation import PAGES, ROOT, blocks, unlike
+from tests.support.documentation import PAGES, ROOT, blocks, unlike
 
 DOCS = ROOT / "docs"
 SHOWN = (

@@ -18,7 +18,7 @@ from ggufspec import proc
 from ggufspec.domain import Program
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
-from tests import models
+from tests.support import models
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "make_random_gguf.py"
 PRESETS = ("llama-3-70b", "llama-3-8b", "llama-1b", "llama-2-7b", "llama-2-13b", "tinyllama-1.1b")
