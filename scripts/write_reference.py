@@ -4,7 +4,7 @@
 
 The pages are complete as plain Markdown; only the docstrings of Python names are added to the site, by
 mkdocstrings. Commands are written by click's own formatter for help: mkdocs-click 0.9 drops the sections of
-options and the line breaks of examples, and with click 8.4 prints ``Sentinel.UNSET`` where there is no default.
+options and the line breaks of examples, and with click 8.4 prints ``Sentinel.UNSET`` for no default.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_types_are_those_that_llama_quantize_chooses(
     if not program.exists():
         pytest.skip("this build has no llama-quantize")
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    shapes, types = (importlib.import_module(f"random_gguf_{which}") for which in ("shapes", "types"))
+    shapes, types = (importlib.import_module(f"random_gguf.{which}") for which in ("shapes", "types"))
     small = {"vocab": 300, "context": 256}  # neither matters
     shape = (
         replace(shapes.PRESETS[name], **small) if name in PRESETS else shapes.Shape(**OTHERS[name], **small)
