@@ -14,8 +14,8 @@ from ggufspec import paths
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf import parse_header, read_card, validate_file
 from ggufspec.modelfiles.gguf.values import GGML_TYPES
-from tests import models
-from tests.mutations import mutate
+from tests.support import models
+from tests.support.damage import mutate
 
 PAIR = {"general.architecture": "llama", "llama.block_count": 1}
 
@@ -160,7 +160,7 @@ def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
         ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is no array of strings"),
         ({"general.architecture": "\x1b[31m"}, "its architecture is"),
         ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),
-        ({"general.architecture": "clip"}, "a vision projector"),
+        ({"general.architecture": "clip"}, "its type is vision projector"),
         ({"general.type": "adapter"}, "not a language model; its type is adapter"),
         ({"split.count": 3, "split.no": 1}, "part 2 of 3"),
     ],

@@ -12,7 +12,7 @@ from ggufspec import results
 from ggufspec.domain import Conditions, Difference, Drafting, Program, Role, RunResult, Sample, Status
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import ResultSet
-from tests import damage, values
+from tests.support import damage, values
 
 
 def _create(name: str) -> ResultSet:
@@ -178,7 +178,7 @@ def test_wrong_records_and_newer_schemas_are_named() -> None:
         (intact.replace(b'"repeat":0', b'"repeat":"no"'), "line 5: Expected `int`, got `str`"),
         (intact.replace(b'"spec":0', b'"spec":7'), "run 0 refers to a missing record"),
         (intact.replace(b'"call","id":0', b'"call","id":1'), "CallRecord 1 is number 0"),
-        (intact[intact.index(b"\n") + 1 :], "refers to a text that is not there"),
+        (intact[intact.index(b"\n") + 1 :], "refers to a missing text"),
         (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged but does not exist"),
     ):
         damage.reseal_runs(file, content)
