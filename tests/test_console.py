@@ -210,7 +210,7 @@ def _compared(drafting: str, target: str, settings: ChatSettings = SETTINGS) -> 
 
 
 def test_a_comparison_says_whose_text_it_is() -> None:
-    assert _compared("same words", "same words").verdict == "the same as the target's"
+    assert _compared("same words", "same words").verdict == "same as the target's"
     assert _compared("same words", "same works").verdict == "differs from character 9 on"
     warm = replace(SETTINGS, sampling=Sampling(temperature=1.0, top_k=40))
     assert _compared("one", "two", warm).verdict == "sampled: may differ"
@@ -251,7 +251,7 @@ def test_a_transcript_can_be_read_by_people() -> None:
         "# ggufspec chat: tiny\n\n- pair: `tiny`\n\n## You\n\n````text\nWrite ```code```\n"
     )
     assert "## Drafting, γ=3\n\n`````text\n````\nfence\n`````\n\n11 tokens · 50.00 tokens/s · 75%" in text
-    assert "Drafting: 1.25× the target's tokens/s; text: the same as the target's.\n" in text
+    assert "Drafting: 1.25× the target's tokens/s; text: same as the target's.\n" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| who | sampler | tokens | tokens/s | accepted | first token | ended |"
     assert rows[2] == "| drafting, γ=3 | greedy | 11 | 50 | 75.0% | 0.250 s | length |"
@@ -269,7 +269,7 @@ def test_a_transcript_can_be_read_by_programs() -> None:
     assert answer["spans"] == [{"text": "e", "drafted": False}, {"text": "ins", "drafted": True}]
     assert cleared == {"kind": "cleared"}
     assert comparison["answers"][0]["n_drafted"] is None
-    assert comparison["text"] == "the same as the target's"
+    assert comparison["text"] == "same as the target's"
 
 
 def test_an_empty_transcript_is_one_too() -> None:

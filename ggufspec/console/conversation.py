@@ -89,7 +89,7 @@ class AnswerComparison:
         if not self.settings.sampling.greedy:
             return "sampled: may differ"
         at = audit.compare(drafting.text, target.text)
-        return "the same as the target's" if at is None else f"differs from character {at + 1} on"
+        return "same as the target's" if at is None else f"differs from character {at + 1} on"
 
 
 @dataclass(frozen=True)
