@@ -292,7 +292,9 @@ class RunResult:
     attempts: int = 1
     warmup: bool = False
     anchor: bool = False  # measures one configuration again, to detect drift
-    rerun: int = 0  # 1, 2, … replace a disturbed run of the same cell, which stays stored
+    rerun: int = 0  # 1, 2, … replace an earlier run of the same cell, which stays stored
+    remeasured: bool = False  # with all arms of its prompt and repeat, because one of them had collapsed
+    load: int | None = None  # number of the load in the bench; runs with one number shared a process
     conditions: Conditions | None = None
     text_identical: bool | None = None  # greedy drafting: whether the text is the target's own
     difference: Difference | None = None
