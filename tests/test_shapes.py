@@ -208,7 +208,7 @@ def binding(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"commit": "0c1e570-dirty"}, "it does not load"),
         ({"commit": "0"}, "it is of commit 0,"),
         ({"commit": None}, "its programs tell neither commit nor build number"),
-        ({"commit": None, "version": "0.5.0-dev b10475"}, "is not known here"),
+        ({"commit": None, "version": "0.5.0-dev b10475"}, "it is llama.cpp b10475, the binding's is b11312"),
         ({"release": "0.3.35"}, "which cannot use the library of 0.3.35"),
         ({"version": "0.3.35"}, "which cannot use the library of 0.3.35"),
         ({"version": "0.3.36", "commit": None}, "its programs tell neither commit nor build number"),
@@ -231,6 +231,14 @@ def test_a_build_number_tells_where_the_release_is_known(
     for version, reason in (("b10454", "it does not load"), ("b10455", "it is llama.cpp b10455")):
         with pytest.raises(NoInstallError, match=reason):
             engines.check_library(replace(install, commit=None, version=version))
+
+
+def test_a_build_number_tells_nothing_where_the_release_is_not_known(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(belonging, "binding_release", lambda: "0.3.99")
+    with pytest.raises(NoInstallError, match=r"the binding's release 0\.3\.99 carries is not known here"):
+        engines.check_library(replace(install, commit=None, version="0.5.0-dev b10475"))
 
 
 def test_what_is_no_library_is_refused_in_one_line(install: Install) -> None:
