@@ -25,7 +25,7 @@ from ggufspec.domain import (
     offloading,
 )
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import ModelLoad, Run
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.engines.server import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
@@ -223,7 +223,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         cpu_moe=experts,
     )
     spec = values.spec(Role.DRAFTING, draft=3)
-    run = Run(
+    run = WorkerRun(
         target=load,
         drafter=replace(load, path="/m/d.gguf", devices=("CUDA1",), cpu_moe=2),
         prompt="p",
@@ -232,7 +232,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         sampling=spec.sampling,
         drafting=spec.drafting,
     )
-    assert commandline.read_command(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+    assert commandline.parse_command(commandline.format_command(run, Path("/lib"))) == (Path("/lib"), run)
 
 
 # On the command line ---------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def check_method(executable: Executable, program: Program, method: Method) -> No
     """
     if program is Program.TREE:
         raise GgufspecError(
-            f"{executable.path.name} drafts with a second model only, not by {method.value}",
+            f"{executable.path.name} drafts only with a second model, not by {method.value}",
             "use `--engine server` or `--engine binary-simple`",
         )
     if method.value not in _types(executable.options):
@@ -114,7 +114,7 @@ def check_synthetic(executable: Executable) -> None:
     """
     if _SYNTHETIC not in executable.options:
         raise GgufspecError(
-            f"this {executable.path.name} knows no synthetic acceptance: its --help lists no {_SYNTHETIC}",
+            f"this {executable.path.name} has no synthetic acceptance: its --help does not list {_SYNTHETIC}",
             "llama-server of autumn 2026 does: `ggufspec build` makes one",
         )
 
