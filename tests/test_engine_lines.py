@@ -14,8 +14,8 @@ import pytest
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
-from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.typed import build_options
+from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError

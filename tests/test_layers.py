@@ -19,7 +19,8 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
-    *{"digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction", "settings", "units"},
+    *{"choices", "digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction"},
+    *{"settings", "units"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 
