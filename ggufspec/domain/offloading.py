@@ -25,7 +25,7 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
     """Yield the names of the doubts about where a run's models are, see doubts.py.
 
     The buffers that a log names decide, not the layers that it claims: a library with remote devices compiled
-    in claims any number. What no log shows is said in llama/logs_offload.py.
+    in claims any number. llama/logs/offload.py says what no log shows.
 
     Args:
         run: the run.
