@@ -17,7 +17,7 @@ from ggufspec.llama.build import toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.cuda import Release
 from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import said as _said
+from ggufspec.llama.cuda import format_release as _text
 from ggufspec.llama.cuda import wheels as cuda_wheels
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
@@ -91,9 +91,9 @@ def cuda(found: Cuda) -> Finding:
         return remark(name, f"found {found.compiler}, but no working driver", "install NVIDIA's driver")
     if found.compiler is None or found.toolkit is None or not found.whole:
         return _without_toolkit(found)
-    said = f"toolkit {_said(found.toolkit)} ({found.compiler}), driver {found.driver}"
+    said = f"toolkit {_text(found.toolkit)} ({found.compiler}), driver {found.driver}"
     if found.supports:
-        said += f" for CUDA up to {_said(found.supports)}"
+        said += f" for CUDA up to {_text(found.supports)}"
     if not found.headers:
         return remark(name, f"{said}; the toolkit has no headers", "install all of the CUDA toolkit")
     if found.supports and found.toolkit[0] > found.supports[0]:
@@ -104,16 +104,16 @@ def cuda(found: Cuda) -> Finding:
 
 def _without_toolkit(found: Cuda) -> Finding:
     here = "no toolkit" if found.compiler is None else f"no complete toolkit beside {found.compiler}"
-    supports = f" for CUDA up to {_said(found.supports)}" if found.supports else ""
+    supports = f" for CUDA up to {_text(found.supports)}" if found.supports else ""
     said = f"found the driver {found.driver}{supports}, but {here}"
     if found.supports is None or found.supports >= cuda_wheels.PINNED:
         wheels = "in this environment" if cuda_wheels.find_wheels() else "from the package index"
-        return ok("CUDA", f"{said}: builds use the wheels of CUDA {_said(cuda_wheels.PINNED)} {wheels}")
+        return ok("CUDA", f"{said}: builds use the wheels of CUDA {_text(cuda_wheels.PINNED)} {wheels}")
     return remark(
         "CUDA",
-        f"{said}, and it is too old for the wheels of CUDA {_said(cuda_wheels.PINNED)}: builds would not "
+        f"{said}, and it is too old for the wheels of CUDA {_text(cuda_wheels.PINNED)}: builds would not "
         "use the GPU",
-        f"update the driver, or install the CUDA toolkit (up to CUDA {_said(found.supports)}): "
+        f"update the driver, or install the CUDA toolkit (up to CUDA {_text(found.supports)}): "
         f"{install_words('nvidia-cuda-toolkit')}",
     )
 
@@ -124,7 +124,7 @@ def _fits_gpus(found: Cuda, said: str) -> Finding:
         first = cuda_toolkit.first_for(capability)
         gpu = f"compute capability {capability // 10}.{capability % 10}"
         if found.toolkit < first:
-            return remark("CUDA", f"{said}: too old for {gpu}", f"install CUDA {_said(first)} or newer")
+            return remark("CUDA", f"{said}: too old for {gpu}", f"install CUDA {_text(first)} or newer")
         last, oldest = cuda_toolkit.ALL_BUT_OLD
         if found.toolkit[0] >= last and capability < oldest:
             return remark("CUDA", f"{said}: too new for {gpu}", f"install CUDA {last - 1}.x")
