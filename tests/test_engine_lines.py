@@ -24,8 +24,8 @@ from ggufspec.measure.request import Request
 from ggufspec.report.html.notebook import comparison_html, results_html
 from ggufspec.report.html.pages import html
 from ggufspec.report.text import figures
-from tests import fake_server, fakes, shell
-from tests.swept import swept
+from tests.support import fake_server, fakes, shell
+from tests.support.swept import swept
 
 DEMO = paths.models_dir() / "demo"
 TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"

@@ -21,7 +21,7 @@ from ggufspec.cli.options.values import (
 from ggufspec.domain import Offload, SplitMode
 from ggufspec.measure import Request
 from ggufspec.tuning import default
-from tests import shell
+from tests.support import shell
 
 
 def _command(name: str) -> click.Command:

@@ -22,7 +22,7 @@ class LoadedLayers(NamedTuple):
 
 
 def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
-    """Yield the names of the doubts about where a run's models are, see doubts.py.
+    """Yield the names of the warnings about where a run's models are, see analysis/warnings.py.
 
     The buffers that a log names decide, not the layers that it claims: a library with remote devices compiled
     in claims any number. llama/logs/offload.py says what no log shows.
