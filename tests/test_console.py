@@ -43,7 +43,7 @@ from ggufspec.console.conversation import (
 )
 from ggufspec.domain import Program, Role, Sample, Sampling, Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.server.streaming import Ending, Marker, Span, Stream, StreamingEngine
+from ggufspec.engines.server.streaming import DraftMarker, Ending, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
 from ggufspec.llama.install import installs
@@ -307,9 +307,9 @@ def _events(rounds: Sequence[int], hidden: set[int], *, ahead: bool) -> list[tup
 @pytest.mark.parametrize("ahead", [False, True])
 def test_accepted_drafts_are_told_from_the_targets_own_tokens(ahead: bool) -> None:
     for rounds in itertools.product(range(4), repeat=4):
-        marker = Marker(counts_ahead=ahead)
+        marker = DraftMarker(counts_ahead=ahead)
         for n, accepted, drafted in _events(rounds, set(), ahead=ahead):
-            assert marker.take(n, accepted) is drafted
+            assert marker.mark(n, accepted) is drafted
 
 
 def test_characters_of_several_tokens_are_never_marked_wrongly() -> None:
@@ -320,9 +320,9 @@ def test_characters_of_several_tokens_are_never_marked_wrongly() -> None:
         places = sum(rounds) + len(rounds)
         hidden = {place for place in range(places) if dice.random() < 0.2}
         hidden -= {place for place in hidden if place - 1 in hidden}  # characters of two tokens
-        marker = Marker(counts_ahead=False)
+        marker = DraftMarker(counts_ahead=False)
         for n, accepted, drafted in _events(rounds, hidden, ahead=False):
-            told = marker.take(n, accepted)
+            told = marker.mark(n, accepted)
             assert drafted or not told
             marked += told
             missed += drafted and not told

@@ -44,11 +44,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def put(*gpus: FakeGpu, without: tuple[str, ...] = ()) -> None:
-        nvml._opened.cache_clear()
+        nvml._open_library.cache_clear()
         monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus, without=without))
 
     yield put
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
 
 
 def _threads() -> list[threading.Thread]:
@@ -92,7 +92,7 @@ def _no_driver() -> None:
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a driver")
 def test_the_real_package_without_a_driver_says_nothing() -> None:
     pytest.importorskip("pynvml")
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
     assert not nvml.present()
     assert (nvml.read_gpus(), nvml.driver_version()) == ((), None)
     watch = Watch.start()
@@ -226,7 +226,7 @@ def test_reasons_that_nobody_tells_are_unknown(install: Install) -> None:
 def test_only_visible_gpus_are_read(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = FakeGpu(celsius=70), FakeGpu(uuid="GPU-b", celsius=41, total_bytes=24 * GIB)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus))
     assert (nvml.temperature_c(), nvml.total_bytes()) == (41, (24 * GIB,))
     assert "nvmlDeviceGetTemperature" not in gpus[0].asked

@@ -195,7 +195,7 @@ def test_rows_for_programs_say_where_they_come_from() -> None:
         "processor": "A Processor",
         "gpus": [],
         "ggufspec_version": metadata.version("ggufspec"),
-        "llama_version": None,
+        "llama_version": "b11312",
         "llama_commit": "0c1e570",
         "llama_cpp_python": "0.3.36",
     }
@@ -218,8 +218,10 @@ def test_whole_numbers_have_commas_and_identifiers_have_none() -> None:
     [
         ("b9102", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d)"),
         ("0.3.23", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)"),
-        ("0.3.36", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.36)"),
-        ("0.3.36", None, "of unknown version (llama-cpp-python 0.3.36)"),
+        ("0.3.36", "0c1e57098bba", "b11312 (0c1e57098; llama-cpp-python 0.3.36)"),
+        ("0.3.36", None, "b11312 (llama-cpp-python 0.3.36)"),
+        ("0.3.99", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.99)"),
+        ("0.3.99", None, "of unknown version (llama-cpp-python 0.3.99)"),
         ("e1a2b3c", "e1a2b3c4d5e6", "e1a2b3c4d"),
         (None, None, "of unknown version"),
     ],

@@ -15,9 +15,8 @@ from ggufspec.doctor.finding import Finding, install_command, missing, ok, remar
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
-from ggufspec.llama.cuda import Release
+from ggufspec.llama.cuda import Release, format_release
 from ggufspec.llama.cuda import driver as cuda_driver
-from ggufspec.llama.cuda import said as version_text
 from ggufspec.llama.cuda import wheels as cuda_wheels
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
@@ -91,9 +90,9 @@ def cuda(installed: Cuda) -> Finding:
         return remark(name, f"found {installed.compiler}, but no working driver", "install NVIDIA's driver")
     if installed.compiler is None or installed.toolkit is None or not installed.is_complete:
         return _without_toolkit(installed)
-    text = f"toolkit {version_text(installed.toolkit)} ({installed.compiler}), driver {installed.driver}"
+    text = f"toolkit {format_release(installed.toolkit)} ({installed.compiler}), driver {installed.driver}"
     if installed.supports:
-        text += f" for CUDA up to {version_text(installed.supports)}"
+        text += f" for CUDA up to {format_release(installed.supports)}"
     if not installed.headers:
         return remark(name, f"{text}; the toolkit has no headers", "install the complete CUDA toolkit")
     if installed.supports and installed.toolkit[0] > installed.supports[0]:
@@ -106,18 +105,18 @@ def _without_toolkit(installed: Cuda) -> Finding:
     problem = (
         "no toolkit" if installed.compiler is None else f"no complete toolkit beside {installed.compiler}"
     )
-    supports = f" for CUDA up to {version_text(installed.supports)}" if installed.supports else ""
+    supports = f" for CUDA up to {format_release(installed.supports)}" if installed.supports else ""
     text = f"found the driver {installed.driver}{supports}, but {problem}"
     if installed.supports is None or installed.supports >= cuda_wheels.PINNED:
         wheels = "in this environment" if cuda_wheels.find_wheels() else "from the package index"
         return ok(
-            "CUDA", f"{text}: builds use the wheels of CUDA {version_text(cuda_wheels.PINNED)} {wheels}"
+            "CUDA", f"{text}: builds use the wheels of CUDA {format_release(cuda_wheels.PINNED)} {wheels}"
         )
     return remark(
         "CUDA",
-        f"{text}, and it is too old for the wheels of CUDA {version_text(cuda_wheels.PINNED)}: "
+        f"{text}, and it is too old for the wheels of CUDA {format_release(cuda_wheels.PINNED)}: "
         "builds would not use the GPU",
-        f"update the driver, or install the CUDA toolkit (up to CUDA {version_text(installed.supports)}): "
+        f"update the driver, or install the CUDA toolkit (up to CUDA {format_release(installed.supports)}): "
         f"{install_command('nvidia-cuda-toolkit')}",
     )
 
@@ -129,7 +128,7 @@ def _fits_gpus(installed: Cuda, text: str) -> Finding:
         gpu = f"compute capability {capability // 10}.{capability % 10}"
         if installed.toolkit < first:
             return remark(
-                "CUDA", f"{text}: too old for {gpu}", f"install CUDA {version_text(first)} or newer"
+                "CUDA", f"{text}: too old for {gpu}", f"install CUDA {format_release(first)} or newer"
             )
         last, oldest = cuda_toolkit.ALL_BUT_OLD
         if installed.toolkit[0] >= last and capability < oldest:
