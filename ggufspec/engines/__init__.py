@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ggufspec.domain import ENGINES, Program
 from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.engine import Engine, Measurement, keeps_loads
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.synthetic import check_synthetic
@@ -18,6 +18,7 @@ __all__ = [
     "Measurement",
     "check_library",
     "check_synthetic",
+    "keeps_loads",
     "make",
 ]
 
@@ -34,7 +35,12 @@ def check_library(install: Install) -> None:
 
 
 def make(
-    name: str, install: Install, *, timeout_s: float | None = None, capacity: int | None = None
+    name: str,
+    install: Install,
+    *,
+    timeout_s: float | None = None,
+    capacity: int | None = None,
+    per_arm: bool = False,
 ) -> Engine:
     """Return the engine of that name, measuring with ``install``.
 
@@ -44,16 +50,19 @@ def make(
         timeout_s: kill what runs or loads for longer.
         capacity: how many loads an engine may hold at once, where it keeps any; without it, one on a GPU
             and any number elsewhere, as the weights are mapped and shared there.
+        per_arm: give each arm a load of its own, even where one load could serve several arms.
     """
     if capacity is None and install.gpu is not False:
         capacity = 1
     if name == "inprocess":
         from ggufspec.engines.inprocess import InprocessEngine  # the library's binding is slow to import
 
-        return InprocessEngine(install=install, name=name, timeout_s=timeout_s, capacity=capacity)
+        return InprocessEngine(
+            install=install, name=name, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm
+        )
     program = ENGINES[name]
     if program is not Program.SERVER:
         return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client would slow every start
 
-    return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)
+    return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)

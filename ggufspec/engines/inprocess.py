@@ -7,11 +7,12 @@ holds one target and every drafter that was asked for beside it.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
-from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
@@ -41,14 +42,16 @@ _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
 @dataclass(kw_only=True)
 class InprocessEngine(Engine):
-    """Keeps up to ``capacity`` workers, one for each target as it is loaded."""
+    """Keeps up to ``capacity`` workers, one for each target as it is loaded, or with ``per_arm`` each arm."""
 
     install: Install
     name: str = "inprocess"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a run
     command: tuple[str, ...] = WORKER
-    _workers: Pool[ModelLoad, Hosted] = field(init=False)
+    per_arm: bool = False
+    _workers: Pool[Hashable, Hosted] = field(init=False)
+    _worker_numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._workers = Pool(capacity=self.capacity)
@@ -58,8 +61,8 @@ class InprocessEngine(Engine):
         return (*self.command, *words(self._run(spec), _folder(self.install)))
 
     def load_key(self, spec: RunSpec) -> Hashable:
-        """Return what a worker is started for: the pair's target, whatever drafts for it."""
-        return self._target(spec)
+        """Return what a worker is started for: the pair's target, whatever drafts for it, or the arm."""
+        return replace(spec, prompt=NO_PROMPT) if self.per_arm else self._target(spec)
 
     def close(self) -> None:
         """End all workers."""
@@ -94,6 +97,7 @@ class InprocessEngine(Engine):
             argv=self.argv(spec),
             wall_s=asked.wall_s,
             error=error,
+            load=asked.load,
         )
 
     def trace(
@@ -166,13 +170,14 @@ class InprocessEngine(Engine):
     def _ask(
         self, spec: RunSpec, request: Request, target: ModelLoad, drafters: Sequence[ModelLoad]
     ) -> _Asked:
-        """Ask the worker of a target, once everything is loaded; a failure leaves what can still be used."""
-        host = self._target(spec)
+        """Ask the worker of a run, once everything is loaded; a failure leaves what can still be used."""
+        key = self.load_key(spec)
         asked = _Asked(started_s=time.perf_counter())
         hosted: Hosted | None = None
         try:
             try:
-                hosted = self._worker(host)
+                hosted = self._worker(key)
+                asked.load = hosted.number
                 load_s = hosted.prepare(target, drafters, spec.threads, self.timeout_s)
                 asked.started_s = time.perf_counter()
                 asked.reply = hosted.link.ask(request, timeout_s=self.timeout_s)
@@ -187,17 +192,17 @@ class InprocessEngine(Engine):
                 asked.beside = next((as_drafter(head) for head in heads if head is not None), None)
                 asked.log = hosted.link.read_log()
         finally:  # also when Ctrl-C ends the wait
-            self._workers.drop_unusable(host)
+            self._workers.drop_unusable(key)
         return asked
 
-    def _worker(self, host: ModelLoad) -> Hosted:
-        """Return the worker of a target; a new one without one that is usable."""
+    def _worker(self, key: Hashable) -> Hosted:
+        """Return the worker that is held for a key; a new one without one that is usable."""
         command = (*self.command, "--library", str(self._library()))
-        hosted = self._workers.get(host)
+        hosted = self._workers.get(key)
         if hosted is None:
             self._workers.make_room()
-            hosted = Hosted(link=start(command))
-            self._workers.put(host, hosted)
+            hosted = Hosted(link=start(command), number=next(self._worker_numbers))
+            self._workers.put(key, hosted)
         return hosted
 
     def _library(self) -> Path:
@@ -273,6 +278,7 @@ class _Asked:
     head: Sample = field(default_factory=lambda: Sample(status=Status.SUMMARY_LOST))
     beside: Sample | None = None  # of the first drafter
     log: bytes = b""
+    load: int | None = None  # the worker's number
 
 
 def _layers(layers: Layers, install: Install) -> int | None:

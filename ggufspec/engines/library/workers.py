@@ -21,6 +21,7 @@ class Hosted:
     """A worker, and what its log says about the placement of each model."""
 
     link: Link
+    number: int  # counts the engine's workers, from 0
     heads: dict[Key, Sample] = field(default_factory=dict)
 
     @property

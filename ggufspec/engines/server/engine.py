@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from ggufspec.domain import Method, Program, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Method, Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.placement import placed
@@ -39,7 +40,8 @@ class ServerEngine(Engine):
     """Keeps up to ``capacity`` servers, one for everything that a load decides.
 
     Where a build takes the draft size from each request, one load serves every draft size and the target
-    alone. That shows only after the first load with a drafter, so ``load_key`` changes then.
+    alone. That shows only after the first load with a drafter, so ``load_key`` changes then. With
+    ``per_arm`` each arm has a load of its own.
 
     N-gram methods have no settings per request, and all but ``ngram-simple`` remember what they saw in
     earlier requests, which nothing erases: each of their runs loads a server of its own, see ``_REMEMBERS``.
@@ -49,9 +51,11 @@ class ServerEngine(Engine):
     name: str = "server"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a request
+    per_arm: bool = False
     _pool: Pool[Hashable, LoadedServer] = field(init=False)
     _families: set[RunSpec] = field(default_factory=set)  # loads that serve every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
+    _load_numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._pool = Pool(capacity=self.capacity)
@@ -64,6 +68,8 @@ class ServerEngine(Engine):
         """Return the load that a run needs, as far as it is known what its build can do per request."""
         if spec.drafting is not None and spec.drafting.method in _REMEMBERS:
             return None
+        if self.per_arm:
+            return replace(spec, prompt=NO_PROMPT)
         load = load_of(spec)
         if load.drafting is None:
             host = self._hosts.get(load)
@@ -111,7 +117,11 @@ class ServerEngine(Engine):
             self._pool.forget(loaded)
         if failed is not None:
             return Measurement(
-                sample=_failed(spec, failed), argv=loaded.argv, wall_s=wall_s, error=failed.reason
+                sample=_failed(spec, failed),
+                argv=loaded.argv,
+                wall_s=wall_s,
+                error=failed.reason,
+                load=loaded.number,
             )
         head = loaded.head
         return Measurement(
@@ -123,6 +133,7 @@ class ServerEngine(Engine):
             argv=loaded.argv,
             wall_s=wall_s,
             error=parsed.remark,
+            load=loaded.number,
         )
 
     def _loaded(self, spec: RunSpec) -> LoadedServer:
@@ -146,8 +157,9 @@ class ServerEngine(Engine):
             argv=readable_argv(load, self.install),
             head=_head(server.log.read_bytes()),
             capabilities=capabilities,
+            number=next(self._load_numbers),
         )
-        if capabilities is not None and load.pair.draft is not None:
+        if capabilities is not None and load.pair.draft is not None and not self.per_arm:
             key = self._serves(load, spec, capabilities)
         self._pool.put(key, loaded)
         return loaded

@@ -17,6 +17,7 @@ class LoadedServer:
     argv: tuple[str, ...]
     head: Sample
     capabilities: Capabilities | None  # None where nothing drafts
+    number: int  # counts the engine's loads, from 0
     runs: int = 0
 
     @property
