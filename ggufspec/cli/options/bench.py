@@ -119,6 +119,7 @@ class BenchOptions(MeasureOptions):
 
     synthetic_accept: tuple[float, ...] | None
     repeats: int
+    loads: int | None
     warmup: int
     precision: float | None
     max_time: float | None
@@ -129,6 +130,7 @@ class BenchOptions(MeasureOptions):
             super().to_request(),
             synthetic_accept=self.synthetic_accept,
             repeats=self.repeats,
+            loads=self.loads,
             warmup=self.warmup,
             precision=self.precision,
             max_time=self.max_time,
@@ -302,11 +304,17 @@ _REPEATING = (
         "-r", "--repeats", type=Count(1), default=3, show_default=True, help="Measured runs of each prompt."
     ),
     click.option(
+        "--loads",
+        type=Count(1),
+        help="How often to load the models of each arm, with --engine server or inprocess. "
+        "[default: for every repeat]",
+    ),
+    click.option(
         "--warmup",
         type=Count(0),
         default=1,
         show_default=True,
-        help="Discarded runs before the measured ones.",
+        help="Discarded runs before the measured ones of each load.",
     ),
     click.option(
         "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."
