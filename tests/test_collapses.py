@@ -14,8 +14,8 @@ from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunResult
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.results import ResultSet
-from tests import scripted, values
-from tests.scripted import INSTALL, Scripted
+from tests.support import scripted, values
+from tests.support.scripted import INSTALL, Scripted
 
 PROMPTS = tuple(Prompt(id=name, text=name) for name in "abcd")
 

@@ -10,7 +10,7 @@ from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
 from ggufspec.measure.loading import plan_loads
 from ggufspec.measure.sweep import RunPlan, Sweep
-from tests import values
+from tests.support import values
 
 NOT_INTERLEAVED = (
     "loads: with fewer than 3 loads of each arm, differences between loads and between arms cannot be told "
