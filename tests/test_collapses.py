@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ggufspec import results
+from ggufspec import machine, results
 from ggufspec.analysis import collapses
-from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
+from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.results import ResultSet
@@ -18,6 +18,11 @@ from tests.support import scripted, values
 from tests.support.scripted import INSTALL, Scripted
 
 PROMPTS = tuple(Prompt(id=name, text=name) for name in "abcd")
+
+
+@pytest.fixture(autouse=True)
+def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions())
 
 
 def _repeats(*rates: float, role: Role = Role.TARGET, prompt: str = "p1") -> list[RunResult]:
