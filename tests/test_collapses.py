@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ggufspec import machine, results
-from ggufspec.analysis import collapses
+from ggufspec.analysis import collapses, review
 from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
@@ -100,6 +100,10 @@ def test_collapses_are_common_in_an_arm_of_which_more_than_a_tenth_collapsed() -
     bench = values.bench(*(run for runs in (*often, *once) for run in runs))
     ((arm, counts),) = collapses.find_common(bench.first_measured).items()
     assert (arm.role, counts) == (Role.DRAFTER, (2, 18))
+    warnings = review.warnings(bench)
+    assert "use fewer --threads" in warnings["collapses"]
+    assert warnings["collapses"].endswith("(drafter: 2 of 18 runs)")
+    assert "collapses" not in review.warnings(values.whole_bench())
 
 
 def _suite(**settings: Any) -> RunPlan:

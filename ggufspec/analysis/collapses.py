@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
@@ -32,21 +33,23 @@ def find_collapses(runs: Runs) -> tuple[int, ...]:
         runs: of one cell each; those that enter no mean are left out.
     """
     tps = counted(runs)
-    good = np.flatnonzero(tps > 0)
     specs, spec_of = runs.by_spec()
-    arms = [replace(spec, prompt=NO_PROMPT) for spec in specs]
+    arms, arm_of = _arms(specs)
+    prompts = [spec.prompt.id for spec in specs]
     collapsed = set[int]()
     few = set[int]()
-    for places in _groups(good, [(arms[number], specs[number].prompt.id) for number in spec_of[good]]):
+    good = np.flatnonzero(tps > 0)
+    for places in _groups(good, [(arm_of[number], prompts[number]) for number in spec_of[good]]):
         if len(places) >= LEAST_REPEATS:
             collapsed.update(_far(places, tps, _FACTOR))
         else:
             few.update(places.tolist())
-    pace = tps * _evaluations_per_token(runs, [arms[number] for number in spec_of])
-    paced = np.flatnonzero(pace > 0)
-    for places in _groups(paced, [arms[number] for number in spec_of[paced]]):
-        if len(places) >= LEAST_REPEATS:
-            collapsed.update(few.intersection(_far(places, pace, _FACTOR_BETWEEN_PROMPTS)))
+    if few:
+        pace = tps * _evaluations_per_token(runs, [arms[arm_of[number]] for number in spec_of])
+        paced = np.flatnonzero(pace > 0)
+        for places in _groups(paced, [arm_of[number] for number in spec_of[paced]]):
+            if len(places) >= LEAST_REPEATS:
+                collapsed.update(few.intersection(_far(places, pace, _FACTOR_BETWEEN_PROMPTS)))
     return tuple(sorted(collapsed))
 
 
@@ -57,14 +60,21 @@ def find_common(runs: Runs) -> dict[RunSpec, tuple[int, int]]:
         runs: as they were first measured, see ``ResultSet.first_measured``.
     """
     specs, spec_of = runs.by_spec()
-    arms = [replace(spec, prompt=NO_PROMPT) for spec in specs]
-    collapsed = set(find_collapses(runs))
-    common: dict[RunSpec, tuple[int, int]] = {}
-    for places in _groups(np.arange(len(runs)), [arms[number] for number in spec_of]):
-        count = len(collapsed.intersection(places.tolist()))
-        if count >= _LEAST_COMMON and count > _COMMON * len(places):
-            common[arms[spec_of[places[0]]]] = (count, len(places))
-    return common
+    arms, arm_of = _arms(specs)
+    numbers = [arm_of[number] for number in spec_of]
+    total, collapsed = Counter(numbers), Counter(numbers[place] for place in find_collapses(runs))
+    return {
+        arms[number]: (count, total[number])
+        for number, count in sorted(collapsed.items())
+        if count >= _LEAST_COMMON and count > _COMMON * total[number]
+    }
+
+
+def _arms(specs: Iterable[RunSpec]) -> tuple[list[RunSpec], list[int]]:
+    """Return the arms of runs, and for each specification the number of its arm."""
+    numbers: dict[RunSpec, int] = {}
+    arm_of = [numbers.setdefault(replace(spec, prompt=NO_PROMPT), len(numbers)) for spec in specs]
+    return list(numbers), arm_of
 
 
 def _groups(places: NDArray[np.intp], keys: Iterable[Hashable]) -> list[NDArray[np.intp]]:
