@@ -69,7 +69,7 @@ def test_more_loads_than_repeats_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("max_time_s", "loads"),
-    [(1000.0, 5), (140.0, 5), (139.0, 4), (100.0, 3), (60.0, 1), (1.0, 1)],
+    [(1000.0, 5), (140.0, 5), (139.0, 4), (100.0, 3), (60.0, 1), (59.0, 5), (1.0, 5)],
 )
 def test_a_time_limit_leaves_time_for_fewer_loads(
     max_time_s: float, loads: int, monkeypatch: pytest.MonkeyPatch

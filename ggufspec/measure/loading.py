@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from ggufspec import units
@@ -44,20 +45,23 @@ def plan_loads(suite: RunPlan, loads: int | None, *, engine: str) -> tuple[RunPl
 
 
 def _within(suite: RunPlan, max_time_s: float) -> tuple[RunPlan, str]:
-    """Return the suite with as many loads as the time allows, and why these are fewer."""
+    """Return the suite with as many loads as the time allows, and why these are fewer.
+
+    If the time is too short even with one load of each arm, the number of loads stays: the bench will be cut
+    off, and has the most complete repeats with a load for each.
+    """
     assert suite.loads is not None
     known = duration.experience()
-    whole_s, least_s = (duration.total(replace(suite, loads=loads), known) for loads in (suite.loads, 1))
-    if whole_s <= max_time_s:
+
+    def expect_s(loads: int) -> float:
+        return duration.total(replace(suite, loads=loads), known)
+
+    loads = bisect_right(range(1, suite.loads + 1), max_time_s, key=expect_s)
+    if loads in {0, suite.loads}:
         return suite, ""
-    load_s = (whole_s - least_s) / (suite.loads - 1)
-    if not load_s:
-        return suite, ""  # fewer loads save no time
-    loads = 1 + max(0, min(suite.loads - 1, int((max_time_s - least_s) / load_s)))
-    limit, needed = map(units.format_duration, (max_time_s, whole_s))
-    return replace(
-        suite, loads=loads
-    ), f", because {suite.loads} would take about {needed} (--max-time {limit})"
+    limit, needed = map(units.format_duration, (max_time_s, expect_s(suite.loads)))
+    reason = f", because {suite.loads} would take about {needed} (--max-time {limit})"
+    return replace(suite, loads=loads), reason
 
 
 def _notes(suite: RunPlan, reason: str) -> list[str]:
