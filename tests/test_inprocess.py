@@ -254,6 +254,20 @@ def test_a_target_shares_its_load_with_everything_that_is_measured_beside_it(ins
         assert engine.load_key(other) != engine.load_key(spec)
 
 
+def test_each_arm_can_have_a_worker_of_its_own(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text(ECHO)
+    command = (sys.executable, str(tmp_path / "echo.py"), str(tmp_path / "busy"))
+    drafting, other = values.spec(Role.DRAFTING, draft=3), values.spec(prompt="another")
+    order = (values.spec(), drafting, other, replace(drafting, sampling=Sampling(seed=7)))
+    for per_arm, loads in ((False, [0, 0, 0, 0, 1]), (True, [0, 1, 0, 2, 3])):
+        engine = InprocessEngine(install=install, timeout_s=60, command=command, per_arm=per_arm)
+        with engine:
+            numbers = [engine.measure(spec, tmp_path / "log").load for spec in order]
+            engine.close()
+            numbers.append(engine.measure(values.spec(), tmp_path / "log").load)
+        assert numbers == loads
+
+
 def test_a_plain_record_is_a_plain_programs_sample() -> None:
     sample = reading.read_record(PLAIN)
     assert (sample.status, sample.program) == (Status.OK, Program.PLAIN)

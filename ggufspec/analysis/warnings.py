@@ -36,6 +36,7 @@ class MeasurementWarning(StrEnum):
     DRIFT = "drift"
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
+    COLLAPSES = "collapses"
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
@@ -102,6 +103,11 @@ ADVICE = {
     MeasurementWarning.OUTLIERS: (
         "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
         " with `ggufspec show --runs`"
+    ),
+    MeasurementWarning.COLLAPSES: (
+        "more than a tenth of the runs of an arm were many times slower or faster than its others, so these "
+        "prompts were measured again: use fewer --threads, as threads that wait for each other are the usual "
+        "cause"
     ),
     MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
     MeasurementWarning.IMPLAUSIBLE: (

@@ -162,6 +162,7 @@ class HostedWorker:
     """A worker with its loaded models, and the placement of each from its log."""
 
     link: Link
+    number: int  # of the engine's worker, from 0
     loads: dict[WorkerModel, Sample] = field(default_factory=dict)
 
     @property
