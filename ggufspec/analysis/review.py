@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from ggufspec import stats
-from ggufspec.analysis import arms
+from ggufspec.analysis import arms, texts
 from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, Doubt
-from ggufspec.domain import RunSpec, Status
+from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
@@ -84,6 +84,9 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Doubt
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield Doubt.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+    drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
+    if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
+        yield Doubt.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens of {drafted.texts} texts"
 
 
 def _name(arm: Arm) -> str:

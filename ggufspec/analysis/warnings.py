@@ -8,6 +8,7 @@ from enum import StrEnum
 from ggufspec.domain import (
     Conditions,
     Machine,
+    Role,
     RunOutcome,
     RunResult,
     Sample,
@@ -41,6 +42,8 @@ class Doubt(StrEnum):
     TEXT_DIFFERS = "text-differs"
     NOT_JUDGED = "texts-not-judged"
     NEAR_TIES = "near-ties"
+    TARGET_VARIES = "target-varies"
+    SAMPLED_OTHERWISE = "sampled-otherwise"
     SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
@@ -82,6 +85,10 @@ ADVICE = {
     "the cause and continue the bench with `--resume`",
     Doubt.NEAR_TIES: "the text with drafting differs from the target's own where two tokens are almost "
     "equally likely; batches of other sizes round differently, which is normal",
+    Doubt.TARGET_VARIES: "the target alone does not repeat its own text, and no near-tie explains it, so "
+    "the comparison of texts says little: check the memory and the llama.cpp build",
+    Doubt.SAMPLED_OTHERWISE: "sampled texts do not follow the target's distribution, so drafting does not "
+    "write what the target alone would write: report it to llama.cpp, or use another build",
     Doubt.SYNTHETIC: "acceptance was simulated, not decided by the target: speeds hold for that acceptance, "
     "texts have no meaning; leave out --synthetic-accept to measure the drafter itself",
     Doubt.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
@@ -157,16 +164,25 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
 
 
 def of_text(run: RunResult) -> Doubt | None:
-    """Return the doubt about a drafting run's text; it is known only after the target's own was written."""
+    """Return the doubt about a run's text; it is known only after the target's first text was written.
+
+    The verdict on the first difference and the audit of the complete text must both explain it by near-ties,
+    as far as they are known.
+    """
     if run.text_identical is not False:
         return None
-    near_tie = run.difference is not None and run.difference.verdict is TextVerdict.NEAR_TIE
-    return Doubt.NEAR_TIES if near_tie else Doubt.TEXT_DIFFERS
+    verdict = None if run.difference is None else run.difference.verdict
+    divergent = None if run.audit is None else run.audit.divergent
+    is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)
+    if run.spec.role is Role.TARGET:
+        return None if is_explained else Doubt.TARGET_VARIES
+    return Doubt.NEAR_TIES if is_explained and not divergent else Doubt.TEXT_DIFFERS
 
 
 def of_judgement(run: RunResult) -> tuple[Doubt, ...]:
     """Return the doubts about a text that was compared with the target's own."""
-    unjudged = run.difference is not None and run.difference.unjudged is not None
+    is_audited = run.audit is not None and run.audit.divergent is not None
+    unjudged = not is_audited and run.difference is not None and run.difference.unjudged is not None
     return tuple(filter(None, (of_text(run), Doubt.NOT_JUDGED if unjudged else None)))
 
 

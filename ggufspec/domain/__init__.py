@@ -15,6 +15,7 @@ from ggufspec.domain.measurements import (
     RunResult,
     Sample,
     Status,
+    TextAudit,
     TextVerdict,
 )
 from ggufspec.domain.specs import (
@@ -63,5 +64,6 @@ __all__ = [
     "Sampling",
     "SplitMode",
     "Status",
+    "TextAudit",
     "TextVerdict",
 ]

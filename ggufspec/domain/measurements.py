@@ -56,7 +56,7 @@ class TextVerdict(StrEnum):
     """Why a drafting text leaves the target's own."""
 
     NEAR_TIE = "near-tie"  # two tokens are almost equally likely: the size of a batch may decide
-    DIVERGENCE = "divergence"  # the target would not have written this
+    DIVERGENCE = "divergence"  # rounding does not explain it: one of the two is much likelier
 
 
 def _on_gpus(placement: tuple[Placement, ...]) -> int | None:
@@ -261,7 +261,7 @@ class Difference:
 
     ``target_token`` and ``drafting_token`` are what each wrote there; ``margin`` is how much likelier the
     target's own is to the target itself, in nats; both None until the place was judged. ``unjudged`` is why
-    it was not judged, where that was tried in vain.
+    it was not judged, where that was tried in vain. A token is None, too, where that text had ended.
     """
 
     at_char: int
@@ -270,6 +270,36 @@ class Difference:
     drafting_token: int | None = None
     margin: float | None = None
     verdict: TextVerdict | None = None
+    unjudged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAudit:
+    """What the target says of every token of a text, each seen behind the prompt and the tokens before it.
+
+    The end of a text that was not cut counts as a token. A greedy text has near-ties and divergent tokens:
+    the target's likeliest token is likelier than the one that was written, within the margin of near-ties or
+    beyond it. A sampled text has ``places`` and ``impossible`` tokens, which the sampler leaves out.
+
+    Attributes:
+        tokens: how many were judged.
+        near_ties: how many of them differ from the target's choice, but within the margin.
+        divergent: how many differ by more.
+        first_divergent: the place of the first of these, from 0.
+        worst_margin: the largest margin in nats; None if it is not finite.
+        places: how many tokens lie in each tenth of the distributions they should be from; see
+            ``stats.place_token``.
+        impossible: tokens of probability 0.
+        unjudged: why no token was judged, where that was tried in vain.
+    """
+
+    tokens: int
+    near_ties: int | None = None
+    divergent: int | None = None
+    first_divergent: int | None = None
+    worst_margin: float | None = None
+    places: tuple[int, ...] | None = None
+    impossible: int | None = None
     unjudged: str | None = None
 
 
@@ -293,6 +323,7 @@ class RunResult:
     anchor: bool = False  # re-measures one configuration through the bench, to see drift
     rerun: int = 0  # 1, 2, … replace a disturbed run of the same cell, which stays in the record
     conditions: Conditions | None = None
-    text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
+    text_identical: bool | None = None  # greedy runs: is the text that of the target's first run?
     difference: Difference | None = None
+    audit: TextAudit | None = None  # of the complete text, drafting or the target's own
     doubts: tuple[str, ...] = ()  # names of warnings, see doubts.py

@@ -26,6 +26,8 @@ from ggufspec.engines.library.messages import (
     Reply,
     Request,
     Run,
+    ScoreRun,
+    TextScores,
     TraceRun,
 )
 from ggufspec.engines.library.worker_process import start
@@ -156,8 +158,32 @@ class InprocessEngine(Engine):
         assert isinstance(reply, Curve)
         return reply
 
-    def _asked(self, spec: RunSpec, run: TraceRun | CurveRun) -> Reply | None:
-        asked = self._ask(spec, run, run.target, run.drafters)
+    def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> TextScores:
+        """Let the target look at every token of a text; see ScoreRun.
+
+        Args:
+            spec: the target's run; how much it would write is not asked.
+            answer: what was written after its prompt, in tokens where they are known.
+            ended: whether the writer ended the text; else it was cut.
+
+        Raises:
+            Failure: the target does not load, the library fails, or the text does not fit into the context.
+        """
+        run = ScoreRun(
+            target=self._target(spec),
+            prompt=spec.prompt.text,
+            answer=answer,
+            ended=ended,
+            threads=spec.threads,
+            sampling=spec.sampling,
+        )
+        reply = self._asked(spec, run)
+        assert isinstance(reply, TextScores)
+        return reply
+
+    def _asked(self, spec: RunSpec, run: TraceRun | ScoreRun | CurveRun) -> Reply | None:
+        drafters = () if isinstance(run, ScoreRun) else run.drafters
+        asked = self._ask(spec, run, run.target, drafters)
         if asked.failure is not None:
             asked.failure.log = asked.log
             raise asked.failure

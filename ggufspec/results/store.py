@@ -163,7 +163,7 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
 
     Args:
         results: created or reopened.
-        judged: the run, found by its log, with its new ``text_identical`` and ``difference``.
+        judged: the run, found by its log, with its new ``text_identical``, ``difference`` and ``audit``.
 
     Raises:
         ResultsError: no run of this bench has this log, or the ResultSet was loaded.
@@ -175,7 +175,11 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
     if place is None:
         raise ResultsError(f"the bench {results.meta.id} has no run with the log {judged.log!r}")
     record = JudgedRecord(
-        run=place, log=judged.log, text_identical=judged.text_identical, difference=judged.difference
+        run=place,
+        log=judged.log,
+        text_identical=judged.text_identical,
+        difference=judged.difference,
+        audit=judged.audit,
     )
     _write(writer, [record])
     return _view(results.meta, results.folder, writer)

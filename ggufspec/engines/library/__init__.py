@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import Part, Timing
+from ggufspec.engines.library.messages import Part, TextScores, Timing
 
 __all__ = [
     "Part",
+    "TextScores",
     "Timing",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ggufspec import units
-from ggufspec.analysis import arms, review, warnings
+from ggufspec.analysis import arms, review, texts, warnings
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
@@ -22,6 +22,12 @@ SETTING_COLUMNS = (
 )
 """What tells the arms of a bench apart, in every table that has a row for them."""
 
+AUDIT_COLUMNS = (
+    *("audited_texts", "audited_tokens", "near_tie_tokens", "divergent_tokens", "divergence_bound"),
+    *("distribution_p_value", "impossible_tokens", "audit_unjudged"),
+)
+"""What the audit of texts found; see ``analysis.AuditSummary``."""
+
 SUMMARY_COLUMNS = (
     *("engine", *SETTING_COLUMNS),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
@@ -29,7 +35,8 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *energy.ARM_COLUMNS,
-    *("text_identical", "status", "warnings", "llama_version", "llama_commit"),
+    *("text_identical", *AUDIT_COLUMNS),
+    *("status", "warnings", "llama_version", "llama_commit"),
     *("llama_cpp_python", "backend"),
 )
 RUN_COLUMNS = (
@@ -42,7 +49,10 @@ RUN_COLUMNS = (
     *("log", "others_cores", "steal_cores", "cpu_mhz", "cpu_c", "cpu_w", "swapped_bytes"),
     *("gpu_mhz", "gpu_c", "gpu_w", *energy.RUN_COLUMNS),
     *("text_identical", "differs_at_token", "differs_at_char", "target_token", "drafting_token"),
-    *("margin_nats", "text_verdict", "doubts", "text", "spec_key", "started_at"),
+    *("margin_nats", "text_verdict"),
+    *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
+    *("worst_margin_nats", "impossible_tokens", "audit_unjudged"),
+    *("doubts", "text", "spec_key", "started_at"),
 )
 _DIFFERENCE = {
     "differs_at_token": "at_token",
@@ -50,6 +60,15 @@ _DIFFERENCE = {
     "target_token": "target_token",
     "drafting_token": "drafting_token",
     "margin_nats": "margin",
+}
+_AUDIT = {
+    "audited_tokens": "tokens",
+    "near_tie_tokens": "near_ties",
+    "divergent_tokens": "divergent",
+    "first_divergent_token": "first_divergent",
+    "worst_margin_nats": "worst_margin",
+    "impossible_tokens": "impossible",
+    "audit_unjudged": "unjudged",
 }
 
 
@@ -152,6 +171,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "verdict": gain and gain.verdict.value,
         "ttft_s": arm.ttft_s,
         "text_identical": all(compared.values()) if compared else None,
+        **_audit(arm),
         "status": arm.status,
         "warnings": [
             {"name": name, "advice": text}
@@ -161,6 +181,23 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "llama_version": version.tag,
         "llama_commit": version.commit,
         "llama_cpp_python": version.package,
+    }
+
+
+def _audit(arm: arms.Arm) -> dict[str, Any]:
+    """Return what the audit of an arm's texts found; empty where none was audited."""
+    summary = texts.summarize_audits(arm.good)
+    if summary is None:
+        return {}
+    return {
+        "audited_texts": summary.texts,
+        "audited_tokens": summary.tokens,
+        "near_tie_tokens": summary.near_ties,
+        "divergent_tokens": summary.divergent,
+        "divergence_bound": summary.highest_share,
+        "distribution_p_value": summary.p_value,
+        "impossible_tokens": summary.impossible,
+        "audit_unjudged": "; ".join(summary.unjudged) or None,
     }
 
 
@@ -192,6 +229,10 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
         **{
             name: [difference and getattr(difference, field) for difference in differences]
             for name, field in _DIFFERENCE.items()
+        },
+        **{
+            name: [audit and getattr(audit, field) for audit in runs.column("audit")]
+            for name, field in _AUDIT.items()
         },
         **_places(runs, ""),
         **_places(runs, "draft_"),
