@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ggufspec.analysis import warnings
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Difference,
     Program,
@@ -26,8 +26,8 @@ from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
-from tests import fake_server, fakes, shell, values
-from tests.fake_server import Behaviour
+from tests.support import fake_server, fakes, shell, values
+from tests.support.fake_server import Behaviour
 
 YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
 
@@ -146,30 +146,34 @@ CLEAN, BAD = (TextAudit(tokens=9, near_ties=1, divergent=count) for count in (0,
 
 
 @pytest.mark.parametrize(
-    ("difference", "text_audit", "doubts"),
+    ("difference", "text_audit", "expected"),
     [
-        (TIED, None, (Doubt.NEAR_TIES,)),
-        (TIED, CLEAN, (Doubt.NEAR_TIES,)),
-        (TIED, BAD, (Doubt.TEXT_DIFFERS,)),  # later on it leaves the target for good
-        (APART, CLEAN, (Doubt.TEXT_DIFFERS,)),
-        (UNJUDGED, None, (Doubt.TEXT_DIFFERS, Doubt.NOT_JUDGED)),
-        (UNJUDGED, TextAudit(tokens=0, unjudged="no library"), (Doubt.TEXT_DIFFERS, Doubt.NOT_JUDGED)),
-        (UNJUDGED, CLEAN, (Doubt.NEAR_TIES,)),
-        (UNJUDGED, BAD, (Doubt.TEXT_DIFFERS,)),
+        (TIED, None, (MeasurementWarning.NEAR_TIES,)),
+        (TIED, CLEAN, (MeasurementWarning.NEAR_TIES,)),
+        (TIED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),  # later on it leaves the target for good
+        (APART, CLEAN, (MeasurementWarning.TEXT_DIFFERS,)),
+        (UNJUDGED, None, (MeasurementWarning.TEXT_DIFFERS, MeasurementWarning.NOT_JUDGED)),
+        (
+            UNJUDGED,
+            TextAudit(tokens=0, unjudged="no library"),
+            (MeasurementWarning.TEXT_DIFFERS, MeasurementWarning.NOT_JUDGED),
+        ),
+        (UNJUDGED, CLEAN, (MeasurementWarning.NEAR_TIES,)),
+        (UNJUDGED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),
     ],
 )
 def test_the_first_difference_and_the_complete_text_must_both_be_near_ties(
-    difference: Difference, text_audit: TextAudit | None, doubts: tuple[Doubt, ...]
+    difference: Difference, text_audit: TextAudit | None, expected: tuple[MeasurementWarning, ...]
 ) -> None:
     run = replace(DIFFERENT, difference=difference, audit=text_audit)
-    assert warnings.of_judgement(run) == doubts
+    assert warnings.of_judgement(run) == expected
     same = replace(run, text_identical=True, difference=None)
     assert warnings.of_judgement(same) == ()  # it is the target's own
 
 
 def test_a_target_that_does_not_repeat_itself_is_named_and_counts() -> None:
     run = replace(_run(_sample("a"), Role.TARGET), text_identical=False, difference=APART)
-    assert warnings.of_text(run) is Doubt.TARGET_VARIES
+    assert warnings.of_text(run) is MeasurementWarning.TARGET_VARIES
     assert warnings.outcome(run) is RunOutcome.OK
     assert warnings.of_text(replace(run, difference=TIED)) is None
 
@@ -279,7 +283,7 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
-    assert Doubt.NOT_JUDGED in warnings.of_judgement(unjudged)
+    assert MeasurementWarning.NOT_JUDGED in warnings.of_judgement(unjudged)
     assert list(audit.judge_texts((own, unjudged), without)) == []  # the same reason is not told twice
 
 

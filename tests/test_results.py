@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Difference, TextAudit, Role, RunResult, Status
+from ggufspec.domain import Difference, Role, RunResult, Status, TextAudit
 from ggufspec.errors import ResultsError
-from tests import values
-from tests.filled import filled
+from tests.support import values
+from tests.support.values import filled
 
 
 def test_what_is_stored_is_what_is_read() -> None:
@@ -42,8 +42,9 @@ def test_older_result_sets_do_not_change_when_more_is_stored() -> None:
     empty = values.bench()
     one = results.append(empty, values.run())
     two = results.append(one, values.run(Role.DRAFTING, draft=3))
-    found = {"difference": filled(Difference), "audit": filled(TextAudit)}
-    judged = results.judge(two, replace(two.runs[1], text_identical=False, **found))
+    difference, audit = filled(Difference), filled(TextAudit)
+    found = replace(two.runs[1], text_identical=False, difference=difference, audit=audit)
+    judged = results.judge(two, found)
     again = results.judge(judged, replace(two.runs[1], text_identical=True, difference=None))
     assert (len(empty.runs), len(one.runs), len(two.runs)) == (0, 1, 2)
     assert [bench.runs[1].text_identical for bench in (two, judged, again)] == [True, False, True]

@@ -15,7 +15,7 @@ from ggufspec.engines.library.messages import ModelLoad, ScoreRun, TextScores
 from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.engines.library.scoring import score
 from ggufspec.measure import scoring
-from tests import scripted, values
+from tests.support import scripted, values
 
 PIECES = [b"", b"a", b"b", b"ab", b"\n", b"c"]
 END, A, B, AB, BREAK, C = range(6)
