@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+import numpy as np
+
 from ggufspec import stats
-from ggufspec.analysis import arms, texts
+from ggufspec.analysis import arms, texts, windows
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
 from ggufspec.domain import Role, RunSpec, Status
@@ -84,9 +86,12 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+    unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
+    if unknown:
+        yield MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs"
     drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
     if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
-        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens of {drafted.texts} texts"
+        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens"
 
 
 def _name(arm: Arm) -> str:

@@ -43,6 +43,7 @@ class MeasurementWarning(StrEnum):
     NOT_JUDGED = "texts-not-judged"
     NEAR_TIES = "near-ties"
     TARGET_VARIES = "target-varies"
+    PROMPT_IN_WINDOW = "prompt-in-window"
     SAMPLED_OTHERWISE = "sampled-otherwise"
     SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
@@ -129,6 +130,11 @@ ADVICE = {
     MeasurementWarning.SAMPLED_OTHERWISE: (
         "sampled texts do not follow the target's distribution, so drafting does not write what the target "
         "alone would write: use another build of llama.cpp, and report this one"
+    ),
+    MeasurementWarning.PROMPT_IN_WINDOW: (
+        "part of the prompt's evaluation may be counted as decoding, and how much is not known, because the "
+        "target or the drafter alone was not measured on the prompt: the speed of drafting may be too low; "
+        "use `--engine server`"
     ),
     MeasurementWarning.SYNTHETIC: (
         "acceptance was simulated, not decided by the target: speeds hold for that acceptance, texts have "

@@ -6,10 +6,12 @@ import math
 from importlib import metadata
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ggufspec import units
-from ggufspec.analysis import arms, review, texts, warnings
+from ggufspec.analysis import arms, review, texts, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
@@ -42,6 +44,7 @@ SUMMARY_COLUMNS = (
 RUN_COLUMNS = (
     *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
     *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
+    "prompt_in_gen_s",
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
     *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
     *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
@@ -93,7 +96,7 @@ def origin(meta: Meta) -> dict[str, Any]:
 def summary(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm: target alone, drafter alone, drafting at each size.
 
-    ``gen_tps`` is the geometric mean over prompts of medians of ``Sample.decode_tps``, in tokens/s;
+    ``gen_tps`` is the geometric mean over prompts of medians of ``decode_tps``, in tokens/s;
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.py.
     """
     groups = arms.group(results)
@@ -225,7 +228,8 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
         ],
         "doubts": ["; ".join(some) or None for some in named],
         "gpu_throttled": energy.throttled(runs),
-        "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
+        "decode_tps": _numbers(windows.decode_rates(runs)),
+        "prompt_in_gen_s": _numbers(windows.prompt_in_window(runs)),
         **{
             name: [difference and getattr(difference, field) for difference in differences]
             for name, field in _DIFFERENCE.items()
@@ -240,6 +244,10 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
             difference and difference.verdict and difference.verdict.value for difference in differences
         ],
     }
+
+
+def _numbers(column: NDArray[np.float64]) -> list[float | None]:
+    return [None if math.isnan(number) else number for number in column.tolist()]
 
 
 def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
