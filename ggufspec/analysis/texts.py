@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec import stats
-from ggufspec.domain import Role, RunResult, TextAudit
+from ggufspec.domain import Role, TextAudit
 from ggufspec.results import Runs
 
 UNLIKELY = 0.001
@@ -54,18 +54,14 @@ class AuditSummary:
 
 def summarize_audits(runs: Runs) -> AuditSummary | None:
     """Return what the audits of some runs say together; None where nothing was audited or compared."""
-    places = [
-        place
-        for place, (audit, same) in enumerate(
-            zip(runs.column("audit"), runs.column("text_identical"), strict=True)
-        )
-        if audit is not None or same is not None
-    ]
-    if not places:
+    audits, compared = (
+        runs.column("audit"),
+        [same for same in runs.column("text_identical") if same is not None],
+    )
+    if not compared and not any(audits):
         return None
-    members = [runs[place] for place in places]
-    audits = _distinct(members)
-    compared = [run.text_identical for run in members if run.text_identical is not None]
+    reasons = {audit.unjudged for audit in audits if audit is not None and audit.unjudged is not None}
+    audits = _distinct(runs)
     histograms = [audit.places for audit in audits if audit.places is not None]
     return AuditSummary(
         texts=len(audits),
@@ -76,7 +72,7 @@ def summarize_audits(runs: Runs) -> AuditSummary | None:
         impossible=_sum([audit.impossible for audit in audits]),
         identical=sum(compared),
         compared=len(compared),
-        unjudged=tuple(sorted({run.audit.unjudged for run in members if run.audit and run.audit.unjudged})),
+        unjudged=tuple(sorted(reasons)),
     )
 
 
@@ -90,14 +86,15 @@ def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
     return {role: summary for role, summary in summaries.items() if summary is not None}
 
 
-def _distinct(runs: Sequence[RunResult]) -> list[TextAudit]:
+def _distinct(runs: Runs) -> list[TextAudit]:
     """Return one audit of each text that was judged."""
+    columns = map(runs.column, ("audit", "text", "tokens"))
     audits: dict[tuple[str, str | None, tuple[int, ...] | None], TextAudit] = {}
     keys: dict[int, str] = {}
-    for run in runs:
-        if run.audit is not None and run.audit.unjudged is None:
-            key = keys.setdefault(id(run.spec), run.spec.baseline.key)
-            audits.setdefault((key, run.sample.text, run.sample.tokens), run.audit)
+    for spec, audit, text, tokens in zip(runs.specs, *columns, strict=True):
+        if audit is not None and audit.unjudged is None:
+            key = keys.get(id(spec)) or keys.setdefault(id(spec), spec.baseline.key)
+            audits.setdefault((key, text, tokens), audit)
     return list(audits.values())
 
 

@@ -45,7 +45,7 @@ def _distribution(summary: AuditSummary) -> str:
     verb = "do not follow" if summary.p_value < texts.UNLIKELY else "follow"
     impossible = f", {summary.impossible} impossible" if summary.impossible else ""
     chance = "< 0.001" if summary.p_value < texts.UNLIKELY else f"= {summary.p_value:.3f}"
-    return f"{verb} the target's distribution (p {chance}{impossible})"
+    return f"which {verb} the target's distribution (p {chance}{impossible})"
 
 
 def format_bound(share: float) -> str:
