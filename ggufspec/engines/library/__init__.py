@@ -1,11 +1,11 @@
-"""llama.cpp as a library, in a child process of ours that may crash without taking anything along."""
+"""llama.cpp as a library, in a child process whose crash does not end ggufspec."""
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import Part, TextScores, Timing
+from ggufspec.engines.library.messages import RoundPart, TextScores, Timing
 
 __all__ = [
-    "Part",
+    "RoundPart",
     "TextScores",
     "Timing",
 ]
