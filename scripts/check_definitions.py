@@ -28,6 +28,8 @@ from ggufspec.domain import Program, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.llama.install.installs import Install, program_environment
 from ggufspec.measure import request
 
+_ATTEMPTS = 6
+
 
 def main() -> int:
     options = _options()
@@ -40,7 +42,7 @@ def main() -> int:
     ):
         log = Path(folder)
         for repeat in range(-1, options.repeats):  # the first warms up
-            plain, served = (_good(engine.measure(spec, log / "run").sample) for engine in (binary, server))
+            plain, served = (_measure(engine, spec, log / "run") for engine in (binary, server))
             bench_s = options.n_predict / _tg(install, spec, log)
             sampling_s = (plain.sampling_s or 0.0) * options.n_predict / (plain.gen_tokens or 1)
             if repeat < 0:
@@ -83,14 +85,10 @@ def _prompt_shares(options: argparse.Namespace) -> dict[str, list[float]]:
         log = Path(folder) / "run"
         for name in ("binary", "binary-simple"):
             with engines.make(name, install) as engine:
-
-                def measure(spec: RunSpec, engine: engines.Engine = engine) -> Sample:
-                    return _good(engine.measure(spec, log).sample)
-
                 for _ in range(options.repeats):
-                    before = [measure(spec) for spec in (target, drafter)]
-                    run = measure(drafting)
-                    after = [measure(spec) for spec in (target, drafter)]
+                    before = [_measure(engine, spec, log) for spec in (target, drafter)]
+                    run = _measure(engine, drafting, log)
+                    after = [_measure(engine, spec, log) for spec in (target, drafter)]
                     prompt_s = sum(map(_prompt_s, (*before, *after))) / 2
                     if run.program is Program.TREE:  # evaluates the prompt's last token by itself
                         prompt_s += sum(1 / (one.decode_tps or 1) for one in (before[0], after[0])) / 2
@@ -122,9 +120,14 @@ def _tg(install: Install, spec: RunSpec, scratch: Path) -> float:
     return float(json.loads(out)[0]["avg_ts"])
 
 
-def _good(sample: Sample) -> Sample:
+def _measure(engine: engines.Engine, spec: RunSpec, log: Path) -> Sample:
+    """Return the sample of a run; one whose log llama.cpp truncated is repeated."""
+    for _ in range(_ATTEMPTS):
+        sample = engine.measure(spec, log).sample
+        if sample.status is not Status.SUMMARY_LOST:
+            break
     if sample.status is not Status.OK:
-        sys.exit(f"a run ended as {sample.status.value}")
+        sys.exit(f"a run of {engine.name} ended as {sample.status.value}")
     return sample
 
 
