@@ -291,7 +291,9 @@ class RunResult:
     attempts: int = 1
     warmup: bool = False
     anchor: bool = False  # re-measures one configuration through the bench, to see drift
-    rerun: int = 0  # 1, 2, … replace a disturbed run of the same cell, which stays in the record
+    rerun: int = 0  # 1, 2, … replace an earlier run of the same cell, which stays in the record
+    remeasured: bool = False  # with all arms of its prompt and repeat, because one of them had collapsed
+    load: int | None = None  # number of the load in the bench; runs with one number shared a process
     conditions: Conditions | None = None
     text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
     difference: Difference | None = None
