@@ -16,8 +16,8 @@ from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
-from tests import fake_server, fakes, shell, values
-from tests.fake_server import Behaviour
+from tests.support import fake_server, fakes, shell, values
+from tests.support.fake_server import Behaviour
 
 YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
 

@@ -15,7 +15,7 @@ from ggufspec import machine, paths, results
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
 TARGET, DRAFTER = str(DEMO / "target.gguf"), str(DEMO / "drafter.gguf")

@@ -34,8 +34,8 @@ from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import loads
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview
-from tests import fakes, shell, values
-from tests.test_command import recorded_install
+from tests.support import fakes, shell, values
+from tests.support.fakes import recorded_install
 
 MIB, GIB = 1 << 20, 1 << 30
 ASKED = Offload(target_layers=45, draft_layers="all")

@@ -17,7 +17,7 @@ from ggufspec.domain import (
     Status,
     TextVerdict,
 )
-from tests import values
+from tests.support import values
 
 
 def test_every_warning_has_advice() -> None:

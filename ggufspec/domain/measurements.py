@@ -7,7 +7,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ggufspec.domain.specs import Program, RunSpec
+from ggufspec.choices import Program
+from ggufspec.domain.specs import RunSpec
 
 _DIGITS = 12  # of a SHA-256 in a message
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ggufspec.choices import Experts, Layers, Role, SplitMode
 from ggufspec.domain.measurements import Placement, RunResult, Sample
-from ggufspec.domain.specs import Experts, Layers, Offload, Role, SplitMode
+from ggufspec.domain.specs import Offload
 
 
 class LoadedLayers(NamedTuple):

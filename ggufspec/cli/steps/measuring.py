@@ -15,8 +15,8 @@ import click
 from ggufspec import errors, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps import benches, resuming
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
