@@ -19,6 +19,7 @@ from ggufspec.stats.effects import (
 )
 from ggufspec.stats.estimates import CONFIDENCE, Z95, Estimate, mean_over_prompts, per_prompt, quantile
 from ggufspec.stats.planning import Needed, expected_width, needed
+from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
 from ggufspec.stats.trend import drift
 
@@ -46,6 +47,7 @@ __all__ = [
     "paired_effect",
     "per_prompt",
     "quantile",
+    "ratio_of_sums",
     "spread",
     "unstable",
 ]
