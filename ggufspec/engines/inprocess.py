@@ -134,7 +134,7 @@ class InprocessEngine(Engine):
         """Time evaluations of every size at every depth; see CurveRun.
 
         Args:
-            spec: the target's run; its prompt gives the tokens that are evaluated.
+            spec: the target's run; its prompt gives the tokens that are evaluated, its sampling the choices.
             drafters: each is timed in rounds with the target; without any, the target is timed alone.
             batches: sizes of target batches in tokens.
             depths: tokens in the caches before.
@@ -151,6 +151,7 @@ class InprocessEngine(Engine):
             batches=tuple(batches),
             depths=tuple(depths),
             repeats=repeats,
+            sampling=spec.sampling,
         )
         reply = self._asked(spec, run)
         assert isinstance(reply, Curve)

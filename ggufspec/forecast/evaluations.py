@@ -75,8 +75,13 @@ def drafting(
     own = 1 if program is Program.TREE else 0
     absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
+    before: int | None = None
     for step in taken:
         evaluations.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
+        evaluations.add("verifying", CurveKind.CHOOSE, step, 1, times=1 + step.accepted)
+        if before is not None and step.drafted != before and not sampling:
+            evaluations.add("besides", CurveKind.RESIZE, step, 1)
+        before = step.drafted
         if step.proposals + own:
             evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + own)
         if absorbs:
@@ -91,6 +96,7 @@ def alone(trace: DraftTrace, curve: CostCurve, *, first: int, tokens: int) -> Ex
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
     for step in taken:
         evaluations.add("verifying", CurveKind.VERIFY, step, 1)
+        evaluations.add("verifying", CurveKind.CHOOSE, step, 1)
         evaluations.add("besides", CurveKind.PLAIN, step, 1)
     return evaluations.total(trace.prompt_id, taken)
 
@@ -103,7 +109,7 @@ class _EvaluationCounts:
         self._depths = sorted({point.depth for point in (*curve.verify, *curve.draft, *curve.absorb)})
         self._counts: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
 
-    def add(self, to: str, kind: CurveKind, step: TraceStep, tokens: int, *, times: int = 1) -> None:
+    def add(self, to: str, kind: CurveKind, step: TraceStep, tokens: int, *, times: float = 1) -> None:
         depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
         if not self._curve.covers(depth):
             self._clamped = True

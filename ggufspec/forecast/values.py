@@ -38,7 +38,8 @@ class Forecast:
         round_s: mean seconds per round.
         target_s: mean seconds per token of the target alone.
         rates: each prompt's tokens per second.
-        cost_errors: the standard error of log tokens/s that each point of the cost curve contributes.
+        cost_errors: the standard error of log tokens/s that each point of the cost curve contributes, and
+            each error that its points share.
         speedup_errors: the same of the log speed-up.
         clamped: whether some depth lies outside what the curve was measured at.
     """

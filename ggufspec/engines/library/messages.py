@@ -186,7 +186,7 @@ class CurveRun:
 
     ``batches`` are target batches in tokens, the round's first token and its draft; ``depths`` the tokens
     that the caches hold before, taken from ``text``, again and again where it is shorter. Each of ``repeats``
-    gives two samples.
+    gives two samples. ``sampling`` is how the target chooses its tokens.
     """
 
     target: ModelLoad
@@ -196,14 +196,17 @@ class CurveRun:
     batches: tuple[int, ...]
     depths: tuple[int, ...]
     repeats: int
+    sampling: Sampling
 
 
 class Part(StrEnum):
     """What a Timing is of; what a round consists of."""
 
     DRAFT = "draft"  # the drafter's tokens, one after the other: evaluation and choice
-    VERIFY = "verify"  # the target's batch: evaluation, and the choice of a token at each place
+    VERIFY = "verify"  # the target's batch: its evaluation
+    CHOOSE = "choose"  # the choice of a token at each output of that batch
     ABSORB = "absorb"  # the drafter's second look at a round's tokens
+    RESIZE = "resize"  # VERIFY and ABSORB of a round whose batch has another size than the one before
 
 
 class Timing(NamedTuple):
