@@ -29,6 +29,11 @@ class TracedTexts:
     written_s: float
     look_s: tuple[float, ...]
 
+    @property
+    def category(self) -> str | None:
+        """The prompt's category, if it has one."""
+        return self.prompt.category
+
 
 def traces(
     engine: InprocessEngine,
