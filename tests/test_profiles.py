@@ -17,7 +17,7 @@ from ggufspec.engines.library.messages import Curve, Part, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.results import read_object
-from tests import values
+from tests.support import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
 BATCHES, DEPTHS = (1, 2, 3, 4), (10, 110)

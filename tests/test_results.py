@@ -11,8 +11,8 @@ import pytest
 from ggufspec import results
 from ggufspec.domain import Difference, Role, RunResult, Status
 from ggufspec.errors import ResultsError
-from tests import values
-from tests.filled import filled
+from tests.support import values
+from tests.support.values import filled
 
 
 def test_what_is_stored_is_what_is_read() -> None:

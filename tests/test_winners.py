@@ -15,7 +15,7 @@ from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import categories, prospects
 from ggufspec.tuning.values import Selection, Spent, Tuned, TuningForecast
-from tests import values
+from tests.support import values
 
 TARGET_TPS = 50.0
 
@@ -209,7 +209,7 @@ def test_confirmed_figures_are_not_too_high_and_their_intervals_hold() -> None:
     prompts = _prompts(4)
     truth = _gains(prompts, **{f"g{size}": 1.5 for size in range(1, 9)})
     selected, confirmed, held = [], [], 0
-    for seed in range(20):
+    for seed in range(10):
         bench = _bench(truth, repeats=2, noise=0.06, seed=seed)
         selection = tuning.select_arms(bench)
         assert selection.fastest is not None
@@ -225,7 +225,7 @@ def test_confirmed_figures_are_not_too_high_and_their_intervals_hold() -> None:
         held += ratio.lo <= 1.5 <= ratio.hi
     assert np.mean(selected) > 1.5 * 1.015
     assert np.mean(confirmed) == pytest.approx(1.5, rel=0.012)
-    assert held >= 17
+    assert held >= 8
 
 
 def _mean_gain(bench: ResultSet, size: int | None) -> float:

@@ -7,7 +7,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ggufspec.domain.specs import Program, RunSpec
+from ggufspec.choices import Program
+from ggufspec.domain.specs import RunSpec
 
 _DIGITS = 12  # of a SHA-256 in a message
 
@@ -29,7 +30,7 @@ class Status(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """What a run is worth: its status, or what is wrong with a run that ended well. See doubts.outcome."""
+    """What a run is worth: its status, or what is wrong with one that ended well (``analysis.warnings``)."""
 
     OK = "ok"
     SUMMARY_LOST = "summary lost"
@@ -295,4 +296,4 @@ class RunResult:
     conditions: Conditions | None = None
     text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
     difference: Difference | None = None
-    doubts: tuple[str, ...] = ()  # names of warnings, see doubts.py
+    doubts: tuple[str, ...] = ()  # names of warnings, see analysis/warnings.py
