@@ -166,7 +166,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     for seed in range(25):
         random = np.random.default_rng(seed)
         machine = math.exp(random.normal(0, 0.15))
-        drafter, batch = 1 + random.normal(0, 0.08), 1 + random.normal(0, 0.05)
+        drafter, batch = 1 + random.normal(0, 0.15), 1 + random.normal(0, 0.1)
         truth = _true(machine, drafter, batch, random.normal(0, 0.05) * 0.011)
         calibrated = forecast.calibrate(CURVE, _runs(truth, noise=0.03, seed=seed)).curve
         for size in (2, 7, 12):
@@ -192,4 +192,5 @@ def test_a_corrected_curve_covers_what_the_timed_one_covered() -> None:
     calibrated = forecast.calibrate(CURVE, _runs(_true(machine=2.0))).curve
     assert calibrated.most_tokens == CURVE.most_tokens
     assert len(calibrated.shared_errors[0]) == len(calibrated.points)
+    assert {type(point.seconds.value) for point in calibrated.points} == {float}  # they are stored
     assert calibrated.seconds(CurveKind.DRAFT).value > CURVE.seconds(CurveKind.DRAFT).value

@@ -20,8 +20,8 @@ from ggufspec.stats import Z95, Estimate
 
 _PRIOR_SD = {
     "machine": 0.15,  # of all times: published forecasts without calibration were off by 11 to 19 %
-    "drafter": 0.08,  # of the drafter's times beyond that
-    "batch": 0.05,  # of the target's batches beyond its single tokens
+    "drafter": 0.15,  # of the drafter's times beyond that: costs may be stored ones
+    "batch": 0.1,  # of the target's batches beyond its single tokens
     "step": 0.05,  # of the target's time for a token, per step: what the engine does between evaluations
     "token": 0.02,  # of the same, per token that is written
 }
@@ -83,7 +83,10 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
     gradients = factor * np.vstack([times, directions[1:]])
     return Calibration(
         curve=curve.with_times(
-            [_scaled(point.seconds, factor, time) for point, time in zip(curve.points, times, strict=True)],
+            [
+                _scaled(point.seconds, factor, time)
+                for point, time in zip(curve.points, times.tolist(), strict=True)
+            ],
             shared_errors=tuple(tuple(map(float, row)) for row in errors.T @ gradients),
         ),
         runs=len(runs),
