@@ -13,7 +13,7 @@ import pytest
 
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library.messages import Curve, Part, Timing
+from ggufspec.engines.library.messages import Curve, RoundPart, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.results import read_object
@@ -43,35 +43,35 @@ class _Clockwork:
             for _ in range(repeats):
                 for size in (1,) if drafters else batches:
                     timings += [
-                        self._time(Part.VERIFY, None, size, depth),
-                        self._time(Part.CHOOSE, None, size, depth),
+                        self._time(RoundPart.VERIFY, None, size, depth),
+                        self._time(RoundPart.CHOOSE, None, size, depth),
                     ]
                 for place in range(len(drafters)):
                     for size in batches:
                         timings += [
-                            self._time(Part.DRAFT, place, max(1, size - 1), depth),
-                            self._time(Part.ABSORB, place, size, depth),
-                            self._time(Part.VERIFY, place, size, depth),
-                            self._time(Part.CHOOSE, place, size, depth),
-                            self._time(Part.RESIZE, place, size, depth),
+                            self._time(RoundPart.DRAFT, place, max(1, size - 1), depth),
+                            self._time(RoundPart.ABSORB, place, size, depth),
+                            self._time(RoundPart.VERIFY, place, size, depth),
+                            self._time(RoundPart.CHOOSE, place, size, depth),
+                            self._time(RoundPart.RESIZE, place, size, depth),
                         ]
         return Curve(timings=tuple(timings))
 
-    def _time(self, part: Part, place: int | None, tokens: int, depth: int) -> Timing:
-        apart = 0.003 if place is None and part is Part.VERIFY else 0.0
+    def _time(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> Timing:
+        apart = 0.003 if place is None and part is RoundPart.VERIFY else 0.0
         seconds = true_s(part, tokens, depth) + apart
         return Timing(part, place, tokens, depth, seconds * self._noise())
 
 
-def true_s(part: Part, tokens: int, depth: int) -> float:
+def true_s(part: RoundPart, tokens: int, depth: int) -> float:
     verify_s = 0.02 + 0.004 * tokens + 0.00001 * depth
     absorb_s = 0.0005 + 0.0001 * tokens
     return {
-        Part.VERIFY: verify_s,
-        Part.CHOOSE: 0.0004 * tokens,
-        Part.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
-        Part.ABSORB: absorb_s,
-        Part.RESIZE: verify_s + absorb_s + 0.0007,
+        RoundPart.VERIFY: verify_s,
+        RoundPart.CHOOSE: 0.0004 * tokens,
+        RoundPart.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
+        RoundPart.ABSORB: absorb_s,
+        RoundPart.RESIZE: verify_s + absorb_s + 0.0007,
     }[part]
 
 
@@ -95,11 +95,13 @@ def test_exact_timings_give_the_exact_curve() -> None:
     for tokens in BATCHES:
         for depth in DEPTHS:
             found = curve.seconds(CurveKind.VERIFY, tokens, depth)
-            assert found.value == pytest.approx(true_s(Part.VERIFY, tokens, depth))
+            assert found.value == pytest.approx(true_s(RoundPart.VERIFY, tokens, depth))
             absorbed = curve.seconds(CurveKind.ABSORB, tokens, depth)
-            assert absorbed.value == pytest.approx(true_s(Part.ABSORB, tokens, depth))
+            assert absorbed.value == pytest.approx(true_s(RoundPart.ABSORB, tokens, depth))
             one = curve.seconds(CurveKind.DRAFT, 1, depth)
-            assert one.value == pytest.approx(true_s(Part.DRAFT, 2, depth) - true_s(Part.DRAFT, 1, depth))
+            assert one.value == pytest.approx(
+                true_s(RoundPart.DRAFT, 2, depth) - true_s(RoundPart.DRAFT, 1, depth)
+            )
     assert curve.overhead_s.value == pytest.approx(0.0002)
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
     assert curve.choose_s.value == pytest.approx(0.0004)
@@ -112,7 +114,9 @@ def test_the_target_alone_needs_no_drafter() -> None:
     curve = _curve(drafter=None)
     assert curve.draft == curve.absorb == ()
     assert curve.choose_s.value == pytest.approx(0.0004)
-    assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(true_s(Part.VERIFY, 3, 60) + 0.003)
+    assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(
+        true_s(RoundPart.VERIFY, 3, 60) + 0.003
+    )
 
 
 def test_a_disturbed_sample_moves_nothing() -> None:
@@ -120,7 +124,7 @@ def test_a_disturbed_sample_moves_nothing() -> None:
     disturbed = _curve(lambda: 30.0 if next(calls) % 101 == 50 else 1.0)
     for tokens in BATCHES:
         found = disturbed.seconds(CurveKind.VERIFY, tokens, 10).value
-        assert found == pytest.approx(true_s(Part.VERIFY, tokens, 10), rel=1e-6)
+        assert found == pytest.approx(true_s(RoundPart.VERIFY, tokens, 10), rel=1e-6)
 
 
 def test_runs_pay_means_and_the_curve_knows_them() -> None:
@@ -128,7 +132,7 @@ def test_runs_pay_means_and_the_curve_knows_them() -> None:
     skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=1000)
     mean = 1.1
     for tokens in BATCHES:
-        expected = true_s(Part.VERIFY, tokens, 10) * mean
+        expected = true_s(RoundPart.VERIFY, tokens, 10) * mean
         assert skewed.seconds(CurveKind.VERIFY, tokens, 10).value == pytest.approx(expected, rel=0.02)
 
 
@@ -139,7 +143,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:  # type: ignore[misc]
             assert point.seconds.lo is not None
             assert point.seconds.hi is not None
-            truth = true_s(Part.VERIFY, point.tokens, point.depth)
+            truth = true_s(RoundPart.VERIFY, point.tokens, point.depth)
             held += point.seconds.lo <= truth <= point.seconds.hi
             tried += 1
     assert 0.88 <= held / tried <= 0.99

@@ -378,7 +378,7 @@ def _check_programs(
     if engine == "inprocess":
         if lookups:
             raise GgufspecError(
-                f"the engine {engine} drafts with a second model only, not by {lookups[0].value}",
+                f"the engine {engine} drafts only with a second model, not by {lookups[0].value}",
                 "use --engine server or binary-simple",
             )
         engines.check_library(install)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from ggufspec import engines, forecast, units
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import failures
-from ggufspec.engines.library import Part
+from ggufspec.engines.library import RoundPart
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.prompts import PromptTurns
@@ -163,7 +163,7 @@ def _speed(engine: InprocessEngine, spec: RunSpec) -> tuple[float, float]:
     """Return the seconds per token of the target, and the seconds to load it."""
     begun = time.monotonic()
     timings = engine.curve(spec, (), batches=(1,), depths=(1,), repeats=3).timings
-    token_s = fmean(timing.seconds for timing in timings if timing.part is Part.VERIFY)
+    token_s = fmean(timing.seconds for timing in timings if timing.part is RoundPart.VERIFY)
     return token_s, max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
 
 

@@ -13,7 +13,7 @@ from statistics import fmean, linear_regression, median, variance
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
-from ggufspec.engines.library import Part, Timing, messages
+from ggufspec.engines.library import RoundPart, Timing, messages
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Z95, Estimate
 
@@ -73,8 +73,8 @@ def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
     """
     timings = [timing for curve in measured for timing in curve.timings]
     if about.drafter is None:
-        choose_s = _per_token(timings, Part.CHOOSE)
-        return CostCurve(verify=_points(_of(timings, Part.VERIFY)), choose_s=choose_s, measured_on=about)
+        choose_s = _per_token(timings, RoundPart.CHOOSE)
+        return CostCurve(verify=_points(_of(timings, RoundPart.VERIFY)), choose_s=choose_s, measured_on=about)
     plain = [timing for timing in timings if timing.drafter is None]
     return _joined(plain, [timing for timing in timings if timing.drafter is not None], about)
 
@@ -103,11 +103,13 @@ def sized(model: ModelFile) -> ModelFile:
 
 
 def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], about: MeasuredOn) -> CostCurve:
-    verify, absorb = _points(_of(rounds, Part.VERIFY)), _points(_of(rounds, Part.ABSORB))
-    draft, overhead_s = _drafting(_of(rounds, Part.DRAFT))
+    verify, absorb = _points(_of(rounds, RoundPart.VERIFY)), _points(_of(rounds, RoundPart.ABSORB))
+    draft, overhead_s = _drafting(_of(rounds, RoundPart.DRAFT))
     among_rounds = {point.depth: point.seconds.value for point in verify if point.tokens == 1}
-    apart = [point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, Part.VERIFY))]
-    resized = _points(_of(rounds, Part.RESIZE))
+    apart = [
+        point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
+    ]
+    resized = _points(_of(rounds, RoundPart.RESIZE))
     longer = [
         first.seconds.value - again.seconds.value - read.seconds.value
         for first, again, read in zip(resized, verify, absorb, strict=False)
@@ -118,13 +120,13 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], about: MeasuredOn
         absorb=absorb,
         overhead_s=overhead_s,
         plain_overhead_s=_mean(apart),
-        choose_s=_per_token([*plain, *rounds], Part.CHOOSE),
+        choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
         resize_s=_mean(longer),
         measured_on=about,
     )
 
 
-def _of(timings: Iterable[Timing], part: Part) -> Samples:
+def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
     """Return the seconds of one part by tokens and depth."""
     samples: dict[tuple[int, int], list[float]] = {}
     for timing in timings:
@@ -133,7 +135,7 @@ def _of(timings: Iterable[Timing], part: Part) -> Samples:
     return samples
 
 
-def _per_token(timings: Iterable[Timing], part: Part) -> Estimate:
+def _per_token(timings: Iterable[Timing], part: RoundPart) -> Estimate:
     samples = [timing.seconds / timing.tokens for timing in timings if timing.part is part]
     return _mean(_undisturbed(samples))
 

@@ -19,7 +19,7 @@ COMPARISON_COLUMNS = (
 
 
 def comparison(compared: BenchComparison) -> pd.DataFrame:
-    """Return one row per arm that both benches have; ``ratio`` is after over before, in tokens/s."""
+    """Return one row per arm that both benches have; ``ratio`` is tokens/s after over tokens/s before."""
     rows = [
         {
             **settings(row.before.spec),
@@ -44,7 +44,7 @@ BENCH_COLUMNS = (*(field.name for field in fields(ListedBench)), "complete")
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
-    """Return a row for each bench; ``complete`` is whether every planned run is there."""
+    """Return a row for each bench; ``complete`` is whether it has every planned run."""
     rows = [
         {
             **asdict(bench),
