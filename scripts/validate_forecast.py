@@ -122,11 +122,11 @@ def main() -> int:
     speedups = [abs(miss.speedup) for miss in everything]
     perfect = [miss.perfect for miss in everything if miss.perfect is not None]
     floor = f"{statistics.median(perfect):.1%} and {max(perfect):.1%}" if perfect else "unknown"
-    inside = sum(miss.inside for miss in everything)
+    median, worst = statistics.median(speedups), max(speedups)
+    inside = f"{sum(miss.inside for miss in everything)} of {len(everything)}"
     print(
-        f"\n{len(everything)} configurations: speed-up within {statistics.median(speedups):.1%} "
-        f"(median, goal: 2 %) and {max(speedups):.1%} (worst, goal: 5 %); a perfect forecaster: {floor}; {inside} of "
-        f"{len(everything)} inside the 95 % interval"
+        f"\nspeed-up within {median:.1%} (median, goal: 2 %) and {worst:.1%} (worst, goal: 5 %); "
+        f"a perfect forecaster: {floor}; {inside} inside the 95 % interval"
     )
     return 0
 

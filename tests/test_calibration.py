@@ -99,7 +99,9 @@ def _rate(curve: CostCurve, size: int) -> Estimate:
 
 def test_a_slower_machine_is_one_factor_and_changes_no_speed_up() -> None:
     calibration = forecast.calibrate(CURVE, _runs(_true(machine=1.25)))
-    assert calibration.corrections["machine"].value == pytest.approx(1.25, rel=0.02)
+    assert calibration.corrections["machine"].value == pytest.approx(
+        1.25, rel=0.04
+    )  # the prior shares it out
     assert calibration.runs == 16
     for size in (2, 8, 16):
         truth = _true(machine=1.25)
