@@ -36,6 +36,7 @@ class MeasurementWarning(StrEnum):
     DRIFT = "drift"
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
+    BEST_AT_EDGE = "best-at-edge"
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
@@ -102,6 +103,10 @@ ADVICE = {
     MeasurementWarning.OUTLIERS: (
         "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
         " with `ggufspec show --runs`"
+    ),
+    MeasurementWarning.BEST_AT_EDGE: (
+        "the fastest draft size is the largest one that was measured, and larger ones may be faster: "
+        "measure them with --draft"
     ),
     MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
     MeasurementWarning.IMPLAUSIBLE: (

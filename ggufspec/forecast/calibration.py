@@ -97,14 +97,14 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
 def _directions(curve: CostCurve) -> Values:
     """Return the seconds by which one unit of each correction changes each point: (corrections, points)."""
     costs = np.array([point.seconds.value for point in curve.points])
-    kinds = [kind for kind in CurveKind for _ in range(_size(curve, kind))]
+    parts = [part for part in CurveKind for _ in range(_size(curve, part))]
     tokens = [point.tokens for point in curve.points]
     depth = curve.depths[0]
     token_s = curve.seconds(CurveKind.VERIFY, 1, depth).value
-    drafter = [kind in {CurveKind.DRAFT, CurveKind.ABSORB} for kind in kinds]
-    batch = [kind is CurveKind.VERIFY and size > 1 for kind, size in zip(kinds, tokens, strict=True)]
-    step = [kind in {CurveKind.ROUND, CurveKind.PLAIN} for kind in kinds]
-    token = [kind is CurveKind.CHOOSE for kind in kinds]
+    drafter = [part in {CurveKind.DRAFT, CurveKind.ABSORB} for part in parts]
+    batch = [part is CurveKind.VERIFY and size > 1 for part, size in zip(parts, tokens, strict=True)]
+    step = [part in {CurveKind.ROUND, CurveKind.PLAIN} for part in parts]
+    token = [part is CurveKind.CHOOSE for part in parts]
     return np.vstack(
         [
             costs,
@@ -116,9 +116,9 @@ def _directions(curve: CostCurve) -> Values:
     )
 
 
-def _size(curve: CostCurve, kind: CurveKind) -> int:
+def _size(curve: CostCurve, part: CurveKind) -> int:
     grids = {CurveKind.VERIFY: curve.verify, CurveKind.DRAFT: curve.draft, CurveKind.ABSORB: curve.absorb}
-    return len(grids[kind]) if kind in grids else 1
+    return len(grids[part]) if part in grids else 1
 
 
 def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Values, Values]:

@@ -67,7 +67,7 @@ def calibrate_costs(
     samples: dict[RunSpec, list[tuple[TracedTexts, Sample]]] = {}
     with tempfile.TemporaryDirectory(prefix="ggufspec-") as name, plan.engine:
         for number, arm in enumerate(arms):
-            yield Stage(about="calibrating", done=number, total=len(arms))
+            yield Stage(name="calibrating", done=number, total=len(arms))
             samples[arm] = [*_measured(plan, arm, texts, Path(name) / "run")]
     return {
         place: forecast.calibrate(
@@ -134,10 +134,10 @@ def _calibration_run(
     """Return a run with what it paid by the trace's counts; None where the trace is too short to tell."""
     assert sample.decode_tps
     if arm.drafting is None:
-        tokens = min(sample.decoded or 0, len(text.own.tokens) - 1)
+        tokens = min(sample.decoded or 0, len(text.target_trace.tokens) - 1)
         if tokens < 1:
             return None
-        exposure = forecast.alone(text.own, curve, first=1, tokens=tokens)
+        exposure = forecast.alone(text.target_trace, curve, first=1, tokens=tokens)
         return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps)
     exposure = _exposure(plan, curve, arm, _trace(plan, arm, text))
     # a sampled text may differ from the traced one: what counts is the time of a round
@@ -147,7 +147,7 @@ def _calibration_run(
 
 
 def _trace(plan: CalibrationPlan, arm: RunSpec, text: TracedTexts) -> DraftTrace:
-    return text.own if arm.drafter is None else text.by_drafter[plan.drafters.index(arm.drafter)]
+    return text.target_trace if arm.drafter is None else text.by_drafter[plan.drafters.index(arm.drafter)]
 
 
 def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:

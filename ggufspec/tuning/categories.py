@@ -68,8 +68,8 @@ def _p_value(gains: Values, inside: NDArray[np.bool_]) -> float:
     else:
         random = np.random.default_rng(_SEED)
         chosen = random.permuted(np.tile(inside.astype(float), (_EXACT - 1, 1)), axis=1)
-    seen = _largest(gains, inside[None].astype(float))[0]
-    as_large = int(np.count_nonzero(_largest(gains, chosen) >= seen - 1e-12))
+    observed = _largest(gains, inside[None].astype(float))[0]
+    as_large = int(np.count_nonzero(_largest(gains, chosen) >= observed - 1e-12))
     return as_large / len(chosen) if exact else (as_large + 1) / _EXACT
 
 

@@ -44,7 +44,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     with engines.make("inprocess", install, timeout_s=plan.max_time_s) as made:
         engine = cast("InprocessEngine", made)
         try:
-            yield Stage(about="loading", done=0, total=1)
+            yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
             token_s, load_s = _speed(engine, first)
@@ -133,7 +133,7 @@ def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
 
 def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:
     """Return the longest prompt with its answer: costs are timed on a text that was traced."""
-    longest = max(texts, key=lambda text: text.own.n_prompt + len(text.own.tokens))
+    longest = max(texts, key=lambda text: text.target_trace.n_prompt + len(text.target_trace.tokens))
     return replace(longest.prompt, text=longest.prompt.text + longest.text)
 
 
@@ -182,7 +182,7 @@ def _texts(
     writing = _quickest(beginning)
     chosen = spread(plan.session.suite.prompts, allowed.prompts)
     for number, prompt in enumerate(chosen):
-        yield Stage(about=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
+        yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turns = PromptTurns(prompt, plan.session.render)
         texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing)
         while not turns.is_complete:
@@ -196,7 +196,7 @@ def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
 
     The closed form takes a verified batch to cost as little as one token, so it must promise a speed-up of 2.
     """
-    size = len(beginning.own.tokens)
+    size = len(beginning.target_trace.tokens)
     gains: dict[tuple[int, int], float] = {}
     for place, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
         alpha, cost = sum(view.match) / size, look_s / beginning.written_s
@@ -210,8 +210,8 @@ def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
     if allowed.prompts == len(suite.prompts) and allowed.n_predict == first.n_predict:
         return []
     of = units.counted(len(suite.prompts), "prompt")
-    taken = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
-    return [f"time: {taken}; a longer --max-time takes more"]
+    used = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
+    return [f"time: {used}; a longer --max-time takes more"]
 
 
 FINALISTS = 6  # configurations that are measured beside the target alone

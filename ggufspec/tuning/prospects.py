@@ -99,7 +99,7 @@ def prospects(
         first = group[0]
         assert first.drafting is not None
         traces = [
-            text.own if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
+            text.target_trace if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
             for text in texts
         ]
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}

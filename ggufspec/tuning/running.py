@@ -37,7 +37,7 @@ from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForec
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
-_OWN = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
+_TUNING_OPTIONS = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 _REPEATS = 2  # of the selection
 _CONFIRMING_REPEATS = 3  # at least, each with loads of its own
@@ -161,17 +161,17 @@ def _methods(install: Install, request: Request) -> tuple[str, ...]:
         GgufspecError: the pair's own method cannot be measured here.
     """
     stated = pair_method(request)
-    found = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
+    methods = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
     program = ENGINES[request.engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.value in found or request.engine == "inprocess":
+        if method.value in methods or request.engine == "inprocess":
             continue
         if draft_sizes(method, sizes):
             with suppress(GgufspecError):
                 check_method(install.executable(program), program, method)
-                found.append(method.value)
-    return tuple(found)
+                methods.append(method.value)
+    return tuple(methods)
 
 
 def _is_usual(arm: RunSpec) -> bool:
@@ -373,9 +373,11 @@ def keep(tuned: Tuned) -> None:
 def _asked(options: dict[str, Any]) -> TuneRequest:
     """Tell a tuning's own options from those of its benches; both have the command line's names."""
     methods = options.pop("method", None)
-    own = {field: options.pop(name) for name, field in _OWN.items() if name in options}
+    tuning_options = {field: options.pop(name) for name, field in _TUNING_OPTIONS.items() if name in options}
     return TuneRequest(
-        request=default(**options), methods=(methods,) if isinstance(methods, str) else methods, **own
+        request=default(**options),
+        methods=(methods,) if isinstance(methods, str) else methods,
+        **tuning_options,
     )
 
 

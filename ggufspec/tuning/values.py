@@ -60,7 +60,7 @@ class Plan:
 class Stage:
     """The current step of a tuning, and how many of its parts are done."""
 
-    about: str
+    name: str
     done: int
     total: int
 

@@ -117,7 +117,7 @@ def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> Tuning
                 outlook: TuningForecast = end.value
                 return outlook
             progress.update(
-                task, description=escape(one_line(stage.about)), completed=stage.done, total=stage.total
+                task, description=escape(one_line(stage.name)), completed=stage.done, total=stage.total
             )
 
 

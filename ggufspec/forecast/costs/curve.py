@@ -146,24 +146,24 @@ class CostCurve:
         depths = self.depths
         return len(depths) == 1 or depths[0] <= depth <= depths[-1]
 
-    def weights(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
+    def weights(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
         """Return which of ``points`` a time is made of, and by how much of each.
 
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
-        first = self._first[kind]
-        if kind not in self._grids:
+        first = self._first[part]
+        if part not in self._grids:
             return {first: 1.0}
-        return {first + place: share for place, share in self._grids[kind].weights(tokens, depth).items()}
+        return {first + place: share for place, share in self._grids[part].weights(tokens, depth).items()}
 
-    def seconds(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
+    def seconds(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
         """Return a time; the interval between points is drawn between theirs, too.
 
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
-        weights, points = self.weights(kind, tokens, depth), self.points
+        weights, points = self.weights(part, tokens, depth), self.points
         parts = [(share, points[place].seconds) for place, share in weights.items()]
         lows = [share * time.lo for share, time in parts if time.lo is not None]
         highs = [share * time.hi for share, time in parts if time.hi is not None]
@@ -177,13 +177,13 @@ class CostCurve:
     @cached_property
     def _first(self) -> Mapping[CurveKind, int]:
         sizes = (len(self.verify), len(self.draft), len(self.absorb), *[1] * _FIXED)
-        return {kind: sum(sizes[:place]) for place, kind in enumerate(CurveKind)}
+        return {part: sum(sizes[:place]) for place, part in enumerate(CurveKind)}
 
     @cached_property
     def _grids(self) -> Mapping[CurveKind, _Grid]:
         return {
-            kind: _Grid(kind.value, points)
-            for kind, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
+            part: _Grid(part.value, points)
+            for part, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
         }
 
 

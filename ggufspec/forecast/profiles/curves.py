@@ -13,7 +13,7 @@ from statistics import fmean, linear_regression, median, variance
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
-from ggufspec.engines.library import RoundPart, Timing, messages
+from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Z95, Estimate
 
@@ -61,22 +61,16 @@ def curve(
     """
     drafters = () if drafter is None else (drafter,)
     measured = engine.curve(spec, drafters, batches=batches, depths=depths, repeats=repeats)
-    return pooled([measured], of(spec, drafter, build=build, machine=machine))
-
-
-def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
-    """Return one curve of several measurements of the same things, by one drafter at most.
-
-    Args:
-        measured: raw timings at the same batches and depths.
-        about: what they are of.
-    """
-    timings = [timing for curve in measured for timing in curve.timings]
-    if about.drafter is None:
-        choose_s = _per_token(timings, RoundPart.CHOOSE)
-        return CostCurve(verify=_points(_of(timings, RoundPart.VERIFY)), choose_s=choose_s, measured_on=about)
-    plain = [timing for timing in timings if timing.drafter is None]
-    return _joined(plain, [timing for timing in timings if timing.drafter is not None], about)
+    measured_on = of(spec, drafter, build=build, machine=machine)
+    rounds = [timing for timing in measured.timings if timing.drafter is not None]
+    plain = [timing for timing in measured.timings if timing.drafter is None]
+    if drafter is not None:
+        return _joined(plain, rounds, measured_on)
+    return CostCurve(
+        verify=_points(_of(plain, RoundPart.VERIFY)),
+        choose_s=_per_token(plain, RoundPart.CHOOSE),
+        measured_on=measured_on,
+    )
 
 
 def of(
@@ -102,7 +96,7 @@ def sized(model: ModelFile) -> ModelFile:
     return replace(model, size_bytes=model.path.stat().st_size)
 
 
-def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], about: MeasuredOn) -> CostCurve:
+def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: MeasuredOn) -> CostCurve:
     verify, absorb = _points(_of(rounds, RoundPart.VERIFY)), _points(_of(rounds, RoundPart.ABSORB))
     draft, overhead_s = _drafting(_of(rounds, RoundPart.DRAFT))
     among_rounds = {point.depth: point.seconds.value for point in verify if point.tokens == 1}
@@ -122,7 +116,7 @@ def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], about: MeasuredOn
         plain_overhead_s=_mean(apart),
         choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
         resize_s=_mean(longer),
-        measured_on=about,
+        measured_on=measured_on,
     )
 
 
