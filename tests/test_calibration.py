@@ -196,3 +196,12 @@ def test_a_corrected_curve_covers_what_the_timed_one_covered() -> None:
     assert len(calibrated.shared_errors[0]) == len(calibrated.points)
     assert {type(point.seconds.value) for point in calibrated.points} == {float}  # they are stored
     assert calibrated.seconds(CurveKind.DRAFT).value > CURVE.seconds(CurveKind.DRAFT).value
+
+
+def test_an_engine_that_is_nothing_like_the_timed_costs_gives_times_all_the_same() -> None:
+    """A hundred times as fast, and a batch costs as much as a token: far beyond what the prior expects."""
+    flat = tuple(replace(point, seconds=_time(0.0001)) for point in CURVE.verify)
+    truth = replace(CURVE, verify=flat, draft=(replace(CURVE.draft[0], seconds=_time(0.000001)),))
+    calibrated = forecast.calibrate(CURVE, _runs(truth)).curve
+    assert min(point.seconds.value for point in (*calibrated.verify, *calibrated.draft)) > 0
+    assert _rate(calibrated, 1).value > 10 * _rate(CURVE, 1).value

@@ -27,6 +27,7 @@ _PRIOR_SD = {
 }
 _LOAD_SD = 0.015  # of log seconds, between loads of the same models; 1 to 2 % on the machines of docs/
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
+_FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
 _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do
 
 
@@ -66,18 +67,23 @@ def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
     """
     costs = np.array([point.seconds.value for point in curve.points])
     directions = _directions(curve)
-    prior = np.diag([sd**-2 for sd in _PRIOR_SD.values()])
+    deviations = np.array([*_PRIOR_SD.values()])
+    prior = np.diag(deviations**-2)
     corrections = np.zeros(len(_PRIOR_SD))
     precision = prior
     if runs:
         paid, seconds, variances = _means(runs, costs)
         weights = np.diag(1 / variances)
+        corrections[0] = np.log(seconds / (paid @ costs)).mean()
         for _ in range(_STEPS):
             factor, times = _corrected(costs, directions, corrections)
             rows = np.column_stack([np.ones(len(paid)), paid @ directions[1:].T / (paid @ times)[:, None]])
             residuals = np.log(seconds) - corrections[0] - np.log(paid @ times) + rows @ corrections
             precision = prior + rows.T @ weights @ rows
             corrections = np.linalg.solve(precision, rows.T @ weights @ residuals)
+            corrections[1:] = np.clip(
+                corrections[1:], -_FARTHEST * deviations[1:], _FARTHEST * deviations[1:]
+            )
     factor, times = _corrected(costs, directions, corrections)
     errors = np.linalg.cholesky(np.linalg.inv(precision))
     gradients = factor * np.vstack([times, directions[1:]])
