@@ -33,7 +33,7 @@ from ggufspec import paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Program, Role
 from ggufspec.llama.install import installs
-from ggufspec.measure import Block, Request, RunPlan, api
+from ggufspec.measure import Block, RunPlan, api
 from ggufspec.tuning import Plan, Prospect, TuneRequest, TuningForecast
 
 SUITES = ("demo", "general", "seven")
@@ -207,19 +207,19 @@ def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> lis
 
 def _miss(arm: Arm, prospect: Prospect) -> Miss | None:
     """Compare one arm with its forecast; None where no run of it ended well."""
-    foretold = prospect.overall
+    expected = prospect.overall
     if arm.gain is None or arm.rate is None or arm.baseline is None:
         return None
     measured = arm.gain.ratio.value
     drafted = sum(n for n in arm.good.column("n_drafted") if n is not None)
     accepted = sum(n for n in arm.good.column("n_accepted") if n is not None)
-    lo, hi = foretold.speedup.lo, foretold.speedup.hi
+    lo, hi = expected.speedup.lo, expected.speedup.hi
     return Miss(
-        n_max=foretold.n_max,
-        p_min=foretold.p_min,
-        points=100 * ((foretold.accept_rate or 0.0) - (accepted / drafted if drafted else 0.0)),
-        speedup=foretold.speedup.value / measured - 1,
-        rate=foretold.tokens_per_s.value / arm.rate.value - 1,
+        n_max=expected.n_max,
+        p_min=expected.p_min,
+        points=100 * ((expected.accept_rate or 0.0) - (accepted / drafted if drafted else 0.0)),
+        speedup=expected.speedup.value / measured - 1,
+        rate=expected.tokens_per_s.value / arm.rate.value - 1,
         perfect=_perfect(arm, arm.baseline),
         inside=lo is not None and hi is not None and lo <= measured <= hi,
     )
@@ -258,12 +258,6 @@ def _row(pair: str, suite: str, misses: list[Miss], repeats: int) -> str:
         str(repeats),
     )
     return f"| {' | '.join(cells)} |"
-
-
-def outlook(request: Request) -> TuningForecast:
-    """Look ahead for a drafting model, and forecast every configuration that was asked for."""
-    asked = TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
-    return tuning.outlook(tuning.prepare_tuning(asked))
 
 
 def random_model(folder: Path, layers: int, *, width: int = 512, seed: int = 0) -> Path:

@@ -31,7 +31,7 @@ class Forecast:
         break_even_accept_rate: accepted over drafted tokens at which a run takes as long as without
             drafting; above 1 no acceptance is enough. None where nothing is drafted.
         closed_form_speedup: theorem 3.8 of Leviathan et al. with this text's α and one token's costs: every
-            token accepted with the same chance, a batch as dear as one token, nothing besides.
+            token accepted with the same chance, a batch at the cost of one token, and no other costs.
         draft_share: the drafter's share of the time, 0 to 1.
         verify_share: the target's.
         rest_share: that of neither.

@@ -47,7 +47,7 @@ Place = tuple[Offload, ModelFile | None]
 
 
 def calibrate_costs(
-    plan: CalibrationPlan, curves: Curves, foretold: Sequence[Prospect]
+    plan: CalibrationPlan, curves: Curves, candidates: Sequence[Prospect]
 ) -> Generator[Stage, None, dict[Place, Calibration]]:
     """Yield a Stage before each run; return the corrected costs of every drafter and placement.
 
@@ -57,9 +57,9 @@ def calibrate_costs(
     Args:
         plan: what to measure, and in which engine.
         curves: the costs as they were timed.
-        foretold: the forecasts by these costs.
+        candidates: the forecasts by these costs.
     """
-    by_place = {place: _arms(place, foretold) for place in _promising(foretold)}
+    by_place = {place: _arms(place, candidates) for place in _promising(candidates)}
     arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
     if not plan.target_only:
         arms |= {arm: None for arms in by_place.values() for arm in arms}
@@ -75,7 +75,7 @@ def calibrate_costs(
             [
                 run
                 for arm, of in samples.items()
-                if _place(arm) == place or arm in _baselines(place, foretold)
+                if _place(arm) == place or arm in _baselines(place, candidates)
                 for text, sample in of
                 if (run := _calibration_run(plan, curve, arm, text, sample)) is not None
             ],
@@ -84,8 +84,8 @@ def calibrate_costs(
     }
 
 
-def _promising(foretold: Sequence[Prospect]) -> list[Place]:
-    ranked = sorted(foretold, key=lambda prospect: -prospect.overall.tokens_per_s.value)
+def _promising(candidates: Sequence[Prospect]) -> list[Place]:
+    ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
     return [*dict.fromkeys(_place(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
 
 
@@ -93,13 +93,13 @@ def _place(arm: RunSpec) -> Place:
     return arm.offload, arm.drafter
 
 
-def _baselines(place: Place, foretold: Sequence[Prospect]) -> set[RunSpec]:
-    return {prospect.arm.baseline for prospect in foretold if _place(prospect.arm) == place}
+def _baselines(place: Place, candidates: Sequence[Prospect]) -> set[RunSpec]:
+    return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == place}
 
 
-def _arms(place: Place, foretold: Sequence[Prospect]) -> list[RunSpec]:
+def _arms(place: Place, candidates: Sequence[Prospect]) -> list[RunSpec]:
     """Return the configurations of a place whose draft sizes are nearest to 1, 4 and 16, without p_min."""
-    arms = [prospect.arm for prospect in foretold if _place(prospect.arm) == place]
+    arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == place]
     chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in _SIZES)
     return [*dict.fromkeys(chosen)]
 

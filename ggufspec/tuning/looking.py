@@ -60,7 +60,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             texts = yield from _texts(engine, plan, first, drafters, allowed)
             traced = time.monotonic()
 
-            def foretell(curves: pricing.Curves) -> tuple[Prospect, ...]:
+            def forecast_all(curves: pricing.Curves) -> tuple[Prospect, ...]:
                 return prospects.prospects(
                     known,
                     texts,
@@ -75,7 +75,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             curves, notes = yield from pricing.curves(
                 engine, plan, timed, known, texts, token_s=token_s, time_s=allowed.costs_s
             )
-            further = prospects.beyond_edge(foretell(curves), plan.beyond)
+            further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
             if further:
                 known += further
                 larger, more = yield from pricing.curves(
@@ -97,9 +97,9 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             target_only=forecast_only,
         ),
         curves,
-        foretell(curves),
+        forecast_all(curves),
     )
-    forecasts = foretell({place: calibration.curve for place, calibration in calibrations.items()})
+    forecasts = forecast_all({place: calibration.curve for place, calibration in calibrations.items()})
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.drafter] if leader is not None else None
     return TuningForecast(
@@ -258,7 +258,7 @@ def allow(
     Args:
         time_s: seconds for everything; None for no limit.
         token_s: seconds per token of the target alone.
-        run_s: seconds of a measured run beside its tokens; with loading, where every run loads anew.
+        run_s: other seconds of a measured run, its load included where every run has one of its own.
         load_s: seconds of a load.
         prompts: requested number of prompts.
         n_predict: requested tokens of each.

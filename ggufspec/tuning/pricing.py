@@ -38,18 +38,18 @@ def curves(
     token_s: float,
     time_s: float,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
-    """Yield a Stage before each curve; return all of them, and notes on what was stored or was not.
+    """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
 
-    The target's batches cost the same whoever drafts: beside its first drafter nearly all of them are timed,
-    beside the others a few, for what their drafts cost. What was measured while others used the processor
-    serves this once, and is not kept.
+    The target's batches cost the same with every drafter. So nearly all of them are timed with the first
+    drafter, and only a few with the others, to time their drafts. Costs that were measured while other
+    programs used the processor are used for this tuning and not stored.
 
     Args:
         engine: has the models loaded, or loads them.
         plan: whose costs are wanted.
         first: the target's own run on the first prompt.
         known: configurations that can be forecast.
-        texts: tell how deep contexts become.
+        texts: the traces, which give the context depths to time at.
         token_s: seconds of the target alone per token.
         time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
 
@@ -110,7 +110,7 @@ def curves(
 def _affordable(
     time_s: float, token_s: float, most: int, depths: int, *, few: bool
 ) -> tuple[tuple[int, ...], int]:
-    """Return which batches to time and how often: many of them where ``few`` does not do, else a few once."""
+    """Return which batches to time and how often: a few sizes with ``few`` or where time is short."""
     choices = (_FEWER, _FEWER) if few else (_MANY, _FEW)
     many, less = (tuple(sorted({size for size in sizes if size < most} | {most})) for sizes in choices)
     for batches, fewest in ((many, _FEWEST + 1), (less, _FEWEST)):

@@ -41,18 +41,18 @@ def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:
     return not arm.sampling.greedy and (engine == "inprocess" or program is Program.TREE)
 
 
-def beyond_edge(foretold: Sequence[Prospect], larger: Sequence[RunSpec]) -> list[RunSpec]:
+def beyond_edge(candidates: Sequence[Prospect], larger: Sequence[RunSpec]) -> list[RunSpec]:
     """Return larger draft sizes where the best forecast is that of the largest one; else nothing.
 
     Args:
-        foretold: the forecasts.
+        candidates: the forecasts.
         larger: configurations with larger draft sizes.
     """
-    if not foretold:
+    if not candidates:
         return []
-    leader = _ranked(foretold, None)[0].arm
+    leader = _ranked(candidates, None)[0].arm
     largest = max(
-        _drafting(prospect.arm).n_max for prospect in foretold if source(prospect.arm) == source(leader)
+        _drafting(prospect.arm).n_max for prospect in candidates if source(prospect.arm) == source(leader)
     )
     if _drafting(leader).n_max < largest:
         return []

@@ -58,7 +58,7 @@ class TuneRequest:
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
         precision: half of the speed-ups' intervals over the speed-ups.
-        fresh: measure costs anew even where they are known.
+        fresh: measure costs again, even if they are stored.
     """
 
     request: Request = field(default_factory=lambda: default())
@@ -175,7 +175,7 @@ def _methods(install: Install, request: Request) -> tuple[str, ...]:
 
 
 def _is_usual(arm: RunSpec) -> bool:
-    """Whether a configuration is tried where nobody names draft sizes."""
+    """Whether a configuration is tried if no draft sizes are given."""
     drafting = arm.drafting
     if drafting is None:
         return True
@@ -248,7 +248,7 @@ def follow_edge(
 def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection, *, measuring_s: float) -> Session:
     """Return the bench that confirms: the target alone, the winner, the runner-up and those of categories.
 
-    Its runs are new, with models that are loaded anew, so that luck in the selection is no part of them.
+    Its runs are new, and its models are loaded again, so that luck in the selection does not affect them.
 
     Args:
         plan: what may be chosen.

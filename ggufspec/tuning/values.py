@@ -174,7 +174,7 @@ class Tuned:
     Attributes:
         outlook: what was forecast.
         selection: what was selected for confirmation, and from which runs.
-        results: the stored bench that confirms: the target alone, the winner and the runner-up, loaded anew.
+        results: the stored bench that confirms: the target alone, the winner and the runner-up.
         overall: the choice over all prompts.
         by_category: the choice for each category that significantly needs another one than ``overall``.
         refusal: why not to draft and what would have to change, where that is the verdict.

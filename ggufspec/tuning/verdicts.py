@@ -159,14 +159,14 @@ def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
     return chosen
 
 
-def _refusal(foretold: Sequence[Prospect]) -> Advice | None:
+def _refusal(candidates: Sequence[Prospect]) -> Advice | None:
     """Return why the most promising source of drafts does not pay; its forecasts share their costs."""
-    drafting = [prospect for prospect in foretold if prospect.overall.n_drafted]
+    drafting = [prospect for prospect in candidates if prospect.overall.n_drafted]
     leader = max(drafting, key=lambda prospect: prospect.overall.speedup.value, default=None)
     if leader is None:
         return None
     source = prospects.source(leader.arm)
-    alternatives = [prospect.overall for prospect in foretold if prospects.source(prospect.arm) == source]
+    alternatives = [prospect.overall for prospect in candidates if prospects.source(prospect.arm) == source]
     return forecast.choose_draft_size(alternatives, threshold=THRESHOLD)
 
 
@@ -197,8 +197,8 @@ def _was_forecast(outlook: TuningForecast, choice: Choice) -> bool:
     prospect = outlook.prospect(choice.arm.spec)
     if prospect is None:
         return True
-    foretold = prospect.by_category.get(choice.category or "", prospect.overall)
-    return foretold.speedup.value > 1 + THRESHOLD
+    expected = prospect.by_category.get(choice.category or "", prospect.overall)
+    return expected.speedup.value > 1 + THRESHOLD
 
 
 def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:

@@ -64,10 +64,10 @@ class CostCurve:
         draft: the drafter's single tokens; empty without a drafter.
         absorb: the drafter reading what the target verified, which server and simple program of builds since
             9109 do in every round; empty where that does not happen or is part of ``overhead``.
-        overhead_s: seconds per drafting round besides, as the first token of a draft is dearer than others.
-        plain_overhead_s: seconds per step of the target alone besides.
+        overhead_s: other seconds per drafting round: the first token of a draft costs more than the others.
+        plain_overhead_s: other seconds per step of the target alone.
         choose_s: seconds to choose a token of the target; a round chooses one more than it accepts.
-        resize_s: seconds per round whose batch has another size than the last one: its graph is built anew.
+        resize_s: seconds per round whose batch has another size than the last one: its graph is built again.
         shared_errors: errors that points have in common, such as the state of the machine: for each of them
             one standard error of every point, in seconds, in the order of ``points``.
         measured_on: models, offload, build and machine.

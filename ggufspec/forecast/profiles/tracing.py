@@ -50,7 +50,7 @@ def traces(
         spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
         prompts: what to continue.
         drafters: whose look is wanted.
-        writing: place and draft size of the one that helps to write greedy texts; None for nobody.
+        writing: place and draft size of the drafter that speeds up the writing of greedy texts; None without.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
