@@ -185,6 +185,7 @@ def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> lis
         prompts=outlook.prompts,
         warmup_prompts=plan.session.suite.warmup_prompts[:1],
         repeats=repeats,
+        loads=plan.session.suite.loads and repeats,
         seed=plan.session.suite.seed,
     )
     session = replace(plan.session, suite=suite)

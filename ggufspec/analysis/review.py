@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 
-from ggufspec import stats
-from ggufspec.analysis import arms
+from ggufspec import stats, units
+from ggufspec.analysis import arms, collapses
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
 from ggufspec.domain import RunSpec, Status
@@ -89,6 +90,14 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+    collapsed = collapses.find_common(results.first_measured)
+    if collapsed:
+        names = {arm.spec.key: _name(arm) for arm in groups}
+        counts = (
+            f"{names.get(arm.key, arm.role.value)}: {count} of {units.counted(n_runs, 'run')}"
+            for arm, (count, n_runs) in collapsed.items()
+        )
+        yield MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED))
 
 
 def _best_at_edge(groups: Iterable[Arm]) -> Iterator[str]:

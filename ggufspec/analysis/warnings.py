@@ -37,6 +37,7 @@ class MeasurementWarning(StrEnum):
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
     BEST_AT_EDGE = "best-at-edge"
+    COLLAPSES = "collapses"
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
@@ -107,6 +108,11 @@ ADVICE = {
     MeasurementWarning.BEST_AT_EDGE: (
         "the fastest draft size is the largest one that was measured, and larger ones may be faster: "
         "measure them with --draft"
+    ),
+    MeasurementWarning.COLLAPSES: (
+        "more than a tenth of the runs of an arm were many times slower or faster than its others, so these "
+        "prompts were measured again: use fewer --threads, as threads that wait for each other are the usual "
+        "cause"
     ),
     MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
     MeasurementWarning.IMPLAUSIBLE: (

@@ -296,6 +296,7 @@ def _bench(
         prompts=outlook.prompts,
         warmup_prompts=plan.session.suite.warmup_prompts[:1],
         repeats=repeats,
+        loads=plan.session.suite.loads and repeats,
         warmups=1,
         seed=plan.session.suite.seed if seed is None else seed,
         precision=precision,

@@ -18,7 +18,7 @@ _SECTIONS = {
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
     "overhead",
-    "Measuring": "repeats warmup precision max_time timeout name resume dry_run plan fresh",
+    "Measuring": "repeats loads warmup precision max_time timeout name resume dry_run plan fresh",
     "llama.cpp": "llama engine build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns plot salvage list_runs delete listing forecast html png svg "
     "open once",
