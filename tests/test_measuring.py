@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from ggufspec import machine, results
-from ggufspec.analysis import arms, review
-from ggufspec.domain import NO_PROMPT, Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.analysis import arms, review, warnings
+from ggufspec.domain import (
+    NO_PROMPT,
+    Conditions,
+    ModelFile,
+    Prompt,
+    Role,
+    RunOutcome,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.prompts.chat import Message
@@ -167,6 +177,31 @@ def test_a_drafting_run_is_compared_even_where_the_targets_comes_later() -> None
     (drafting,) = (arm for arm in arms.group(stored) if arm.role is Role.DRAFTING)
     assert drafting.compared == {"a": False, "b/c d": True}
     assert "a from character 14" in review.warnings(stored)["text-differs"]
+
+
+def test_the_target_is_compared_with_its_own_first_text() -> None:
+    texts = iter(["first", "first", "second"])
+
+    def answer(spec: RunSpec) -> Sample:
+        varies = spec.role is Role.TARGET and spec.prompt.id == "b/c d"
+        return scripted.sample(spec, text=next(texts) if varies else "first")
+
+    bench = _record(Scripted(answer=answer), _suite(repeats=3, warmups=0))
+    own = [run for run in bench.current if run.spec.role is Role.TARGET and run.spec.prompt.id == "b/c d"]
+    assert [run.text_identical for run in own] == [None, True, False]
+    assert "target-varies" in review.warnings(results.load(bench.meta.id))
+    assert all(warnings.outcome(run) is RunOutcome.OK for run in own)
+    drafting = [run for run in bench.current if run.spec.role is Role.DRAFTING]
+    assert all(run.text_identical for run in drafting)
+
+
+def test_without_a_library_each_text_says_why_it_was_not_scored() -> None:
+    bench = results.load(_record(Scripted(), _suite(repeats=1)).meta.id)
+    for run in bench.current:
+        has_text = run.spec.role is not Role.DRAFTER
+        assert (run.audit is not None and "no shared library" in (run.audit.unjudged or "")) == has_text
+    again = _record(Scripted(), _suite(repeats=1), results.reopen(bench.meta.id))
+    assert again == bench  # the same reason is stored once
 
 
 def test_disturbed_runs_are_kept_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

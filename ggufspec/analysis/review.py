@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 
+import numpy as np
+
 from ggufspec import stats, units
-from ggufspec.analysis import arms, collapses
+from ggufspec.analysis import arms, collapses, texts, windows
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
-from ggufspec.domain import RunSpec, Status
+from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
@@ -98,6 +100,12 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
             for arm, (count, n_runs) in collapsed.items()
         )
         yield MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED))
+    unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
+    if unknown:
+        yield MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs"
+    drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
+    if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
+        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens"
 
 
 def _best_at_edge(groups: Iterable[Arm]) -> Iterator[str]:

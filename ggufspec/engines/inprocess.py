@@ -24,6 +24,8 @@ from ggufspec.engines.library.messages import (
     ModelLoad,
     Record,
     RecordedTrace,
+    ScoreRun,
+    TextScores,
     TraceRun,
     WorkerReply,
     WorkerRequest,
@@ -164,8 +166,32 @@ class InprocessEngine(Engine):
         assert isinstance(reply, Curve)
         return reply
 
-    def _request(self, spec: RunSpec, run: TraceRun | CurveRun) -> WorkerReply | None:
-        exchange = self._ask(spec, run, run.target, run.drafters)
+    def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> TextScores:
+        """Let the target score every token of a text; see ScoreRun.
+
+        Args:
+            spec: the target's run; its length is not used.
+            answer: the text after its prompt, in tokens where they are known.
+            ended: whether the text ended by itself; else it was cut.
+
+        Raises:
+            Failure: the target does not load, the library fails, or the text does not fit into the context.
+        """
+        run = ScoreRun(
+            target=self._target(spec),
+            prompt=spec.prompt.text,
+            answer=answer,
+            ended=ended,
+            threads=spec.threads,
+            sampling=spec.sampling,
+        )
+        reply = self._request(spec, run)
+        assert isinstance(reply, TextScores)
+        return reply
+
+    def _request(self, spec: RunSpec, run: TraceRun | ScoreRun | CurveRun) -> WorkerReply | None:
+        drafters = () if isinstance(run, ScoreRun) else run.drafters
+        exchange = self._ask(spec, run, run.target, drafters)
         if exchange.failure is not None:
             exchange.failure.log = exchange.log
             raise exchange.failure

@@ -12,7 +12,7 @@ from ggufspec.analysis import arms, collapses, review
 from ggufspec.domain import FileIdentity, Prompt, Role
 from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
-from ggufspec.measure import audit
+from ggufspec.measure import audit, scoring
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.sweep import Block, Cell, RunPlan
@@ -56,6 +56,9 @@ def record(
         engine.close()  # judging loads a target itself
         for judged in audit.judge_texts(session.recorder.results.runs, install):
             session.recorder.results = results.judge(session.recorder.results, judged)
+        if not session.is_over:
+            for scored in scoring.score_texts(session.recorder.results.current, install):
+                session.recorder.results = results.judge(session.recorder.results, scored)
         results.confirm(session.recorder.results)
         if not session.is_over:  # there may have been more repeats or fewer turns than planned
             done = len(session.recorder.results.current)

@@ -137,7 +137,9 @@ class Recorder:
         raise AssertionError("unreachable: the last attempt returns")
 
     def _compared(self, run: RunResult) -> RunResult:
-        """Compare a greedy drafting run with what the target alone wrote; without that, let it wait.
+        """Compare a greedy run with what the target alone wrote first; without that, let it wait.
+
+        The target's own repeats are compared as well: they show whether its text is the same every time.
 
         Where dice decide what is accepted, the text is not the target's, and nothing follows from it.
         """
@@ -145,13 +147,13 @@ class Recorder:
             return run
         key = run.spec.baseline.key
         if run.spec.role is Role.TARGET:
-            self._own.setdefault(key, run)
-        elif not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
+            own = self._own.setdefault(key, run)
+            return run if own is run or not run.spec.sampling.greedy else self._against(run, own)
+        if not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
             return run
-        elif key in self._own:
+        if key in self._own:
             return self._against(run, self._own[key])
-        else:
-            self._waiting.setdefault(key, []).append(run)
+        self._waiting.setdefault(key, []).append(run)
         return run
 
     def _late(self, run: RunResult) -> list[RunResult]:
@@ -161,7 +163,13 @@ class Recorder:
         return [self._against(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
 
     def _against(self, run: RunResult, own: RunResult) -> RunResult:
-        difference = audit.locate(run.sample, own.sample, self.install, str(run.spec.pair.target.path))
+        difference = audit.locate(
+            run.sample,
+            own.sample,
+            self.install,
+            str(run.spec.pair.target.path),
+            n_predict=run.spec.n_predict,
+        )
         return replace(run, text_identical=difference is None, difference=difference)
 
 

@@ -11,7 +11,7 @@ from ggufspec.cli.entry import verbosity
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SECTIONS = {
     "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
-    "Drafting": "draft p_min accept method draft_sizes synthetic_accept",
+    "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
     "Placement": "ngl ngld threads kv_type ubatch ctx vram reserve force",
     "GPUs": "fitting devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",

@@ -205,6 +205,7 @@ class WhatIfOptions:
     """
 
     accept: str | None
+    alpha: str | None
     draft: tuple[int, ...]
     target_tps: float | None
     drafter_tps: float | None
