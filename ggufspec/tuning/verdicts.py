@@ -126,9 +126,13 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
 
 
 def _differs(arm: Arm) -> bool:
-    """Whether the target finds a text of this arm not to be its own, near ties aside."""
-    differences = arm.runs.column("difference")
-    return any(one is not None and one.verdict is TextVerdict.DIVERGENCE for one in differences)
+    """Whether the target finds that a text of this arm is not its own, near-ties aside."""
+    differences, audits = arm.runs.column("difference"), arm.runs.column("audit")
+    return any(
+        (difference is not None and difference.verdict is TextVerdict.DIVERGENCE)
+        or (audit is not None and bool(audit.divergent))
+        for difference, audit in zip(differences, audits, strict=True)
+    )
 
 
 def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
