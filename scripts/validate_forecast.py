@@ -233,10 +233,10 @@ def _perfect(arm: Arm, baseline: Arm) -> float | None:
         ours, theirs = (
             {cell: rate for cell, rate in one.rates.items() if cell[1] % 2 == odd} for one in (arm, baseline)
         )
-        halves.append(stats.speedup(ours, theirs))
+        halves.append(stats.paired_effect(ours, theirs))
     if halves[0] is None or halves[1] is None:
         return None
-    return abs(math.log(halves[0].value / halves[1].value)) / 2
+    return abs(math.log(halves[0].ratio.value / halves[1].ratio.value)) / 2
 
 
 def _row(pair: str, suite: str, misses: list[Miss], repeats: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ggufspec import forecast, stats
 from ggufspec.analysis import Arm, arms
@@ -137,8 +137,10 @@ def _differs(arm: Arm) -> bool:
 
 def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
     """Return the arms that are not told apart from the fastest."""
-    compared = {arm.spec: stats.significance(fastest.rates, arm.rates) for arm in slower}
-    p_values = {spec: 1.0 if one is None else one.p_value for spec, one in compared.items()}
+    compared = {arm.spec: stats.paired_effect(fastest.rates, arm.rates) for arm in slower}
+    p_values = {
+        spec: 1.0 if one is None or one.p_value is None else one.p_value for spec, one in compared.items()
+    }
     apart = set(categories.significant(p_values, alpha=_ALPHA))
     behind = {spec: float("inf") if one is None else one.ratio.value - 1 for spec, one in compared.items()}
     return [
@@ -187,7 +189,8 @@ def _choose(
     )
     if winner is None:
         return nothing
-    gain = stats.significance(_on(winner.rates, prompts), _on(alone.rates, prompts), threshold=THRESHOLD)
+    rates, alone_rates = (arm.rates.of_prompts(prompts) for arm in (winner, alone))
+    gain = stats.paired_effect(rates, alone_rates, threshold=THRESHOLD)
     if gain is None or gain.ratio.value <= 1 + THRESHOLD:
         return nothing
     choice = Choice(
@@ -210,7 +213,7 @@ def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
 
 
 def _is_faster(one: Arm, other: Arm) -> bool:
-    compared = stats.significance(one.rates, other.rates, threshold=THRESHOLD)
+    compared = stats.paired_effect(one.rates, other.rates, threshold=THRESHOLD)
     return compared is not None and compared.verdict is SpeedVerdict.FASTER
 
 
@@ -234,10 +237,6 @@ def _source(arm: Arm) -> tuple[object, ...]:
     return prospects.source(arm.spec)
 
 
-def _on(rates: Mapping[stats.Cell, float], prompts: set[str]) -> dict[stats.Cell, float]:
-    return {cell: rate for cell, rate in rates.items() if cell[0] in prompts}
-
-
 def _rate(arm: Arm, prompts: set[str] | None = None) -> stats.Estimate:
-    rates = arm.rates if prompts is None else _on(arm.rates, prompts)
+    rates = arm.rates if prompts is None else arm.rates.of_prompts(prompts)
     return stats.mean_rate(rates) or stats.Estimate(value=0.0, lo=None, hi=None)
