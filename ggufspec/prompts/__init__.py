@@ -54,6 +54,7 @@ BUILT_IN: Mapping[str, str] = {
     DEFAULT: "prompts/domains.toml",
     CONTINUATIONS: "prompts/general.toml",
     "seven": "prompts/seven.toml",
+    "work": "prompts/work.toml",
 }
 """The names of the built-in suites, and where each one is below models/."""
 

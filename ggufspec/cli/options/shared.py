@@ -154,6 +154,13 @@ class LazyChoice(click.ParamType[str]):
         return click.Choice(self._load()).shell_complete(ctx, param, incomplete)
 
 
+def suite_names() -> list[str]:
+    """Return the names of the built-in prompt suites."""
+    from ggufspec import prompts
+
+    return sorted(prompts.BUILT_IN)
+
+
 class File(click.Path):
     """An existing file; the error for a missing one suggests a similar name."""
 
