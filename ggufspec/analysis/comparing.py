@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -200,6 +201,7 @@ def _settings(spec: RunSpec) -> dict[str, object]:
         "threads": spec.threads,
         "KV type": spec.kv_type,
         "ubatch": spec.ubatch,
+        "settings": shlex.join(spec.runtime.words) or None,
         "context": spec.context,
     }
 

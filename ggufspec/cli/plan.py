@@ -42,16 +42,19 @@ if TYPE_CHECKING:
     "-ngld", "--ngld", type=LayersParam(), default="all", show_default=True, help="Drafter layers on the GPU."
 )
 @click.option(
-    "-ctk",
-    "--kv-type",
-    type=click.Choice(KV_TYPES),
-    default="f16",
-    show_default=True,
-    help="Type of both KV caches.",
+    "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both KV caches."
+)
+@click.option(
+    "-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache. [default: --kv-type]"
+)
+@click.option(
+    "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
     "-ub",
+    "--ubatch-size",
     "--ubatch",
+    "ubatch",
     type=Count(1),
     default=512,
     show_default=True,

@@ -6,13 +6,24 @@ target and the drafters requested for it.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from ggufspec.domain import NO_PROMPT, Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
+from ggufspec.domain import (
+    NO_PROMPT,
+    Layers,
+    ModelFile,
+    Offload,
+    Program,
+    RunSpec,
+    Runtime,
+    Sample,
+    Status,
+)
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
@@ -252,13 +263,19 @@ class InprocessEngine(Engine):
         """Return the request for a run.
 
         Raises:
-            GgufspecError: the drafting method needs no model, or layers are to be fitted to memory.
+            GgufspecError: the drafting method needs no model, layers are to be fitted to memory, or a setting
+                of ``Runtime`` is requested.
         """
         drafter = spec.drafter
         if spec.offload.fit:
             raise GgufspecError(
                 f"the engine {self.name} cannot fit layers to memory: llama.cpp's library lacks that",
                 "leave --fit out, or use another --engine",
+            )
+        if spec.runtime != Runtime():
+            raise GgufspecError(
+                f"the engine {self.name} cannot apply {shlex.join(spec.runtime.words)}",
+                "leave that out, or use another --engine",
             )
         method = spec.drafting.method if spec.drafting is not None else None
         if method is not None and not method.needs_drafter:

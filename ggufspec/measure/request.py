@@ -21,12 +21,13 @@ from ggufspec.domain import (
     Offload,
     Pair,
     Program,
+    Runtime,
     Sampling,
     offloading,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_method, commands
+from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
 from ggufspec.measure import fitting, identity, loading, texts
@@ -51,7 +52,7 @@ class Request:
     positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
     ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
     probability, or the shares of rounds that accept each position. ``offload`` is what places the models
-    beside ``ngl`` and ``ngld``.
+    beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings.
     ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
@@ -71,6 +72,7 @@ class Request:
     synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
+    runtime: Runtime | tuple[Runtime, ...] = field(default_factory=Runtime)
     threads: int | tuple[int, ...] | None = None
     n_predict: int = 250
     ctx: int | None = None
@@ -151,6 +153,9 @@ def prepare_session(request: Request) -> Session:
     if request.synthetic_accept is not None:
         engines.check_synthetic(request.engine, install, methods if drafters else ())
     _check_devices(request.offload, install)
+    runtimes = _axis(request.runtime)
+    for runtime in runtimes:
+        check_arguments((*runtime.args, *runtime.draft_args))
     sizes, never = _sizes(request, methods)
     for target, drafter in product(targets, drafters):
         _check_drafter(cards[target], cards[drafter], install, request.engine)
@@ -189,6 +194,7 @@ def prepare_session(request: Request) -> Session:
         kv_types=_axis(request.kv_type),
         ubatches=_axis(request.ubatch),
         sampling=_sampling(request),
+        runtimes=runtimes,
         offload=request.offload,
     )
     engine = engines.make(
@@ -198,8 +204,9 @@ def prepare_session(request: Request) -> Session:
         capacity=min(fitting.capacity(sweep, cards, install), _MOST_LOADS),
         per_arm=True,
     )
-    if request.offload != Offload():
-        for arm in replace(sweep.thinned(1), draft_sizes=()).blocks()[0].arms:
+    if request.offload != Offload() or runtimes != (Runtime(),):
+        few = replace(sweep.thinned(1), draft_sizes=(), runtimes=runtimes, kv_types=sweep.kv_types)
+        for arm in (arm for block in few.blocks() for arm in block.arms):
             engine.argv(arm)  # misses a flag now, not after the target has been measured
     tight = tuple(dict.fromkeys(fitting.check_memory(sweep, cards, install, force=request.force)))
     suite = RunPlan(

@@ -40,11 +40,11 @@ _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
 def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, program: Program) -> None:
     """Add the flags for drafting; none for plain decoding.
 
-    The drafter's cache gets the type of the target's. Programs without a flag for it use that type anyway,
-    except for servers before b5709, which use f16.
+    The drafter's cache gets the type of the target's, unless others are requested. Programs without a flag
+    for it use the target's type anyway, except for servers before b5709, which use f16.
 
     Raises:
-        GgufspecError: the program cannot draft by this method.
+        GgufspecError: the program cannot draft by this method, or lacks a flag for the requested types.
     """
     drafting = spec.drafting
     if drafting is None:
@@ -65,9 +65,12 @@ def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, progr
     arguments.add_flag("draft_threads", spec.threads)
     arguments.add_flag("draft_threads_batch", spec.threads)
     arguments.add_flag("draft_context", spec.context)
-    if spec.kv_type is not None:
-        arguments.add_flag("draft_cache_k", spec.kv_type)
-        arguments.add_flag("draft_cache_v", spec.kv_type)
+    differs = spec.draft_cache_types != spec.cache_types
+    for meaning, kv_type in zip(("draft_cache_k", "draft_cache_v"), spec.draft_cache_types, strict=True):
+        if kv_type is not None and differs:
+            arguments.require_flag(meaning, kv_type)
+        elif kv_type is not None:
+            arguments.add_flag(meaning, kv_type)
     arguments.add_flag("draft_max", drafting.n_max)
     arguments.add_flag("draft_min", drafting.n_min)
     arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from importlib import metadata
 from typing import Any
 
@@ -21,6 +22,7 @@ from ggufspec.results import Meta, ResultSet, Runs
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
     *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+    "settings",
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
@@ -157,6 +159,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,
+        "settings": shlex.join(spec.runtime.words) or None,
     }
 
 

@@ -25,6 +25,7 @@ _SUMMARY = (
     Field(name="models", head="model"),
     Field(name="layers", head="GPU layers"),
     *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
+    Field(name="settings", head="settings"),
     *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
     rate("tps"),
     number("gain", "speed-up", units.format_factor, interval=True),
@@ -34,7 +35,7 @@ _SUMMARY = (
     Field(name="text", head="text unchanged"),
     Field(name="status", head="status"),
 )
-_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "p_min", "status")
+_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "settings", "p_min", "status")
 _ENERGY = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     Field(name="device", head="device"),
@@ -139,6 +140,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
             "models": " + ".join(arm.models) if len(targets) > 1 else arm.models[-1],
             "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
+            "settings": shlex.join(arm.spec.runtime.words) or None,
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
             **_estimate("tps", arm.rate),
             "accepted": arm.acceptance and arm.acceptance.accept_rate,

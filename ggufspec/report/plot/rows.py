@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-_SHARED = ("target", "n_gpu_layers", "threads", "kv_type", "ubatch")  # settings of the target alone, too
+_SHARED = ("target", "n_gpu_layers", "threads", "kv_type", "ubatch", "settings")  # of the target alone, too
 _DRAFTING_ONLY = ("drafter", "n_gpu_layers_draft", "draft_p_min")
 
 
@@ -103,4 +103,5 @@ _FORMATS: dict[str, Any] = {
     "threads": "{} threads".format,
     "kv_type": "cache {}".format,
     "ubatch": "ubatch {}".format,
+    "settings": "{}".format,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ggufspec import units
@@ -23,7 +24,7 @@ from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("threads", "KV type", "ubatch", "p-min")
+_IF_VARIED = ("threads", "KV type", "ubatch", "settings", "p-min")
 _LABELS = ("", "γ", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
 """Columns that a table for people leaves out where it has too many, in this order."""
@@ -82,6 +83,7 @@ def row(arm: Arm) -> dict[str, str]:
         "threads": str(spec.threads),
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
+        "settings": shlex.join(spec.runtime.words),
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),

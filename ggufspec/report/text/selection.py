@@ -16,7 +16,7 @@ _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
     *("draft_model", "method", "draft_n_max", "draft_p_min", "synthetic_accept"),
-    *("n_gpu_layers", "n_gpu_layers_draft", "threads", "kv_type", "ubatch", "target", "pair"),
+    *("n_gpu_layers", "n_gpu_layers_draft", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )
 """Columns that are shown where they vary, the first ones first."""
 _SHOWN = {
