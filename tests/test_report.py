@@ -151,7 +151,7 @@ Engine: binary (llama.cpp's own programs, `speculative` to draft; a new process 
 
 |          | model                      | GPU layers   |   γ |             tokens/s |   accepted |             speed-up | verdict   |   text unchanged |
 |----------|----------------------------|--------------|----:|---------------------:|-----------:|---------------------:|-----------|-----------------:|
-| target   | target.gguf                | 0/7          |     | 49.23 [3.746, 647.1] |            |                      |           |                  |
+| target   | target.gguf                | 0/7          |     | 49.23 [3.743, 647.6] |            |                      |           |                  |
 | drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |           |                  |
 | drafting | target.gguf + drafter.gguf | 0/7 + 0/7    |   3 | 73.85 [5.619, 970.7] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
 
