@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, warnings
+from ggufspec.analysis import acceptance, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
@@ -73,7 +73,7 @@ class Arm:
     follow from these; each is computed on first use.
 
     Attributes:
-        measured: tokens/s of all good runs, see ``Sample.decode_tps``.
+        measured: tokens/s of all good runs, see ``windows``.
         rates: those of the cells that all arms of the block have and that are not excluded. All figures of
             speed are of these, so that the quotient of two arms in a table is their speed-up.
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
@@ -168,10 +168,12 @@ class Arm:
     @cached_property
     def work_rate(self) -> float | None:
         """Tokens/s of all runs that count, taken as one: total tokens over total time."""
-        places = [place for place, cell in enumerate(_cells(self.good)) if cell in self.rates]
-        tokens = self.good.numbers("decoded")[places]
-        seconds = tokens / self.good.numbers("decode_tps")[places]
-        return float(tokens.sum() / seconds.sum()) if places else None
+        cells = [
+            (place, self.rates[cell]) for place, cell in enumerate(_cells(self.good)) if cell in self.rates
+        ]
+        tokens = self.good.numbers("decoded")[[place for place, _ in counted_runs]]
+        seconds = tokens / np.array([rate for _, rate in counted_runs])
+        return float(tokens.sum() / seconds.sum()) if counted_runs else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -271,7 +273,7 @@ def models(spec: RunSpec) -> tuple[str, ...]:
 
 
 def counted(runs: Runs) -> NDArray[np.float64]:
-    """Return the tokens/s of each run, see ``Sample.decode_tps``; NaN of those that enter no mean."""
+    """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
     ok, wrong = (
         Status.OK,
         MeasurementWarning.IMPLAUSIBLE,
@@ -280,7 +282,7 @@ def counted(runs: Runs) -> NDArray[np.float64]:
         said.status is ok and wrong not in named
         for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)
     ]
-    return np.where(counts, runs.numbers("decode_tps"), np.nan)
+    return np.where(counts, windows.decode_rates(runs), np.nan)
 
 
 def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:

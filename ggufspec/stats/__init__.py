@@ -29,10 +29,20 @@ from ggufspec.stats.estimates import (
 from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.texts import (
+    BINS,
+    LEAST_TOKENS,
+    count_places,
+    highest_share,
+    place_token,
+    uniform_p_value,
+)
 from ggufspec.stats.trend import drift
 
 __all__ = [
+    "BINS",
     "CONFIDENCE",
+    "LEAST_TOKENS",
     "MIN_LOADS",
     "UNSTABLE_ABOVE",
     "Z95",
@@ -45,8 +55,10 @@ __all__ = [
     "Needed",
     "Rates",
     "SpeedVerdict",
+    "count_places",
     "drift",
     "expected_width",
+    "highest_share",
     "mean_over_prompts",
     "mean_rate",
     "median_ratio",
@@ -55,8 +67,10 @@ __all__ = [
     "outlying_cells",
     "paired_effect",
     "per_prompt",
+    "place_token",
     "quantile",
     "ratio_of_sums",
     "spread",
+    "uniform_p_value",
     "unstable",
 ]
