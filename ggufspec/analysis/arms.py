@@ -168,12 +168,12 @@ class Arm:
     @cached_property
     def work_rate(self) -> float | None:
         """Tokens/s of all runs that count, taken as one: total tokens over total time."""
-        cells = [
-            (place, self.rates[cell]) for place, cell in enumerate(_cells(self.good)) if cell in self.rates
-        ]
-        tokens = self.good.numbers("decoded")[[place for place, _ in counted_runs]]
-        seconds = tokens / np.array([rate for _, rate in counted_runs])
-        return float(tokens.sum() / seconds.sum()) if counted_runs else None
+        tokens = seconds = 0.0
+        for cell, decoded in zip(_cells(self.good), self.good.numbers("decoded").tolist(), strict=True):
+            if cell in self.rates:
+                tokens += decoded
+                seconds += decoded / self.rates[cell]
+        return tokens / seconds if seconds else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
