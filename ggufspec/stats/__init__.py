@@ -17,7 +17,15 @@ from ggufspec.stats.effects import (
     mean_rate,
     paired_effect,
 )
-from ggufspec.stats.estimates import CONFIDENCE, Z95, Estimate, mean_over_prompts, per_prompt, quantile
+from ggufspec.stats.estimates import (
+    CONFIDENCE,
+    Z95,
+    Estimate,
+    mean_over_prompts,
+    median_ratio,
+    per_prompt,
+    quantile,
+)
 from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
@@ -53,6 +61,7 @@ __all__ = [
     "highest_share",
     "mean_over_prompts",
     "mean_rate",
+    "median_ratio",
     "needed",
     "outliers",
     "outlying_cells",

@@ -115,9 +115,16 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     backend = build.backend or "unknown backend"
     yield f"{extent(groups[0])}; {llama_cpp(build)}, {backend}; {results.meta.machine.cpu}."
     yield (
-        "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
-        "[95 % interval over prompts and repeats]."
+        "Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded "
+        "after the prompt per second; [95 % interval over prompts and loads]."
     )
+    excluded = len({cell for arm in groups for cell in arm.excluded})
+    dropped = sum(arm.dropped for arm in groups)
+    if dropped:
+        yield (
+            f"{units.counted(dropped, 'run')} left out, because another arm lacks its cell or the cell was "
+            f"disturbed ({excluded} excluded): `ggufspec show {results.meta.id} --all` has both results."
+        )
     placement = offload(groups)
     if placement is not None:
         yield f"{placement}."
