@@ -15,7 +15,7 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, warnings
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.warnings import Doubt
-from ggufspec.domain import NO_PROMPT, Method, ModelFile, Role, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Build, Method, ModelFile, Role, RunSpec, Sample, Status
 from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
@@ -52,8 +52,9 @@ class Arm:
 
     ``good`` are those that ended well and are plausible: they enter the means. ``outputs`` are what these
     said, but for texts and times, and ``rates`` their tokens/s, see ``Sample.decode_tps``. ``baseline`` is
-    the target alone under the same settings, for an arm that drafts. All other figures follow from these;
-    each is computed when somebody asks for it first.
+    the target alone under the same settings, for an arm that drafts. ``build`` is the llama.cpp that ran it,
+    and ``counterpart`` the same arm with the first llama.cpp, in a bench of several. All other figures follow
+    from these; each is computed when somebody asks for it first.
     """
 
     spec: RunSpec
@@ -64,6 +65,8 @@ class Arm:
     baseline: Arm | None
     layers: LayerCounts | None
     draft_layers: LayerCounts | None
+    build: Build
+    counterpart: Arm | None = None
 
     @property
     def role(self) -> Role:
@@ -109,6 +112,11 @@ class Arm:
     def gain(self) -> stats.Significance | None:
         """The speed-up over the baseline, with its significance."""
         return stats.significance(self.rates, self.baseline.rates) if self.baseline else None
+
+    @cached_property
+    def change(self) -> stats.Significance | None:
+        """The speed over the same arm's with the first llama.cpp, with its significance."""
+        return stats.significance(self.rates, self.counterpart.rates) if self.counterpart else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -209,13 +217,22 @@ def group(results: ResultSet) -> tuple[Arm, ...]:
     places = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
     rates = dict(zip(members, _rates(runs, arm_of, tps), strict=True))
-    layers = {spec: _layers([outputs[place] for place in places[spec]], results) for spec in members}
-    drafters = {
-        (spec.model, spec.offload.draft_layers): layers[spec] for spec in members if spec.role is Role.DRAFTER
+    layers = {
+        spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
+        for spec in members
     }
-    order = {spec.baseline: number for number, spec in reversed(list(enumerate(members)))}
+    drafters = {
+        (spec.model, spec.offload.draft_layers, spec.build): layers[spec]
+        for spec in members
+        if spec.role is Role.DRAFTER
+    }
+    builds = [None, *results.meta.builds]
+    first = next(iter(results.meta.builds), None)
+    order = {_block(spec): number for number, spec in reversed(list(enumerate(members)))}
     found: dict[RunSpec, Arm] = {}
-    for spec in sorted(members, key=lambda spec: (order[spec.baseline], *_rank(spec))):
+    for spec in sorted(
+        members, key=lambda spec: (order[_block(spec)], builds.index(spec.build), *_rank(spec))
+    ):
         found[spec] = Arm(
             spec=spec,
             runs=runs.select(places[spec]),
@@ -224,9 +241,11 @@ def group(results: ResultSet) -> tuple[Arm, ...]:
             rates=rates[spec],
             baseline=found.get(spec.baseline) if spec.role is Role.DRAFTING else None,
             layers=None if spec.role is Role.DRAFTER else layers[spec],
-            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers))
+            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers, spec.build))
             if spec.pair.draft is not None and spec.role is not Role.TARGET
             else None,
+            build=results.meta.build_of(spec),
+            counterpart=found.get(replace(spec, build=first)) if spec.build != first else None,
         )
     return tuple(found.values())
 
@@ -279,6 +298,11 @@ def _of(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
+def _block(spec: RunSpec) -> RunSpec:
+    """Return what an arm is compared with, whatever its llama.cpp."""
+    return replace(spec.baseline, build=None)
+
+
 def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
@@ -292,7 +316,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     )
 
 
-def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None:
+def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | None:
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
@@ -301,7 +325,7 @@ def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None
     ok = Status.OK
     told = [said for said in outputs if said.status is ok]
     total = next((said.total_layers for said in told if said.total_layers), None)
-    if results.meta.build.backend == "cpu":
+    if backend == "cpu":
         return LayerCounts(offloaded=0, total=total) if told else None
     offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
     return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

@@ -197,7 +197,8 @@ class RunSpec:
     """Everything that decides what one run measures. ``drafting is None`` is plain decoding.
 
     ``kv_type`` is the type of both caches as llama.cpp spells it (``q8_0``), ``ubatch`` the tokens that are
-    evaluated at once; None leaves the build's own default.
+    evaluated at once; None leaves the build's own default. ``build`` names the llama.cpp that runs it, by the
+    keys of ``Meta.builds``, where a bench measures several; None where it measures one.
     """
 
     pair: Pair
@@ -211,6 +212,7 @@ class RunSpec:
     drafting: Drafting | None = None
     kv_type: str | None = None
     ubatch: int | None = None
+    build: str | None = None
 
     @property
     def model(self) -> ModelFile:
@@ -249,6 +251,8 @@ class RunSpec:
         content where that is known, else by all that says where it came from.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
+        if self.build is None:  # keys of benches of one llama.cpp do not know it
+            del facts["build"]
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from ggufspec.domain import ENGINES, Program
+from collections.abc import Mapping
+
+from ggufspec.domain import ENGINES, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.several import BuildsEngine
 from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.llama.install import Install
 
@@ -19,7 +22,15 @@ __all__ = [
     "check_library",
     "check_synthetic",
     "make",
+    "make_for_builds",
+    "program_for",
 ]
+
+
+def program_for(name: str, spec: RunSpec) -> Program:
+    """Return the program that an engine runs for a specification, or whose rules apply."""
+    drafting = ENGINES[name]
+    return drafting if spec.drafting is not None or drafting is Program.SERVER else Program.PLAIN
 
 
 def check_library(install: Install) -> None:
@@ -57,3 +68,19 @@ def make(
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client would slow every start
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)
+
+
+def make_for_builds(
+    name: str,
+    builds: Mapping[str, Install],
+    *,
+    timeout_s: float | None = None,
+    capacity: int | None = None,
+) -> Engine:
+    """Return one engine that measures with several llama.cpps, by ``RunSpec.build``; see ``make``."""
+    return BuildsEngine(
+        engines={
+            build: make(name, install, timeout_s=timeout_s, capacity=capacity)
+            for build, install in builds.items()
+        }
+    )

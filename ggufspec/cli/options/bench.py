@@ -51,7 +51,7 @@ class RunOptions(PlacementOptions):
     seed: int
     chat: bool | None
     system: str | None
-    llama: Path | None
+    llama: Path | tuple[Path, ...] | None
     force: bool
 
     def to_request(self) -> Request:
@@ -76,7 +76,7 @@ class RunOptions(PlacementOptions):
             seed=self.seed,
             chat=self.chat,
             system=self.system,
-            llama=self.llama,
+            llama=self.llama or None,
             force=self.force,
         )
 
@@ -281,12 +281,6 @@ _SHARED = (
     click.option(
         "--timeout", type=Duration(), default="1h", show_default=True, help="Time limit for one run."
     ),
-    click.option(
-        "--llama",
-        type=click.Path(path_type=Path),
-        shell_complete=completions.installs,
-        help="Folder of a llama.cpp installation.",
-    ),
     click.option("--force", is_flag=True, help="Run even if the models do not fit into memory."),
     click.option("--name", help="Name of the stored result."),
 )
@@ -347,6 +341,15 @@ def measure_options(
             placement_options,
             sampling_options,
             *_SHARED,
+            click.option(
+                "--llama",
+                type=click.Path(path_type=Path),
+                multiple=repeating,
+                shell_complete=completions.installs,
+                help="Folder of a llama.cpp installation; repeat it to compare two, OLD before NEW."
+                if repeating
+                else "Folder of a llama.cpp installation.",
+            ),
             click.option(
                 "--engine",
                 type=click.Choice(tuple(ENGINES)),

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-_SHARED = ("target", "n_gpu_layers", "threads", "kv_type", "ubatch")  # what a target alone has, too
+_SHARED = (
+    "llama_build",
+    "target",
+    "n_gpu_layers",
+    "threads",
+    "kv_type",
+    "ubatch",
+)  # what a target alone has, too
 _OWN = ("drafter", "n_gpu_layers_draft", "draft_p_min")
 
 
@@ -95,6 +102,7 @@ def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 _SAYING: dict[str, Any] = {
+    "llama_build": str,
     "target": stem,
     "drafter": stem,
     "n_gpu_layers": "{} layers on the GPU".format,
