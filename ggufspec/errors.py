@@ -29,7 +29,8 @@
     ├── BadReferenceError        30   this text names no model
     ├── CatalogError             31   no such pair, or a catalogue that cannot be read
     ├── ConsentNeededError       32   a large download, and nobody there to agree to it
-    └── SlowerError              33   a comparison found a bench slower than it may be
+    ├── SlowerError              33   a comparison found a bench slower than it may be
+    └── InconclusiveError        34   a comparison or bisection cannot decide with the runs that it has
 
 click itself answers a wrong command line with 2. Ctrl-C ends with 130, SIGTERM with 143, a closed terminal
 (SIGHUP) with 129, and a reader of standard output that is gone (``| head``) with 141.
@@ -228,3 +229,9 @@ class SlowerError(GgufspecError):
     """One bench is slower than another by more than was allowed."""
 
     exit_code = 33
+
+
+class InconclusiveError(GgufspecError):
+    """The runs that were measured are too few, or too different, for a verdict."""
+
+    exit_code = 34

@@ -11,6 +11,7 @@ from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
 from ggufspec.stats.intervals import Z95
 from ggufspec.stats.planning import Needed, needed
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.student import t_quantile, t_tail
 from ggufspec.stats.trend import drift
 
 __all__ = [
@@ -32,5 +33,7 @@ __all__ = [
     "significance",
     "speedup",
     "spread",
+    "t_quantile",
+    "t_tail",
     "unstable",
 ]

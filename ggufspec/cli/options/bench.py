@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,6 +149,18 @@ class TuneOptions(MeasureOptions):
         from ggufspec import tuning
 
         return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(MeasureOptions):
+    """What a bisection measures with each version of llama.cpp, and how it makes them."""
+
+    llama: None = field(default=None, init=False)  # every version is built
+    quantity: str
+    source: Path | None
+    backend: str
+    jobs: int | None
+    max_repeats: int
 
 
 class _AxisOption(NamedTuple):
@@ -323,13 +335,14 @@ def sampling_options(command: Command) -> Command:
 
 
 def measure_options(
-    *, many: bool, repeating: bool = True, engine: str = next(iter(ENGINES))
+    *, many: bool, repeating: bool = True, llama: bool = True, engine: str = next(iter(ENGINES))
 ) -> Callable[[Command], Command]:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
 
     Args:
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
+        llama: add --llama.
         engine: the default.
     """
 
@@ -341,15 +354,7 @@ def measure_options(
             placement_options,
             sampling_options,
             *_SHARED,
-            click.option(
-                "--llama",
-                type=click.Path(path_type=Path),
-                multiple=repeating,
-                shell_complete=completions.installs,
-                help="Folder of a llama.cpp installation; repeat it to compare two, OLD before NEW."
-                if repeating
-                else "Folder of a llama.cpp installation.",
-            ),
+            *((_llama(many=repeating),) if llama else ()),
             click.option(
                 "--engine",
                 type=click.Choice(tuple(ENGINES)),
@@ -364,6 +369,17 @@ def measure_options(
         return command
 
     return add
+
+
+def _llama(*, many: bool) -> Callable[[Command], Command]:
+    text = "Folder of a llama.cpp installation"
+    return click.option(
+        "--llama",
+        type=click.Path(path_type=Path),
+        multiple=many,
+        shell_complete=completions.installs,
+        help=f"{text}; repeat it to compare two, OLD before NEW." if many else f"{text}.",
+    )
 
 
 def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:

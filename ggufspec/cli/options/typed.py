@@ -20,7 +20,7 @@ def build_options(options_class: type[Options], values: Mapping[str, Any]) -> Op
         options_class: a dataclass whose fields are named as the options.
         values: option name -> value; other options may be among them.
     """
-    return options_class(**{field.name: values[field.name] for field in fields(options_class)})
+    return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.init})
 
 
 def pass_options(
