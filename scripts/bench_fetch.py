@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 from ggufspec.domain import ModelFile, Program  # noqa: E402
 from ggufspec.modelfiles import hub  # noqa: E402
 from ggufspec.modelfiles.compat import judging  # noqa: E402
-from tests.hub_client import environment, gguf  # noqa: E402
-from tests.hub_server import Hub  # noqa: E402
+from tests.support.hub_client import environment, gguf  # noqa: E402
+from tests.support.hub_server import Hub  # noqa: E402
 
 REPO = "bench/Pair-GGUF"
 FILES = ("target-Q4_0.gguf", "drafter-Q8_0.gguf")

@@ -50,7 +50,7 @@ from ggufspec.domain import (  # noqa: E402
 )
 from ggufspec.report import frames  # noqa: E402
 from ggufspec.results import ResultSet, records, seals  # noqa: E402
-from tests import values  # noqa: E402
+from tests.support import values  # noqa: E402
 
 GOAL = 2.0
 REPEATS = 5

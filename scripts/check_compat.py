@@ -20,7 +20,7 @@ from ggufspec.llama.install import installs
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import ModelCard, read_card, validate_file
-from tests import models
+from tests.support import models
 
 RUN = ("-n", "2", "-c", "256", "--temp", "0", "-p", "a", "-t", "1")
 MARKS = {

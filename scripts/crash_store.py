@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from ggufspec import paths, results  # noqa: E402
 from ggufspec.domain import RunResult  # noqa: E402
-from tests import values  # noqa: E402
+from tests.support import values  # noqa: E402
 
 CELLS = 8
 LETTERS = 4_000_000

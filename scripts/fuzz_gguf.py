@@ -21,8 +21,8 @@ from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
-from tests.models import Memory
-from tests.mutations import mutate
+from tests.support.damage import mutate
+from tests.support.models import Memory
 
 SLOW_S = 2.0
 _HEAD = 1 << 20  # the front of a file; a vocabulary that is cut off is one more kind of damage

@@ -29,7 +29,7 @@ from ggufspec import results  # noqa: E402
 from ggufspec.domain import Conditions, Difference, Role, RunResult, Status, TextVerdict  # noqa: E402
 from ggufspec.errors import ResultsError  # noqa: E402
 from ggufspec.results import ResultSet  # noqa: E402
-from tests import values  # noqa: E402
+from tests.support import values  # noqa: E402
 
 FILES = ("meta.json", "runs.jsonl")
 

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from random_gguf_blocks import Tiles
-from random_gguf_shapes import PRESETS, Shape, Tensor, tensors
-from random_gguf_types import BASE, block, tensor_type
-from random_gguf_vocabulary import SILENT, SMALLEST, add_vocabulary
+from random_gguf.blocks import Tiles
+from random_gguf.shapes import PRESETS, Shape, Tensor, tensors
+from random_gguf.types import BASE, block, tensor_type
+from random_gguf.vocabulary import SILENT, SMALLEST, add_vocabulary
 
 _QUIET = 1 / 16
 _ALIGNMENT = gguf.GGUF_DEFAULT_ALIGNMENT

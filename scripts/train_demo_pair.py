@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import demo_corpus
 import sentencepiece
 import torch
-from demo_model import Llama, Optimizer, Schedule, Shape, count_parameters, export
+from demo_pair import corpus
+from demo_pair.model import Llama, Optimizer, Schedule, Shape, count_parameters, export
 from torch import Tensor
 from torch.nn import functional
 
@@ -46,9 +46,7 @@ def train_tokenizer(work: Path) -> sentencepiece.SentencePieceProcessor:
     """Train a small byte-fallback BPE vocabulary on the lines of the corpus."""
     model = work / "tokenizer.model"
     if not model.exists():
-        lines = [
-            line for text in demo_corpus.documents(SEED, 1500) for line in (" " + text).splitlines() if line
-        ]
+        lines = [line for text in corpus.documents(SEED, 1500) for line in (" " + text).splitlines() if line]
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
             model_prefix=str(model.with_suffix("")),
@@ -77,7 +75,7 @@ def token_stream(tokenizer: sentencepiece.SentencePieceProcessor, seed: int, tok
     """Return at least the given number of tokens of documents, each closed by end-of-text."""
     ids: list[int] = []
     while len(ids) <= tokens:
-        for text in demo_corpus.documents(seed, 100):
+        for text in corpus.documents(seed, 100):
             ids += [*encode(tokenizer, text), tokenizer.eos_id()]
         seed += 1
     return torch.tensor(ids)

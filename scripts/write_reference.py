@@ -1,6 +1,10 @@
 """Write the reference pages of the documentation from the code.
 
-python scripts/write_reference.py
+    python scripts/write_reference.py
+
+The pages are complete as plain Markdown; only the docstrings of Python names are added to the site, by
+mkdocstrings. Commands are written by click's own formatter for help: mkdocs-click 0.9 drops the sections of
+options and the line breaks of examples, and with click 8.4 prints ``Sentinel.UNSET`` for no default.
 """
 
 from __future__ import annotations
@@ -9,10 +13,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -67,8 +68,7 @@ _OTHERS = (
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
 )
-_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
-_ITEM = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
+_RANGE = re.compile(r"\[(\S*x[<>]\S*)\]")
 
 
 class Markdown(click.HelpFormatter):
@@ -91,7 +91,9 @@ class Markdown(click.HelpFormatter):
 
     def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
         """Write options or commands as a list."""
-        self.write("".join(f"- `{term}`: {' '.join(text.split())}\n" for term, text in rows))
+        for term, text in rows:
+            description = _RANGE.sub(r"[range: \1]", " ".join(text.split()))
+            self.write(f"- `{term}`: {description}\n")
 
 
 def pages() -> dict[str, str]:
@@ -131,19 +133,18 @@ def _command(command: click.Command, ctx: click.Context, *, level: int) -> Itera
 
 def exit_codes() -> Iterator[str]:
     """Every exit code, from the classes of errors."""
-    kinds = [each for each in vars(errors).values() if inspect.isclass(each)]
-    found = {each.exit_code: each for each in kinds if issubclass(each, errors.GgufspecError)}
+    classes = [value for value in vars(errors).values() if inspect.isclass(value)]
+    by_code = {error.exit_code: error for error in classes if issubclass(error, errors.GgufspecError)}
     yield "# Exit codes\n"
     yield "Each error has a code of its own. In Python it is the class in `ggufspec.errors`.\n"
     yield "| code | meaning | class |"
     yield "|---|---|---|"
-    for code in sorted(_ENDS.keys() | found.keys()):
-        kind = found.get(code)
-        if kind is None:
+    for code in sorted(_ENDS.keys() | by_code.keys()):
+        if code in _ENDS:
             yield f"| {code} | {_ENDS[code]} | |"
         else:
-            said = "Anything that has no class of its own." if code == 1 else _first(kind)
-            yield f"| {code} | {_lowered(said)} | `{kind.__name__}` |"
+            meaning = "Anything that has no class of its own." if code == 1 else _first(by_code[code])
+            yield f"| {code} | {_lowered(meaning)} | `{by_code[code].__name__}` |"
 
 
 def environment() -> Iterator[str]:
@@ -175,13 +176,13 @@ def schemas() -> Iterator[str]:
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
     yield "llama.cpp wrote. JSON Schemas of both files are in `ggufspec/results/schemas`."
     yield "`ggufspec show` makes tables of them: Markdown, CSV, JSON, SQL, Parquet.\n"
-    for kind, name in (("meta", "meta.json"), ("run", "runs.jsonl")):
-        file = f"{kind}-{results.SCHEMA_VERSION}.json"
+    for record, name in (("meta", "meta.json"), ("run", "runs.jsonl")):
+        file = f"{record}-{results.SCHEMA_VERSION}.json"
         schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))
         yield f"## {name}\n"
         yield f"{schema['title']}. The schema is `{file}`.\n"
         if "anyOf" in schema:
-            lines = ", ".join(_kind(each) for each in schema["anyOf"])
+            lines = ", ".join(_type(inner) for inner in schema["anyOf"])
             yield f"Each line is one of {lines}; `kind` says which.\n"
         for title, definition in schema["$defs"].items():
             yield from _definition(title, definition)
@@ -192,34 +193,30 @@ def _definition(title: str, definition: dict[str, Any]) -> Iterator[str]:
     if "description" in definition:
         yield inspect.cleandoc(definition["description"]) + "\n"
     if "properties" not in definition:
-        yield f"{_kind(definition)}\n"
+        yield f"{_type(definition)}\n"
         return
     yield "| field | type | always there |"
     yield "|---|---|---|"
     needed = definition.get("required", ())
-    for name, kind in definition["properties"].items():
-        yield f"| `{name}` | {_kind(kind)} | {'yes' if name in needed else ''} |"
+    for name, field in definition["properties"].items():
+        yield f"| `{name}` | {_type(field)} | {'yes' if name in needed else ''} |"
     yield ""
 
 
-def _kind(schema: dict[str, Any]) -> str:
+def _type(schema: dict[str, Any]) -> str:
     """Return a type in words, with links to what is defined elsewhere on the page."""
     if "$ref" in schema:
         return _link(schema["$ref"])
     if "anyOf" in schema:
-        return " or ".join(_kind(each) for each in schema["anyOf"])
+        return " or ".join(_type(inner) for inner in schema["anyOf"])
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
-        inner = (
-            schema.get("prefixItems") or [schema["items"]]
-            if schema.get("items")
-            else schema.get("prefixItems")
-        )
-        return f"list of {', '.join(_kind(each) for each in inner)}" if inner else "list"
+        items = schema.get("prefixItems") or [item for item in (schema.get("items"),) if item]
+        return f"list of {', '.join(_type(item) for item in items)}" if items else "list"
     if schema.get("type") == "object":
         values = schema.get("additionalProperties")
-        return f"object of {_kind(values)}" if isinstance(values, dict) else "object"
+        return f"object of {_type(values)}" if isinstance(values, dict) else "object"
     return str(schema.get("type", "anything"))
 
 
@@ -229,74 +226,25 @@ def _link(reference: str) -> str:
 
 
 def python() -> Iterator[str]:
-    """The public names of the package with their docstrings."""
+    """The public names of the package; mkdocstrings adds their signatures and docstrings to the site."""
+    modules = {"ggufspec": ggufspec, "ggufspec.frames": ggufspec.frames, "ggufspec.plot": ggufspec.plot}
     yield "# Python\n"
-    yield f"{inspect.getdoc(ggufspec)}\n"
-    for name in ggufspec.__all__:
-        found = getattr(ggufspec, name)
-        if isinstance(found, ModuleType):
-            yield f"## ggufspec.{name}\n"
-            yield f"{inspect.getdoc(found)}\n"
-            for inner in found.__all__:
-                if inspect.isfunction(getattr(found, inner)):
-                    yield from _object(f"ggufspec.{name}.{inner}", getattr(found, inner), level=3)
-        else:
-            yield from _object(f"ggufspec.{name}", found, level=2)
+    yield "`help(NAME)` prints the parameters, the result and the errors of a name. The documentation's"
+    yield "site has them below each table.\n"
+    for title, module in modules.items():
+        yield f"## {title}\n"
+        yield "| name | what it does |"
+        yield "|---|---|"
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield f"| `{title}.{name}` | {_first(value)} |"
+        yield f"\n::: {title}\n"
 
 
-def _object(name: str, found: Any, *, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {name}\n"
-    if is_dataclass(found):
-        yield from _docstring(found)
-        yield "```py"
-        for each in fields(found):
-            yield f"{each.name}: {each.type}{_default(each.default)}"
-        yield "```\n"
-        for member, value in vars(found).items():
-            if isinstance(value, property | cached_property):
-                yield f"- `{member}`: {_first(value)}"
-        yield ""
-    else:
-        yield f"```py\n{name}{_signature(found)}\n```\n"
-        yield from _docstring(found)
-
-
-def _signature(function: Any) -> str:
-    """Return a signature in the source's own words; ``str(inspect.signature(…))`` differs between Pythons."""
-    signature = inspect.signature(function)
-    words, starred = [], False
-    for each in signature.parameters.values():
-        if each.kind is each.KEYWORD_ONLY and not starred:
-            words.append("*")
-        starred |= each.kind in {each.KEYWORD_ONLY, each.VAR_POSITIONAL}
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        words.append(f"{stars}{each.name}: {each.annotation}{_default(each.default)}")
-    return f"({', '.join(words)}) -> {signature.return_annotation}"
-
-
-def _default(value: Any) -> str:
-    return "" if value is MISSING or value is inspect.Parameter.empty else f" = {value!r}"
-
-
-def _docstring(found: Any) -> Iterator[str]:
-    """Yield a docstring, the items of its sections as a list."""
-    listed = False
-    for line in (inspect.getdoc(found) or "").splitlines():
-        if _SECTION.match(line):
-            listed = True
-            yield f"**{line.rstrip(':')}**\n"
-        elif listed and (item := _ITEM.match(line)):
-            yield f"- `{item[1]}`: {item[2]}"
-        elif listed and line.startswith("        "):
-            yield f"  {line.strip()}"
-        else:
-            yield line.strip() if listed else line
-    yield ""
-
-
-def _first(found: Any) -> str:
-    """Return a docstring's first sentence."""
-    return (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
+def _first(value: object) -> str:
+    """Return the first paragraph of a docstring as one line."""
+    return (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _lowered(sentence: str) -> str:

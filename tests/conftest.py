@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.hub_client"]
+pytest_plugins = ["tests.support.hub_client"]
 
 # A shell starts background jobs with Ctrl-C ignored, nohup starts programs with SIGHUP ignored, and tests
 # pass that on to what they start. A signal with a handler here is at its default in all of them.

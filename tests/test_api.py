@@ -10,7 +10,7 @@ import pytest
 
 import ggufspec
 from ggufspec.errors import GgufspecError
-from tests import fakes
+from tests.support import fakes
 
 
 @pytest.fixture(autouse=True)

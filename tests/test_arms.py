@@ -12,7 +12,7 @@ from ggufspec.domain import Drafting, Method, Role, RunResult, Status
 from ggufspec.report import frames
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
-from tests import values
+from tests.support import values
 
 
 def _noisy(*, prompts: int = 6, repeats: int = 3) -> ResultSet:

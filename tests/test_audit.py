@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from ggufspec.analysis import warnings
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import Difference, Role, RunResult, Sample, Status, TextVerdict
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
-from tests import fake_server, fakes, shell, values
-from tests.fake_server import Behaviour
+from tests.support import fake_server, fakes, shell, values
+from tests.support.fake_server import Behaviour
 
 YES, NO, MAYBE, UNHEARD_OF = 7, 8, 9, 99
 
@@ -188,7 +188,7 @@ def test_without_a_working_server_there_is_a_reason_in_place_of_a_verdict(
     assert reason in (unjudged.difference.unjudged or "")
     assert unjudged == replace(parted, difference=unjudged.difference)
     assert (unjudged.difference.verdict, unjudged.difference.margin) == (None, None)
-    assert Doubt.NOT_JUDGED in warnings.of_judgement(unjudged)
+    assert MeasurementWarning.NOT_JUDGED in warnings.of_judgement(unjudged)
     assert list(audit.judge_texts((own, unjudged), without)) == []  # the same reason is not told twice
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ggufspec import machine, paths, results
-from ggufspec.analysis.warnings import ADVICE, Doubt
+from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
 TARGET, DRAFTER = str(DEMO / "target.gguf"), str(DEMO / "drafter.gguf")
@@ -133,8 +133,8 @@ def _warned(*words: str) -> dict[str, str]:
 def test_layers_without_a_gpu_are_warned_of_before_the_first_run(
     llama: Path, layers: tuple[str, ...]
 ) -> None:
-    name = Doubt.GPU_LESS_BUILD.value
-    assert _warned(*QUICK, *layers, "--dry-run")[name] == ADVICE[Doubt.GPU_LESS_BUILD]
+    name = MeasurementWarning.GPU_LESS_BUILD.value
+    assert _warned(*QUICK, *layers, "--dry-run")[name] == ADVICE[MeasurementWarning.GPU_LESS_BUILD]
     done = shell.here(*QUICK, *layers)
     assert done.stderr.index(f"warning {name}: ") >= 0
     assert f"warning {name}: " in done.stdout  # and with the table
@@ -151,7 +151,7 @@ def test_layers_on_a_build_for_gpus_are_no_reason_to_warn(
 
 
 def test_more_threads_than_cores_are_warned_of_before_the_first_run(llama: Path) -> None:
-    name = Doubt.THREADS_ABOVE_FREE_CORES.value
+    name = MeasurementWarning.THREADS_ABOVE_FREE_CORES.value
     words = ("bench", "--pair", "demo", "-p", "Hi", "--dry-run")
     assert name in _warned(*words, "-t", str(machine.usable_cores() + 1))
     assert name not in _warned(*words, "-t", "1")
@@ -160,12 +160,15 @@ def test_more_threads_than_cores_are_warned_of_before_the_first_run(llama: Path)
 
 def test_models_that_may_be_swapped_are_asked_about(llama: Path) -> None:
     swapped = _warned("bench", "-m", DRAFTER, "-md", TARGET, *SHORT)
-    assert "were -m (the target) and -md (the drafter) swapped?" in swapped[Doubt.MODELS_SWAPPED.value]
-    assert Doubt.MODELS_SWAPPED.value in results.load().meta.doubts
-    assert Doubt.MODELS_SWAPPED.value not in _warned(
+    assert (
+        "were -m (the target) and -md (the drafter) swapped?"
+        in swapped[MeasurementWarning.MODELS_SWAPPED.value]
+    )
+    assert MeasurementWarning.MODELS_SWAPPED.value in results.load().meta.doubts
+    assert MeasurementWarning.MODELS_SWAPPED.value not in _warned(
         "bench", "-m", TARGET, "-md", DRAFTER, *SHORT, "--dry-run"
     )
-    assert Doubt.MODELS_SWAPPED.value not in _warned(
+    assert MeasurementWarning.MODELS_SWAPPED.value not in _warned(
         "bench", "-m", TARGET, "-md", TARGET, *SHORT, "--dry-run"
     )
 
@@ -191,7 +194,7 @@ def test_what_is_doubtful_is_a_part_of_the_session(llama: Path) -> None:
     session = request.prepare_session(
         Request(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
     )
-    assert session.doubts == (Doubt.GPU_LESS_BUILD, Doubt.FEW_REPEATS)
+    assert session.doubts == (MeasurementWarning.GPU_LESS_BUILD, MeasurementWarning.FEW_REPEATS)
 
 
 def test_quiet_says_none_of_it(llama: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ggufspec import results
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import commits_between, releases_between
-from tests import fake_builds, shell
+from tests.support import fake_builds, shell
 
 VERSIONS = tuple(f"0.3.{number}" for number in range(1, 8))
 QUICK = ("bisect", "0.3.1", "0.3.7", "--pair", "demo", "-n", "32", "-t", "1", "-p", "One", "--name", "b")

@@ -26,7 +26,7 @@ from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Backend, Built
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Local
-from tests import cuda_parts
+from tests.support import cuda_parts
 
 HELP = """\
   -m, --model FNAME      model path

@@ -16,7 +16,7 @@ from ggufspec.domain import Role
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import Request, request
 from ggufspec.report import frames
-from tests import fakes, shell, values
+from tests.support import fakes, shell, values
 
 QUICK = ("bench", "--pair", "demo", "-n", "32", "-t", "1", "--warmup", "0", "-p", "One", "-p", "Two")
 

@@ -14,7 +14,7 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.measure import recorder
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 PIDS = '"${0%/*}/pids"'  # of what is started, beside the program
 GOOD = ("Once upon a time", "A cat")

@@ -11,8 +11,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
 from ggufspec.prompts import chat
 from ggufspec.prompts.chat import Message
-from tests import models
-from tests.models import Value
+from tests.support import models
+from tests.support.models import Value
 
 # Templates in the formats that their families document, written for these tests.
 CHATML = """

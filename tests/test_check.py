@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
 from ggufspec.errors import DrafterRefusedError, ModelFileError, NoInstallError
-from tests import models
+from tests.support import models
 
 ACCEPTED = """\
 accepted (speculative of builds 8982 to today)

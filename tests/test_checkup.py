@@ -21,7 +21,7 @@ from ggufspec.doctor.finding import Finding, FindingStatus, install_words, missi
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 NVCC = Path("/usr/local/cuda/bin/nvcc")
 H200 = Gpu(name="NVIDIA H200", total_bytes=139 << 30, free_bytes=138 << 30)

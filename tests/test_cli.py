@@ -28,8 +28,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.measure import measuring, request
 from ggufspec.measure.request import Request
 from ggufspec.report import frames
-from tests import fake_server, fakes, shell
-from tests.shell import ggufspec
+from tests.support import fake_server, fakes, shell
+from tests.support.shell import ggufspec
 
 DEMO = ("--pair", "demo", "-p", "Once upon a time")
 SHORT = (*DEMO, "-n", "32", "-r", "2", "-t", "1")

@@ -17,7 +17,7 @@ from ggufspec import results
 from ggufspec.cli.options import shared
 from ggufspec.errors import GgufspecError
 from ggufspec.report import frames
-from tests import fake_server, fakes, shell
+from tests.support import fake_server, fakes, shell
 
 SHORT = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
 QUICK = ("bench", *SHORT)

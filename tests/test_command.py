@@ -11,30 +11,8 @@ import pytest
 from ggufspec.domain import Drafting, Method, Offload, Program, Role, RunSpec, Sampling
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
-from ggufspec.llama.install.installs import NAMES, Executable, Install
-from ggufspec.llama.install.options import parse_help
-from tests import values
-from tests.fakes import HELP
-
-
-def recorded_install(build: str, backend: str | None = "cpu") -> Install:
-    programs = {}
-    for program, names in NAMES.items():
-        for name in names:
-            file = HELP / build / f"{name}.txt"
-            if file.is_file() and not (program is Program.PLAIN and "--show-timings" in file.read_text()):
-                options = parse_help(file.read_text(), plain=program is Program.PLAIN)
-                programs[program] = Executable(path=Path(name), options=options)
-                break
-    return Install(
-        root=Path("/opt"),
-        origin="test",
-        programs=programs,
-        version=build,
-        build_number=None,
-        commit=None,
-        backend=backend,
-    )
+from tests.support import values
+from tests.support.fakes import recorded_install
 
 
 def _argv(build: str, program: Program, backend: str | None, offload: Offload) -> str:

@@ -13,7 +13,7 @@ from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
 from ggufspec.stats import SpeedVerdict
-from tests import values
+from tests.support import values
 
 PROMPTS = [f"p{number}" for number in range(8)]
 

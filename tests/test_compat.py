@@ -14,7 +14,7 @@ from ggufspec.llama.install.options import Options
 from ggufspec.modelfiles.compat.judging import RULES, CompatOutcome, check_pair, refusal, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import effective
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
-from tests import models
+from tests.support import models
 
 ACCEPTED, TRANSLATED, REFUSED = CompatOutcome.ACCEPTED, CompatOutcome.TRANSLATED, CompatOutcome.REFUSED
 TREE, SIMPLE, SERVER = Program.TREE, Program.SIMPLE, Program.SERVER

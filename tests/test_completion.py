@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths
-from tests import shell
-from tests.test_store import make
+from tests.support import shell
+from tests.support.builds import make_build
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -85,7 +85,7 @@ def test_local_models(cached: Path, tmp_path: Path) -> None:
 
 
 def test_built_installs(home: Path) -> None:
-    folder = make("0.3.36").path
+    folder = make_build("0.3.36").path
     assert complete("ggufspec check demo --llama 0.3") == [f"plain,{folder}"]
     assert complete("ggufspec check demo --llama /opt") == ["dir,/opt"]
 

@@ -13,7 +13,7 @@ from ggufspec import paths, settings
 from ggufspec.cli import cli
 from ggufspec.cli.entry import defaults as command_defaults
 from ggufspec.settings import SettingSource
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 DEMO = ("--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1")
 

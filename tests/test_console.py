@@ -47,8 +47,8 @@ from ggufspec.engines.server.streaming import Ending, Marker, Span, Stream, Stre
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
 from ggufspec.llama.install import installs
-from tests import fake_server, values
-from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
+from tests.support import fake_server, values
+from tests.support.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
 SETTINGS = ChatSettings(drafts=True, draft_size=3, sampling=Sampling(), n_predict=64)
 DRAFTING = values.spec(Role.DRAFTING, draft=3)

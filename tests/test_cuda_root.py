@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.llama.cuda.wheels import Wheels, assemble, bring_libraries, find_wheels
-from tests import cuda_parts
+from tests.support import cuda_parts
 
 
 @pytest.fixture

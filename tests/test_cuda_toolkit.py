@@ -14,7 +14,7 @@ from ggufspec.llama.build import toolchain, toolkit
 from ggufspec.llama.build.toolkit import Toolkit, fits, provide
 from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.cuda.driver import Driver
-from tests import cuda_parts
+from tests.support import cuda_parts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's wheels are for Linux")
 Tool = Callable[[str, str], Path]

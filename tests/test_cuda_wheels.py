@@ -15,7 +15,7 @@ from ggufspec.llama.cuda import wheels as cuda_wheels
 from ggufspec.llama.cuda.driver import Driver
 from ggufspec.llama.cuda.wheels import Wheels, find_wheels, provide, serve
 from ggufspec.llama.progress import BuildProgress
-from tests import cuda_parts
+from tests.support import cuda_parts
 
 in_environment = pytest.mark.skipif(
     find_wheels() is not None, reason="the extra cuda-build is installed here"

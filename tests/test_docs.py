@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import inspect
 import re
 import runpy
 import subprocess
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import ggufspec
 from ggufspec.domain import RunOutcome
-from tests.documentation import PAGES, ROOT, blocks, unlike
+from tests.support.documentation import PAGES, ROOT, blocks, unlike
 
 DOCS = ROOT / "docs"
 SHOWN = (
@@ -31,7 +33,7 @@ SHOWN = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if importlib.util.find_spec("material") is None:
+    if importlib.util.find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs is not installed: .venv/bin/python -m pip install --group docs")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
@@ -39,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -88,6 +90,17 @@ def test_the_reference_is_what_the_code_says() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))["pages"]()
     committed = {page.name: page.read_text(encoding="utf-8") for page in (DOCS / "reference").iterdir()}
     assert committed == written, "write it with scripts/write_reference.py"
+
+
+def test_the_site_documents_every_public_class_and_function(site: Path) -> None:
+    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    modules = {"ggufspec": ggufspec, "ggufspec.frames": ggufspec.frames, "ggufspec.plot": ggufspec.plot}
+    values = {
+        f"{path}.{name}": getattr(module, name) for path, module in modules.items() for name in module.__all__
+    }
+    public = {path for path, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    assert {"ggufspec.Request", "ggufspec.bench", "ggufspec.frames.logs", "ggufspec.plot.curve"} < public
+    assert public - set(re.findall(r'<h\d id="([^"]+)"', page)) == set()
 
 
 def test_every_block_says_whether_it_is_run() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.domain import Drafting, Program, Sample, Sampling, Status
-from tests import values
+from tests.support import values
 
 
 def test_key_is_stable_and_tells_specs_apart() -> None:

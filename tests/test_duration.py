@@ -10,7 +10,7 @@ from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.report.text.sweep_plan import cells
-from tests import values
+from tests.support import values
 
 
 def test_the_same_run_takes_what_it_took() -> None:

@@ -17,7 +17,7 @@ from ggufspec.report.html.pages import html
 from ggufspec.report.html.sections import section
 from ggufspec.report.plot.memories import pareto_rows
 from ggufspec.results import ResultSet
-from tests.values import BUILD, MACHINE, bench, run
+from tests.support.values import BUILD, MACHINE, bench, run
 
 MIB = 1 << 20
 

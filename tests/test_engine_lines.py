@@ -14,8 +14,8 @@ import pytest
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
-from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.typed import build_options
+from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
 from ggufspec.errors import ResultsError
@@ -24,8 +24,8 @@ from ggufspec.measure.request import Request
 from ggufspec.report.html.notebook import comparison_html, results_html
 from ggufspec.report.html.pages import html
 from ggufspec.report.text import figures
-from tests import fake_server, fakes, shell
-from tests.swept import swept
+from tests.support import fake_server, fakes, shell
+from tests.support.swept import swept
 
 DEMO = paths.models_dir() / "demo"
 TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"

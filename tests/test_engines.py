@@ -13,8 +13,8 @@ from ggufspec.cli import bench
 from ggufspec.domain import Program, Role, RunSpec, Status
 from ggufspec.engines.binary import generated_text
 from ggufspec.llama.install import installs
-from tests import fake_server, fakes, values
-from tests.fake_server import Behaviour
+from tests.support import fake_server, fakes, values
+from tests.support.fake_server import Behaviour
 
 PROCESSES = [name for name in engines.ENGINES if name != "inprocess"]  # no fake can stand in for a library
 every_engine = pytest.mark.parametrize("name", PROCESSES)

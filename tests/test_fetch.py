@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import hf_hub_download
 
 from ggufspec.modelfiles import hub as hub_module
-from tests import hub_client
-from tests.hub_client import PAIR, TARGET, Run
-from tests.hub_server import Hub
+from tests.support import hub_client
+from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support.hub_server import Hub
 
 
 def test_a_pair_arrives_in_the_usual_cache(hub: Hub, home: Path, run: Run) -> None:

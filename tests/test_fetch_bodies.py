@@ -12,10 +12,9 @@ from ggufspec.domain import ModelFile
 from ggufspec.errors import CorruptDownloadError, ModelFileError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.modelfiles.hub import client, hashing, transfer
-from tests import hub_client
-from tests.hub_client import PAIR, TARGET, Run
-from tests.hub_server import Hub
-from tests.hub_state import Fault
+from tests.support import hub_client
+from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support.hub_server import Fault, Hub
 
 BODY = hub_client.gguf(1 << 20)
 ALWAYS = 10_000  # times

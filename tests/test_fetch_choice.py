@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import fakes, hub_client, shell
-from tests.hub_client import Run
-from tests.hub_server import Hub
+from tests.support import fakes, hub_client, shell
+from tests.support.hub_client import Run
+from tests.support.hub_server import Hub
 
 CHOICES = "it has t-Q4_K_M.gguf (2.74 MiB), t-Q8_0.gguf (3.74 MiB)"
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import hub_client
-from tests.hub_client import PAIR, TARGET, Run
-from tests.hub_server import Hub
-from tests.hub_state import Fault, HubFile
+from tests.support import hub_client
+from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support.hub_server import Fault, Hub, HubFile
 
 Case = tuple[Callable[[Hub], object], list[str], int, str, str]
 

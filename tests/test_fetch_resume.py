@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from ggufspec.modelfiles.hub import transfer
-from tests import hub_client
-from tests.hub_client import PAIR, TARGET, Run
-from tests.hub_server import Hub
-from tests.hub_state import Fault
+from tests.support import hub_client
+from tests.support.hub_client import PAIR, TARGET, Run
+from tests.support.hub_server import Fault, Hub
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ from ggufspec.forecast.costs import CostCurve, Point
 from ggufspec.measure.request import Request
 from ggufspec.stats import Estimate
 from ggufspec.tuning import TuneRequest
-from tests import fakes, shell, values
+from tests.support import fakes, shell, values
 
 BAD = ("nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e999", "9" * 400, "nan%", "infG")
 NUMBERS = {"temp", "top_p", "min_p", "p_min", "synthetic_accept", "precision", "max_time", "timeout"}

@@ -15,7 +15,7 @@ from ggufspec.machine import Room
 from ggufspec.measure import fitting
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
-from tests import models, shapes
+from tests.support import models, shapes
 
 TARGET = ModelFile(filename="target.gguf")
 INSTALL = Install(

@@ -9,7 +9,7 @@ from ggufspec.analysis.warnings import ADVICE
 from ggufspec.domain import Conditions, Difference, Role, Status, TextVerdict
 from ggufspec.report import frames
 from ggufspec.report.text import formats
-from tests import values
+from tests.support import values
 
 
 def test_summary_has_one_row_per_arm_and_no_warmups() -> None:

@@ -14,8 +14,8 @@ from ggufspec import paths
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf import parse_header, read_card, validate_file
 from ggufspec.modelfiles.gguf.values import GGML_TYPES
-from tests import models
-from tests.mutations import mutate
+from tests.support import models
+from tests.support.damage import mutate
 
 PAIR = {"general.architecture": "llama", "llama.block_count": 1}
 

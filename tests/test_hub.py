@@ -14,9 +14,8 @@ from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.hub import choice, search
 from ggufspec.modelfiles.hub.choice import RepoFile
 from ggufspec.modelfiles.hub.references import is_inside
-from tests import hub_client
-from tests.hub_server import Hub
-from tests.hub_state import Fault
+from tests.support import hub_client
+from tests.support.hub_server import Fault, Hub
 
 
 def parse(text: str) -> hub.Reference:

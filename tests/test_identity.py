@@ -20,8 +20,8 @@ from ggufspec.measure import identity, request
 from ggufspec.measure.request import Request
 from ggufspec.report.text.comparison import BY_NAME, comparison
 from ggufspec.results import ResultSet
-from tests import fake_server, fakes, models, shell, values
-from tests.fake_server import Behaviour
+from tests.support import fake_server, fakes, models, shell, values
+from tests.support.fake_server import Behaviour
 
 NAME = "mine"
 TEXT = "Once upon a time"

@@ -26,7 +26,7 @@ from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence,
 from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
-from tests import shell, values
+from tests.support import shell, values
 
 PLAIN = Record(
     n_draft=None,

@@ -14,9 +14,9 @@ from ggufspec.domain import ModelFile
 from ggufspec.errors import ModelFileError, NotCachedError
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles import hub as hub_package
-from tests import fakes, hub_client, models, shell
-from tests.hub_client import PAIR, Run
-from tests.hub_server import Hub
+from tests.support import fakes, hub_client, models, shell
+from tests.support.hub_client import PAIR, Run
+from tests.support.hub_server import Hub
 
 DEMO = paths.models_dir() / "demo"
 DRY = ("bench", "--dry-run", "-p", "Once", "-n", "8")

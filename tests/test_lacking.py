@@ -10,7 +10,7 @@ import pytest
 
 from ggufspec import results
 from ggufspec.domain import Role, Round, RunResult, Status
-from tests import fakes, shell, values
+from tests.support import fakes, shell, values
 
 QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
 

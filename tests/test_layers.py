@@ -19,7 +19,8 @@ PACKAGE = Path(__file__).parent.parent / "ggufspec"
 PATHS = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 MODULES = {
-    *{"digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction", "settings", "units"},
+    *{"choices", "digests", "errors", "harmless", "notebooks", "paths", "proc", "redaction"},
+    *{"settings", "units"},
 }
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 
@@ -189,3 +190,13 @@ def test_start_up_is_light(words: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not set(heavy) & set(loaded)
+
+
+def test_helpers_of_tests_lie_in_support() -> None:
+    folder = Path(__file__).parent
+    for file in (path.relative_to(folder) for path in folder.rglob("*.py")):
+        if file.parts[0] != "support":
+            assert file.name.startswith("test_") or file.stem in {"conftest", "__init__"}, file
+        for node in ast.walk(ast.parse((folder / file).read_text())):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("tests."):
+                assert f"{node.module}.".startswith("tests.support."), f"{file} imports from {node.module}"

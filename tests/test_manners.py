@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from ggufspec import prompts, results
 from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.steps import hub_access
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 QUICK = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "1", "-t", "1")
 HEAVY = {

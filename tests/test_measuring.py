@@ -15,8 +15,8 @@ from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
-from tests import scripted, values
-from tests.scripted import INSTALL, Scripted
+from tests.support import scripted, values
+from tests.support.scripted import INSTALL, Scripted
 
 PROMPTS = (Prompt(id="a", text="A"), Prompt(id="b/c d", text="B"))
 

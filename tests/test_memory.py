@@ -14,7 +14,7 @@ from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import ModelCard, parse_header, read_card
 from ggufspec.modelfiles.memory import Fit
 from ggufspec.modelfiles.memory.cache import cache_bytes, windows
-from tests import models, shapes
+from tests.support import models, shapes
 
 MIB = 1 << 20
 NO_FLASH = replace(memory.TODAY, flash_attention=False)

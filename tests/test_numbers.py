@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggufspec import units
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 DIGITS = "9" * 5000  # more than Python reads as a number
 RATES = ("whatif", "--target-tps", "2", "--drafter-tps", "80", "--accept", "0.7")

@@ -20,8 +20,8 @@ from ggufspec.domain import Conditions
 from ggufspec.machine import Watch, nvml
 from ggufspec.machine.nvml import Reading
 from ggufspec.machine.sampling import GpuSampler, Moment, summary
-from tests import fake_nvml, values
-from tests.fake_nvml import FakeGpu
+from tests.support import fake_nvml, values
+from tests.support.fake_nvml import FakeGpu
 
 GIB = 1 << 30
 IDLE = Reading(345.0, 1593.0, 30.0, 75.0, GIB, ())

@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec import results
 from ggufspec.analysis import warnings
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     Experts,
     Offload,
@@ -34,8 +34,8 @@ from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import loads
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview
-from tests import fakes, shell, values
-from tests.test_command import recorded_install
+from tests.support import fakes, shell, values
+from tests.support.fakes import recorded_install
 
 MIB, GIB = 1 << 20, 1 << 30
 ASKED = Offload(target_layers=45, draft_layers="all")
@@ -473,18 +473,30 @@ BOTH = ("CUDA0", "CUDA1")
     ("log", "offload", "found"),
     [
         (SPRING_2024, ASKED, ()),
-        (SPRING_2024, replace(ASKED, target_layers=46), (Doubt.FEWER_LAYERS,)),
-        (SPRING_2024, replace(ASKED, target_layers="all"), (Doubt.FEWER_LAYERS,)),
+        (SPRING_2024, replace(ASKED, target_layers=46), (MeasurementWarning.FEWER_LAYERS,)),
+        (SPRING_2024, replace(ASKED, target_layers="all"), (MeasurementWarning.FEWER_LAYERS,)),
         (SPRING_2024, replace(ASKED, target_layers="auto"), ()),
-        (SPRING_2024.replace("33/33", "20/33"), ASKED, (Doubt.FEWER_LAYERS,)),  # the drafter's
-        (SUMMER_2025, replace(ASKED, target_layers=99), (Doubt.SPILLED,)),
+        (SPRING_2024.replace("33/33", "20/33"), ASKED, (MeasurementWarning.FEWER_LAYERS,)),  # the drafter's
+        (SUMMER_2025, replace(ASKED, target_layers=99), (MeasurementWarning.SPILLED,)),
         (FITS, replace(ASKED, target_layers=99), ()),
-        (FITS.replace("3000 MiB free", "2000 MiB free"), replace(ASKED, target_layers=99), (Doubt.SPILLED,)),
-        (EXPERTS, replace(ASKED, target_layers="all"), (Doubt.SPILLED,)),
+        (
+            FITS.replace("3000 MiB free", "2000 MiB free"),
+            replace(ASKED, target_layers=99),
+            (MeasurementWarning.SPILLED,),
+        ),
+        (EXPERTS, replace(ASKED, target_layers="all"), (MeasurementWarning.SPILLED,)),
         (EXPERTS, replace(ASKED, target_layers="all", cpu_moe="all"), ()),  # as it was asked for
         (FITS, replace(ASKED, target_layers="all", devices=BOTH, draft_devices=("CUDA0",)), ()),
-        (FITS, replace(ASKED, target_layers="all", devices=BOTH), (Doubt.DEVICE_UNUSED,)),  # by the drafter
-        (FITS, replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",)), (Doubt.DEVICE_UNUSED,)),
+        (
+            FITS,
+            replace(ASKED, target_layers="all", devices=BOTH),
+            (MeasurementWarning.DEVICE_UNUSED,),
+        ),  # by the drafter
+        (
+            FITS,
+            replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",)),
+            (MeasurementWarning.DEVICE_UNUSED,),
+        ),
         (
             FITS,
             replace(ASKED, devices=(*BOTH, "CUDA2"), draft_devices=("CUDA0",), tensor_split=(3.0, 1.0, 0.0)),
@@ -498,7 +510,7 @@ BOTH = ("CUDA0", "CUDA1")
     ],
 )
 def test_what_was_asked_for_and_what_became_of_it(
-    log: str, offload: Offload, found: tuple[Doubt, ...]
+    log: str, offload: Offload, found: tuple[MeasurementWarning, ...]
 ) -> None:
     assert warnings.of_run(told(log, offload), gpu=True) == found
 
@@ -513,14 +525,14 @@ DRAFTER_ON_CPU = (
 @pytest.mark.parametrize("gpu", [True, None])
 def test_a_drafter_on_the_processor_shows_in_its_buffers(gpu: bool | None) -> None:
     """Whatever was asked for it, and whatever it claims."""
-    assert warnings.of_run(told(DRAFTER_ON_CPU), gpu=gpu) == (Doubt.DRAFTER_ON_CPU,)
+    assert warnings.of_run(told(DRAFTER_ON_CPU), gpu=gpu) == (MeasurementWarning.DRAFTER_ON_CPU,)
     assert warnings.of_run(told(SPRING_2024, replace(ASKED, draft_layers=0)), gpu=gpu) == ()
 
 
 @pytest.mark.parametrize("gpu", [True, None, False])
 def test_a_claim_without_a_single_buffer_on_a_gpu_is_none(gpu: bool | None) -> None:
     """Also of a build for a GPU that found none where it ran."""
-    assert warnings.of_run(told(ON_CPU), gpu=gpu) == (Doubt.GPU_LESS_BUILD,)
+    assert warnings.of_run(told(ON_CPU), gpu=gpu) == (MeasurementWarning.GPU_LESS_BUILD,)
     asked_nothing = Offload(target_layers=0, draft_layers=0)
     assert warnings.of_run(told(ON_CPU, asked_nothing), gpu=gpu) == ()
 
@@ -531,15 +543,15 @@ def test_a_real_claim_is_seen_through() -> None:
     assert (sample.offloaded_layers, sample.total_layers, sample.gpu_bytes) == (9, 9, 0)
     run = values.run()
     run = replace(run, sample=sample, spec=replace(run.spec, offload=Offload(target_layers=9)), program_s=60)
-    assert warnings.of_run(run, gpu=None) == (Doubt.GPU_LESS_BUILD,)
+    assert warnings.of_run(run, gpu=None) == (MeasurementWarning.GPU_LESS_BUILD,)
 
 
 def test_the_gravest_doubt_names_the_outcome() -> None:
     run = drafting()
     named = {
-        Doubt.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
-        Doubt.SPILLED: RunOutcome.SPILLED,
-        Doubt.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
+        MeasurementWarning.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
+        MeasurementWarning.SPILLED: RunOutcome.SPILLED,
+        MeasurementWarning.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
     }
     for doubt, outcome in named.items():
         assert warnings.outcome(replace(run, doubts=(doubt.value,))) is outcome
@@ -547,7 +559,7 @@ def test_the_gravest_doubt_names_the_outcome() -> None:
 
 def test_every_shortfall_is_a_doubt() -> None:
     names = {name for gpu in (True, False) for name in offloading.shortfalls(told(ON_CPU), gpu=gpu)}
-    assert names <= {doubt.value for doubt in Doubt}
+    assert names <= {doubt.value for doubt in MeasurementWarning}
 
 
 # What is stored and shown ----------------------------------------------------------------------------------

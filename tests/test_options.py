@@ -10,14 +10,18 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec.cli import COMMANDS, GROUPS, cli
-from ggufspec.cli.options.bench import BenchOptions, RunOptions, TuneOptions
 from ggufspec.cli.options.typed import build_options, pass_options
-from ggufspec.cli.options.whatif import WhatIfOptions
-from ggufspec.cli.plan import PlanOptions
+from ggufspec.cli.options.values import (
+    BenchOptions,
+    PlanOptions,
+    RunOptions,
+    TuneOptions,
+    WhatIfOptions,
+)
 from ggufspec.domain import Offload, SplitMode
 from ggufspec.measure import Request
 from ggufspec.tuning import default
-from tests import shell
+from tests.support import shell
 
 
 def _command(name: str) -> click.Command:
@@ -73,7 +77,7 @@ def test_options_become_a_request() -> None:
 def test_options_are_passed_before_the_others() -> None:
     calls = []
 
-    @pass_options(BenchOptions)
+    @pass_options
     def run(options: BenchOptions, *, name: str) -> None:
         calls.append((options, name))
 

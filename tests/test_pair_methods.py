@@ -15,9 +15,9 @@ from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.modelfiles import catalog
 from ggufspec.tuning import TuneRequest, running
-from tests import fake_server, fakes, hub_client, shell
-from tests.hub_client import Run
-from tests.hub_server import Hub
+from tests.support import fake_server, fakes, hub_client, shell
+from tests.support.hub_client import Run
+from tests.support.hub_server import Hub
 
 DEMO = paths.models_dir() / "demo"
 PAIRS = f"""

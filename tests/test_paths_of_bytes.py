@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ggufspec import paths
-from tests import fakes, hub_client, shell
-from tests.hub_server import Hub
+from tests.support import fakes, hub_client, shell
+from tests.support.hub_server import Hub
 
 BYTES = os.fsdecode(b"caf\xe9")
 DEMO = paths.models_dir() / "demo"

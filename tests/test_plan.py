@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from ggufspec.cli import cli
 from ggufspec.report.frames import MEMORY_COLUMNS
-from tests import fakes, models
+from tests.support import fakes, models
 
 MIB = 1 << 20
 H200 = "CUDA0: NVIDIA H200 (143771 MiB, 143117 MiB free)"

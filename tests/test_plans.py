@@ -14,7 +14,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.measure import api, duration, request
 from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Blocks, RunPlan, Sweep, distinct_layers, refuse_endless, sizes
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
 QUICK = ("--pair", "demo", "-p", "Once upon a time", "-n", "32")

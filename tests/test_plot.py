@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -18,8 +17,9 @@ from ggufspec.forecast import Forecast
 from ggufspec.report import frames, plot
 from ggufspec.report.plot import browser, drifting, look, memories
 from ggufspec.stats import Estimate
-from tests.swept import ROUNDS, swept
-from tests.values import bench, run, whole_bench
+from tests.support.pages import contrast
+from tests.support.swept import ROUNDS, swept
+from tests.support.values import bench, run, whole_bench
 
 
 def _rows(chart: alt.LayerChart | None, column: str) -> list[dict[str, Any]]:
@@ -180,20 +180,6 @@ def test_charts_are_not_loaded_before_they_are_drawn() -> None:
     code = "import ggufspec, ggufspec.cli.report, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"altair", "vl_convert", "jinja2", "pandas"} & set(loaded.split())
-
-
-def contrast(one: str, two: str) -> float:
-    """The contrast of two colours by WCAG 2.2."""
-    light, dark = sorted((_luminance(one), _luminance(two)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(part, 16) / 255 for part in re.findall("..", colour.lstrip("#"))]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _forecast(*, n_max: int, category: str | None = None) -> Forecast:

@@ -5,7 +5,7 @@ import numpy as np
 from ggufspec.analysis import arms, review
 from ggufspec.domain import Role
 from ggufspec.results import ResultSet
-from tests import values
+from tests.support import values
 
 
 def _bench(*, noise: float, between: float, prompts: int = 8, repeats: int = 3) -> ResultSet:

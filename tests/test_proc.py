@@ -17,7 +17,7 @@ import pytest
 
 from ggufspec import proc
 from ggufspec.errors import ChildCrashedError
-from tests import shell
+from tests.support import shell
 
 DETACHED = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
 

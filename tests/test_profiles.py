@@ -15,7 +15,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, Part, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
-from tests import values
+from tests.support import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
 BATCHES, DEPTHS = (1, 2, 3, 4), (10, 110)

@@ -14,7 +14,7 @@ from ggufspec import paths, prompts, results
 from ggufspec.domain import Prompt
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts import PromptSuite
-from tests import fake_server, fakes, shell
+from tests.support import fake_server, fakes, shell
 
 SUITES = Path(__file__).parent / "suites"
 

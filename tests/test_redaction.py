@@ -15,11 +15,9 @@ import pytest
 from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.redaction import Redacting, redact
-from tests import hub_client
-from tests.hub_client import PAIR, TARGET
-from tests.hub_handler import SIGNATURE
-from tests.hub_server import Hub
-from tests.hub_state import Fault
+from tests.support import hub_client
+from tests.support.hub_client import PAIR, TARGET
+from tests.support.hub_server import SIGNATURE, Fault, Hub
 
 TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz"
 PASSWORD = "s3cr3t%2Fword"

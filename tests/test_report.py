@@ -17,7 +17,7 @@ from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
-from tests import values
+from tests.support import values
 
 FRAME = pd.DataFrame(
     {

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +20,11 @@ from ggufspec.report.html.pages import html
 from ggufspec.report.html.sections import section
 from ggufspec.report.plot import browser
 from ggufspec.report.text.verdict import verdicts
-from tests.swept import HARMFUL, swept
-from tests.test_plot import contrast
-from tests.values import bench, run, whole_bench
+from tests.support.pages import Page, contrast
+from tests.support.swept import HARMFUL, swept
+from tests.support.values import bench, run, whole_bench
 
 STYLE = Path(__file__).parent.parent / "ggufspec/report/html/page/style.css"
-
-
-class Page(HTMLParser):
-    """A page's elements with their attributes, and the text of its scripts and style sheets."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.sources: list[tuple[str, dict[str, str | None], str]] = []
-        self.words = ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        if self.elements and self.cdata_elem:
-            self.sources.append((*self.elements[-1], data))
-        else:
-            self.words += data
-
-    def specs(self) -> dict[str, Any]:
-        """The charts' specs by their places."""
-        found = [(about["data-chart"], data) for tag, about, data in self.sources if "data-chart" in about]
-        return {str(place): json.loads(data) for place, data in found}
-
-    def policy(self) -> str:
-        """The Content-Security-Policy."""
-        return next(
-            about["content"] or "" for tag, about in self.elements if "http-equiv" in about and tag == "meta"
-        )
 
 
 def test_hostile_names_stay_text() -> None:

@@ -16,9 +16,9 @@ from ggufspec.domain import Prompt, Role, Status
 from ggufspec.report.html import notebook
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Spent, Tuned, TuningForecast
-from tests.swept import HARMFUL, swept
-from tests.test_report_html import Page
-from tests.values import bench, run, whole_bench
+from tests.support.pages import Page
+from tests.support.swept import HARMFUL, swept
+from tests.support.values import bench, run, whole_bench
 
 PLAIN = {
     *("div", "p", "small", "strong", "code", "br"),

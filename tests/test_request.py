@@ -10,7 +10,7 @@ from ggufspec.domain import Drafting, Method, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
-from tests import fakes
+from tests.support import fakes
 
 DEMO = paths.models_dir() / "demo"
 TEN_TOKENS = "echo '[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]'\n"

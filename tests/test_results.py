@@ -11,8 +11,8 @@ import pytest
 from ggufspec import results
 from ggufspec.domain import Difference, Role, RunResult, Status
 from ggufspec.errors import ResultsError
-from tests import values
-from tests.filled import filled
+from tests.support import values
+from tests.support.values import filled
 
 
 def test_what_is_stored_is_what_is_read() -> None:
@@ -67,6 +67,24 @@ def test_current_has_the_newest_run_of_each_cell_in_the_order_of_the_first() -> 
         assert stored.current == (newer, renamed)
         assert len(stored.measured) == 5
         assert len(stored.runs) == 6
+
+
+def test_what_was_first_measured_stays_beside_what_replaced_it() -> None:
+    collapsed, other = values.run(tps=1, repeat=0), values.run(repeat=1, tps=20)
+    again = replace(collapsed, remeasured=True, rerun=1, load=7)
+    bench = results.load(values.bench(collapsed, other, again).meta.id)
+    assert bench.current == (again, other)
+    assert bench.first_measured == (collapsed, other)
+
+
+def test_a_run_knows_its_load_and_older_runs_do_not() -> None:
+    bench = results.load(values.bench(replace(values.run(), load=0), values.run(repeat=1)).meta.id)
+    assert bench.runs.column("load") == [0, None]
+    for version in ("v1", "v2"):
+        old = results.load(Path(__file__).parent / "stores" / version)
+        assert old.runs
+        assert {run.load for run in old.runs} == {None}
+        assert old.first_measured == old.current
 
 
 def test_finished_names_every_cell_that_has_a_run() -> None:

@@ -16,7 +16,7 @@ from ggufspec import results
 from ggufspec.domain import Difference, Drafting, Role, RunResult, TextVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
-from tests import damage, values
+from tests.support import damage, values
 
 OLD = Path(__file__).parent / "stores"
 

@@ -12,7 +12,7 @@ from ggufspec import results
 from ggufspec.domain import Conditions, Difference, Drafting, Program, Role, RunResult, Sample, Status
 from ggufspec.errors import DiskFullError, ResultsError
 from ggufspec.results import ResultSet
-from tests import damage, values
+from tests.support import damage, values
 
 
 def _create(name: str) -> ResultSet:

@@ -8,7 +8,7 @@ import pytest
 from ggufspec.analysis import review
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
 from ggufspec.results import ResultSet
-from tests import values
+from tests.support import values
 
 START = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
 

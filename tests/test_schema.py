@@ -10,8 +10,8 @@ import pytest
 
 from ggufspec import results
 from ggufspec.domain import Conditions, RunResult, Sample, Status
-from tests import values
-from tests.filled import filled
+from tests.support import values
+from tests.support.values import filled
 
 SCHEMAS = Path(results.__file__).parent / "schemas"
 CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in ("run-3.json", "meta-3.json")}

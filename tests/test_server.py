@@ -19,8 +19,8 @@ from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
 from ggufspec.engines.server import launch
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
-from tests import fake_server, shell, values
-from tests.fake_server import SPRING_2026, SUMMER_2025, Behaviour
+from tests.support import fake_server, shell, values
+from tests.support.fake_server import SPRING_2026, SUMMER_2025, Behaviour
 
 DRAFTING = values.spec(Role.DRAFTING, draft=3)
 LONGER = values.spec(Role.DRAFTING, draft=5)

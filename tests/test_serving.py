@@ -10,8 +10,8 @@ import pytest
 from ggufspec.domain import Offload, Program, Role
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import commands
-from tests import values
-from tests.test_command import recorded_install
+from tests.support import values
+from tests.support.fakes import recorded_install
 
 PLACE = (
     "--host 127.0.0.1 --port 4711 --api-key-file K --parallel 1 --ctx-size 512 --threads 2 --threads-batch 2"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ggufspec import stats
 from ggufspec.stats import Estimate, intervals
-from tests.simulated import Rates, bench, grid, known
+from tests.support.simulated import Rates, bench, grid, known
 
 
 def test_mean_rate_is_geometric_over_prompts_of_medians_over_repeats() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ggufspec import stats
 from ggufspec.stats import planning
-from tests.simulated import Rates, bench, flat, known
+from tests.support.simulated import Rates, bench, flat, known
 
 
 @pytest.mark.parametrize(

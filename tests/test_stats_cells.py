@@ -5,7 +5,7 @@ import pytest
 
 from ggufspec import stats
 from ggufspec.stats import Rates
-from tests import simulated
+from tests.support import simulated
 
 
 def _gaps(seed: int) -> dict[stats.Cell, float]:

@@ -8,7 +8,7 @@ import pytest
 
 from ggufspec import stats
 from ggufspec.stats import Procedure, SpeedVerdict
-from tests.simulated import Rates, bench, flat, grid
+from tests.support.simulated import Rates, bench, flat, grid
 
 
 def _pair(ratios: Sequence[float]) -> tuple[Rates, Rates]:

@@ -22,7 +22,7 @@ from ggufspec.errors import ConsentNeededError, GgufspecError
 from ggufspec.llama.install import store
 from ggufspec.modelfiles import hub
 from ggufspec.results.writer import Lock
-from tests import cuda_parts
+from tests.support import cuda_parts
 
 KEY = "0.3.36-cpu-0a1b2c3d"
 ARCHIVE = "llama_cpp_python-0.3.36.tar.gz"

@@ -15,38 +15,9 @@ import pytest
 
 from ggufspec import digests, paths
 from ggufspec.errors import BuildError
-from ggufspec.llama.install import processor, store
+from ggufspec.llama.install import store
 from ggufspec.llama.install.store import Built, Skipped
-
-
-def make(
-    name: str, *, version: str = "1.0", backend: str = "cpu", at: str = "2026-01-01T00:00:00+00:00"
-) -> Built:
-    place = store.place(name)
-    built = Built(
-        path=place,
-        bin=place / "bin",
-        lib=place / "bin",
-        version=version,
-        backend=backend,
-        source=f"sdist {version}",
-        commit=None,
-        options=("GGML_NATIVE=ON",),
-        built_at=at,
-        note=None,
-        cpu=tuple(sorted(processor.target())),
-    )
-    with store.try_lock(name) as ours:
-        assert ours
-        final = store.workplace(name) / "final"
-        (final / "bin").mkdir(parents=True)
-        for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
-            (final / "bin" / program).write_text(f"#!/bin/sh\n# {program}\n")
-            (final / "bin" / program).chmod(0o755)
-        (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
-        log = store.log_path(name)
-        log.write_text("all went well\n")
-        return store.publish(name, final, built, log)
+from tests.support.builds import make_build
 
 
 def edit(built: Built, **changes: object) -> None:
@@ -55,7 +26,7 @@ def edit(built: Built, **changes: object) -> None:
 
 
 def test_a_published_build_is_found_again() -> None:
-    built = make("a")
+    built = make_build("a")
     assert store.find_build("a") == built
     assert store.installed() == [built]
     assert built.programs == ("llama-completion", "llama-server")
@@ -63,22 +34,22 @@ def test_a_published_build_is_found_again() -> None:
 
 
 def test_nothing_but_the_build_is_left() -> None:
-    make("a")
+    make_build("a")
     files = [path for path in paths.builds_dir().rglob("*") if path.is_file()]
     assert {path.parent.name for path in files} == {"a", "bin", ".locks"}
     assert not list((paths.builds_dir() / ".work").iterdir())
 
 
 def test_a_record_without_files_is_none() -> None:
-    built = make("a")
+    built = make_build("a")
     edit(built, files={})
     assert store.find_build("a") is None
 
 
 def test_newest_first() -> None:
-    make("old", at="2025-01-01T00:00:00+00:00")
-    make("new", at="2026-02-01T00:00:00+00:00")
-    make("mid", at="2026-01-01T00:00:00+00:00")
+    make_build("old", at="2025-01-01T00:00:00+00:00")
+    make_build("new", at="2026-02-01T00:00:00+00:00")
+    make_build("mid", at="2026-01-01T00:00:00+00:00")
     assert [built.path.name for built in store.installed()] == ["new", "mid", "old"]
 
 
@@ -97,7 +68,7 @@ def test_newest_first() -> None:
     ],
 )
 def test_broken_folders_do_not_count(manifest: str) -> None:
-    built = make("a")
+    built = make_build("a")
     (built.path / store.MANIFEST).write_text(manifest)
     assert store.installed() == []
 
@@ -107,7 +78,7 @@ def test_a_half_folder_is_replaced() -> None:
     half.mkdir(parents=True)
     (half / "rubbish").touch()
     assert store.find_build("a") is None
-    assert make("a").programs == ("llama-completion", "llama-server")
+    assert make_build("a").programs == ("llama-completion", "llama-server")
 
 
 def as_earlier(built: Built) -> Built:
@@ -133,21 +104,21 @@ def reason(built: Built) -> str:
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("name", ["llama-server", "llama-completion", "libllama.so.0.5.0"])
 def test_an_empty_file_makes_a_build_unusable(name: str, earlier: bool) -> None:
-    built = as_earlier(make("a")) if earlier else make("a")
+    built = as_earlier(make_build("a")) if earlier else make_build("a")
     size = (built.bin / name).stat().st_size
     (built.bin / name).write_bytes(b"")
     assert reason(built) == f"{name} {'is empty' if earlier else f'has 0 bytes instead of {size}'}"
 
 
 def test_a_file_of_the_same_size_and_another_content_is_found() -> None:
-    built = make("a")
+    built = make_build("a")
     server = built.bin / "llama-server"
     server.write_text(server.read_text().replace("llama", "lxama"))
     assert reason(built) == "llama-server has another SHA-256 than when it was made"
 
 
 def test_what_is_missing_or_replaced_is_found() -> None:
-    built = make("a")
+    built = make_build("a")
     library, link, server = (
         built.bin / name for name in ("libllama.so.0.5.0", "libllama.so", "llama-server")
     )
@@ -166,7 +137,7 @@ def test_what_is_missing_or_replaced_is_found() -> None:
 
 
 def test_a_program_that_was_cut_short_is_found_without_a_record(tmp_path: Path) -> None:
-    built = as_earlier(make("a"))
+    built = as_earlier(make_build("a"))
     assert store.find_build("a") == built
     whole = Path(sys.executable).resolve().read_bytes()
     if not whole.startswith(b"\x7fELF"):
@@ -180,13 +151,13 @@ def test_a_program_that_was_cut_short_is_found_without_a_record(tmp_path: Path) 
 
 
 def test_a_link_that_leads_nowhere_is_found_without_a_record() -> None:
-    built = as_earlier(make("a"))
+    built = as_earlier(make_build("a"))
     (built.bin / "libllama.so.0.5.0").unlink()
     assert reason(built) == "libllama.so is a link that leads nowhere"
 
 
 def test_an_earlier_build_counts_and_can_be_recorded() -> None:
-    built = as_earlier(make("a"))
+    built = as_earlier(make_build("a"))
     assert store.installed() == [built]
     adopted = store.adopt(built)
     assert adopted.files is not None
@@ -198,7 +169,7 @@ def test_an_earlier_build_counts_and_can_be_recorded() -> None:
 
 def test_large_files_of_a_build_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "_SETTLED_NS", 0)
-    built = make("a")
+    built = make_build("a")
     (built.bin / "libggml-cuda.so").write_bytes(bytes(2 << 20))
     store.adopt(built)
     assert store.find_build("a") is not None
@@ -227,7 +198,7 @@ def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pyt
     if not Path("/dev/fd").is_dir():
         pytest.skip("this system does not tell which file a descriptor belongs to")
     monkeypatch.setattr(os, "fsync", fsync)
-    make("a")
+    make_build("a")
     assert {"llama-server", "libllama.so.0.5.0", "bin", "final", "build.log", "builds"} <= {*synced}
     assert synced[-1] == "builds"
 
@@ -246,7 +217,9 @@ def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pyt
 )
 def test_a_build_knows_the_command_that_makes_it_again(source: str, command: str) -> None:
     built = replace(
-        make("a", backend="cuda"), source=source, options=("GGML_CUDA=ON", "CMAKE_CUDA_ARCHITECTURES=80;90")
+        make_build("a", backend="cuda"),
+        source=source,
+        options=("GGML_CUDA=ON", "CMAKE_CUDA_ARCHITECTURES=80;90"),
     )
     assert built.command == f"ggufspec build {command}"
 
@@ -268,21 +241,21 @@ def test_without_a_manifest_the_folders_name_tells_the_command(name: str, comman
 
 
 def test_a_token_that_an_earlier_ggufspec_stored_is_not_shown() -> None:
-    built = make("a")
+    built = make_build("a")
     edit(built, source="git https://t0k3n@host.example/x b4159")
     (seen,) = store.installed()
     assert seen.source == "git https://***@host.example/x b4159"
 
 
 def test_damaged_builds_can_be_removed() -> None:
-    built = make("a")
+    built = make_build("a")
     (built.bin / "llama-server").unlink()
     assert [removed.path.name for removed in store.remove("1.0", None)] == ["a"]
     assert not built.path.exists()
 
 
 def test_builds_for_a_better_processor_do_not_count() -> None:
-    built = make("a")
+    built = make_build("a")
     edit(built, cpu=[*built.cpu, "AVX9000"])
     assert store.installed() == []
     (skipped,) = store.survey_builds()
@@ -320,9 +293,9 @@ def test_what_a_dead_build_left_is_swept_and_a_living_one_is_kept() -> None:
 
 
 def test_remove_takes_the_selected_builds_alone() -> None:
-    make("a", version="1.0", backend="cpu")
-    make("b", version="1.0", backend="cuda")
-    make("c", version="2.0", backend="cpu")
+    make_build("a", version="1.0", backend="cpu")
+    make_build("b", version="1.0", backend="cuda")
+    make_build("c", version="2.0", backend="cpu")
     assert [built.path.name for built in store.remove("1.0", "cpu")] == ["a"]
     assert sorted(built.path.name for built in store.installed()) == ["b", "c"]
     assert not store.place("a").exists()
@@ -332,7 +305,7 @@ def test_remove_takes_the_selected_builds_alone() -> None:
 
 
 def test_remove_does_not_follow_links(tmp_path: Path) -> None:
-    built = make("a")
+    built = make_build("a")
     outside = tmp_path / "outside"
     built.path.rename(outside)
     built.path.symlink_to(outside)
@@ -342,7 +315,7 @@ def test_remove_does_not_follow_links(tmp_path: Path) -> None:
 
 
 def test_remove_leaves_a_build_in_progress_alone() -> None:
-    built = make("a")
+    built = make_build("a")
     with store.try_lock("a"), pytest.raises(BuildError, match="being built"):
         store.remove("1.0", None)
     assert store.find_build("a") == built

@@ -21,9 +21,9 @@ from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.report.text.listing import ranges, table
 from ggufspec.results import ResultSet
-from tests import damage, shell, values
-from tests.filled import filled
-from tests.scripted import INSTALL, Scripted
+from tests.support import damage, shell, values
+from tests.support.scripted import INSTALL, Scripted
+from tests.support.values import filled
 
 
 def _create(name: str, *, planned: int | None = None) -> ResultSet:

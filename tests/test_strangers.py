@@ -21,8 +21,8 @@ from ggufspec.report import frames
 from ggufspec.report.html.notebook import results_html
 from ggufspec.report.html.pages import html
 from ggufspec.report.text import formats
-from tests import damage, fakes, shell
-from tests.swept import swept
+from tests.support import damage, fakes, shell
+from tests.support.swept import swept
 
 PACKAGE = Path(__file__).parent.parent / "ggufspec"
 ATTACKS = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import hub_client
-from tests.hub_client import Run
-from tests.hub_server import Hub
+from tests.support import hub_client
+from tests.support.hub_client import Run
+from tests.support.hub_server import Hub
 
 
 def test_pairs_are_verified_by_asking(

@@ -22,8 +22,8 @@ from ggufspec.measure import measuring, request
 from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import Cell, RunPlan, Sweep
 from ggufspec.results import ResultSet
-from tests import fakes, shell, values
-from tests.scripted import INSTALL, Scripted
+from tests.support import fakes, shell, values
+from tests.support.scripted import INSTALL, Scripted
 
 NAME = "nightly"
 PROMPTS = ("Once upon a time", "A cat", "The sea", "Two friends")

@@ -34,8 +34,8 @@ from ggufspec.measure.sweep import Sweep, shares
 from ggufspec.report import frames
 from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
-from tests import fakes, values
-from tests.test_command import recorded_install
+from tests.support import fakes, values
+from tests.support.fakes import recorded_install
 
 RATES = (0.7, 0.49, 0.343)
 SPEC = replace(

@@ -14,7 +14,7 @@ from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview, selection, tables
-from tests import shell, values
+from tests.support import shell, values
 
 HEADINGS = (
     *("", "model", "GPU layers", "γ", "tokens/s", "accepted", "tokens/round", "speed-up", "verdict"),

@@ -6,8 +6,8 @@ import pytest
 
 from ggufspec.domain import Role
 from ggufspec.report.text.chart import curve
-from tests.swept import swept
-from tests.values import bench, run, whole_bench
+from tests.support.swept import swept
+from tests.support.values import bench, run, whole_bench
 
 
 def test_every_arm_stands_at_its_speed() -> None:

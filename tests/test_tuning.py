@@ -20,7 +20,7 @@ from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.tuning import candidates, looking, prospects
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests import models, shapes, values
+from tests.support import models, shapes, values
 
 GIB = 1 << 30
 

@@ -18,7 +18,7 @@ from ggufspec.forecast import costs, whatif
 from ggufspec.forecast.whatif import Positions, Steady
 from ggufspec.modelfiles import gguf
 from ggufspec.report.frames.forecasts import OUTLOOK_COLUMNS
-from tests import models
+from tests.support import models
 
 NOTEBOOK = ("--target-tps", "2.01", "--drafter-tps", "87.02")
 PROGRAMS = (Program.SERVER, Program.SIMPLE, Program.TREE)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ggufspec import stats
 from ggufspec.analysis import acceptance, warnings
 from ggufspec.analysis.acceptance import Acceptance
-from ggufspec.analysis.warnings import Doubt
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import NO_PROMPT, Build, Method, ModelFile, Role, RunSpec, Sample, Status
 from ggufspec.results import ResultSet, Runs
 
@@ -201,7 +201,10 @@ def models(spec: RunSpec) -> tuple[str, ...]:
 
 def counted(runs: Runs) -> NDArray[np.float64]:
     """Return the tokens/s of each run, see ``Sample.decode_tps``; NaN of those that enter no mean."""
-    ok, wrong = Status.OK, Doubt.IMPLAUSIBLE  # looked up once: the members of an enum are slow to find
+    ok, wrong = (
+        Status.OK,
+        MeasurementWarning.IMPLAUSIBLE,
+    )  # looked up once: the members of an enum are slow to find
     counts = [
         said.status is ok and wrong not in named
         for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)

@@ -1,4 +1,4 @@
-"""What a whole bench makes one doubt: failures, other texts, drift, spread, outliers; and how to go on."""
+"""Warnings about a complete bench: failures, other texts, drift, spread, outliers; and how to go on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from datetime import datetime
 
 from ggufspec import stats
 from ggufspec.analysis import arms
-from ggufspec.analysis import warnings as doubts
 from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.warnings import ADVICE, Doubt
+from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
 from ggufspec.domain import RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
@@ -20,38 +19,39 @@ _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree wi
 def warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> dict[str, str]:
     """Return the named warnings of a bench: advice, and how many runs showed it."""
     measured = results.current
-    found = dict(results.meta.doubts)
-    hits: dict[Doubt, list[int]] = {}
-    for place, named in enumerate(of_each(measured)):
-        for doubt in named:
-            hits.setdefault(doubt, []).append(place)
-    for doubt in (doubt for doubt in Doubt if doubt in hits):
-        shown_by = measured.select(hits[doubt])
-        detail = _DETAILS[doubt](shown_by) if doubt in _DETAILS else ""
-        found[doubt.value] = f"{ADVICE[doubt]} ({len(shown_by)} of {len(measured)} runs{detail})"
-    for doubt, detail in _of_bench(results, arms.group(results) if groups is None else groups):
-        found[doubt.value] = f"{ADVICE[doubt]} ({detail})"
+    advice = dict(results.meta.doubts)
+    places: dict[MeasurementWarning, list[int]] = {}
+    for place, of_this_run in enumerate(of_each(measured)):
+        for warning in of_this_run:
+            places.setdefault(warning, []).append(place)
+    for warning in (warning for warning in MeasurementWarning if warning in places):
+        shown_by = measured.select(places[warning])
+        detail = _DETAILS[warning](shown_by) if warning in _DETAILS else ""
+        advice[warning.value] = f"{ADVICE[warning]} ({len(shown_by)} of {len(measured)} runs{detail})"
+    for warning, detail in _of_bench(results, arms.group(results) if groups is None else groups):
+        advice[warning.value] = f"{ADVICE[warning]} ({detail})"
     if results.damage:
-        found[Doubt.DAMAGED.value] = f"{ADVICE[Doubt.DAMAGED]} ({'; '.join(results.damage)})"
-    return found
+        damage = "; ".join(results.damage)
+        advice[MeasurementWarning.DAMAGED.value] = f"{ADVICE[MeasurementWarning.DAMAGED]} ({damage})"
+    return advice
 
 
-def of_each(runs: Runs) -> Iterator[tuple[Doubt, ...]]:
-    """Yield the doubts about each run, those about its text included."""
+def of_each(runs: Runs) -> Iterator[tuple[MeasurementWarning, ...]]:
+    """Yield the warnings about each run, those about its text included."""
     ok = Status.OK
     columns = zip(*map(runs.column, ("doubts", "text_identical", "status")), strict=True)
-    for place, (named, same, status) in enumerate(columns):
-        found = list(map(Doubt, named))
-        if same is False:
-            found += doubts.of_judgement(runs[place])
+    for place, (names, identical, status) in enumerate(columns):
+        of_this_run = list(map(MeasurementWarning, names))
+        if identical is False:
+            of_this_run += of_judgement(runs[place])
         if status is not ok:
-            found.append(Doubt.RUNS_FAILED)
-        yield tuple(found)
+            of_this_run.append(MeasurementWarning.RUNS_FAILED)
+        yield tuple(of_this_run)
 
 
 def of_arm(arm: Arm) -> frozenset[str]:
-    """Return the names of the doubts about an arm's runs."""
-    return frozenset(doubt.value for named in set(of_each(arm.runs)) for doubt in named)
+    """Return the names of the warnings about an arm's runs."""
+    return frozenset(warning.value for of_one_run in set(of_each(arm.runs)) for warning in of_one_run)
 
 
 def drift(results: ResultSet) -> stats.Estimate | None:
@@ -70,20 +70,20 @@ def drift(results: ResultSet) -> stats.Estimate | None:
     return stats.drift([at for at, _ in same], [rate for _, rate in same]) if same else None
 
 
-def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Doubt, str]]:
+def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[MeasurementWarning, str]]:
     moved = drift(results)
     if moved is not None and moved.lo is not None and moved.hi is not None:
         sure = moved.lo > 0 or moved.hi < 0
         if sure and abs(moved.value) > _DRIFT:
-            yield Doubt.DRIFT, f"{moved.value:+.1%} from start to end"
+            yield MeasurementWarning.DRIFT, f"{moved.value:+.1%} from start to end"
     groups = tuple(groups)
     restless = dict.fromkeys(_name(arm) for arm in groups if stats.unstable(arm.rates))
     if restless:
         more = f", and {len(restless) - _MOST_NAMED} more" if len(restless) > _MOST_NAMED else ""
-        yield Doubt.UNSTABLE, ", ".join([*restless][:_MOST_NAMED]) + more
+        yield MeasurementWarning.UNSTABLE, ", ".join([*restless][:_MOST_NAMED]) + more
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
-        yield Doubt.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+        yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
 
 
 def _name(arm: Arm) -> str:
@@ -112,10 +112,10 @@ def _reasons(runs: Runs) -> str:
     return "".join(f"; {reason}" for reason in sorted({*filter(None, reasons)}))
 
 
-_DETAILS: Mapping[Doubt, Callable[[Runs], str]] = {
-    Doubt.TEXT_DIFFERS: _where,
-    Doubt.NEAR_TIES: _where,
-    Doubt.NOT_JUDGED: _reasons,
+_DETAILS: Mapping[MeasurementWarning, Callable[[Runs], str]] = {
+    MeasurementWarning.TEXT_DIFFERS: _where,
+    MeasurementWarning.NEAR_TIES: _where,
+    MeasurementWarning.NOT_JUDGED: _reasons,
 }
 """What a warning adds to the number of runs that show it."""
 

@@ -18,7 +18,7 @@ from ggufspec.domain import (
 from ggufspec.machine import SLOWDOWNS
 
 
-class Doubt(StrEnum):
+class MeasurementWarning(StrEnum):
     """A reason why a number may be misleading."""
 
     GPU_LESS_BUILD = "gpu-less-build"
@@ -48,57 +48,99 @@ class Doubt(StrEnum):
 
 
 ADVICE = {
-    Doubt.GPU_LESS_BUILD: "layers were requested on a GPU, but this build of llama.cpp cannot use one: "
-    "build with `ggufspec build --backend cuda` (or metal, vulkan, hip), or drop --ngl",
-    Doubt.DRAFTER_ON_CPU: "the target runs on the GPU and the drafter on the CPU: add `--ngld all`",
-    Doubt.FEWER_LAYERS: "fewer layers were offloaded than requested: compare n_gpu_layers and "
-    "offloaded_layers in `ggufspec show --runs`, and request as many as were offloaded",
-    Doubt.SPILLED: "part of the data for the GPU is in host memory, which is slower: "
-    "offload fewer layers (--ngl), or use a smaller --ctx, --kv-type or quantization",
-    Doubt.DEVICE_UNUSED: "a device named with --device holds no weights: see placement in "
-    "`ggufspec show --runs`, and give the device a proportion with --tensor-split or leave it out",
-    Doubt.DRAFTING_INACTIVE: "nothing was drafted, so drafting was not measured: "
-    "the run's log says why the drafter was not used",
-    Doubt.MODELS_SWAPPED: "the drafter is larger than the target, so drafting cannot make it faster: "
-    "were -m (the target) and -md (the drafter) swapped?",
-    Doubt.THREADS_ABOVE_FREE_CORES: "llama.cpp becomes many times slower with more threads than free cores, "
-    "because its threads wait for each other: lower --threads, or stop other programs",
-    Doubt.BUSY_MACHINE: "other programs used the processor during runs: stop them and measure again",
-    Doubt.FEW_REPEATS: "one repeat cannot show how much runs vary on this machine: use --repeats 3 or more",
-    Doubt.SWAPPING: "memory was swapped during runs: use a smaller --ctx or model, or stop other programs",
-    Doubt.GPU_THROTTLED: "a GPU lowered its clocks because of heat or its power supply: improve the cooling "
-    "and measure again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` lists the runs",
-    Doubt.DRIFT: "the machine became faster or slower during the bench (heat, power limits, other "
-    "programs): speed-ups are paired and stay valid, but let it cool and measure tokens/s again",
-    Doubt.UNSTABLE: "repeats of the same run differ more than usual: stop other programs, fix the clock "
-    "frequency, or use more --repeats",
-    Doubt.OUTLIERS: "single runs differ widely from the others of their kind; medians ignore them, but "
-    "check the reason with `ggufspec show --runs`",
-    Doubt.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
-    Doubt.IMPLAUSIBLE: "figures contradict each other or the clock, so these runs are left out of the means",
-    Doubt.TEXT_DIFFERS: "the text with drafting differs from the target's own, and no near-tie explains it: "
-    "the speed-up is not a fair comparison",
-    Doubt.NOT_JUDGED: "texts differ, and the target could not be asked whether a near-tie explains it: fix "
-    "the cause and continue the bench with `--resume`",
-    Doubt.NEAR_TIES: "the text with drafting differs from the target's own where two tokens are almost "
-    "equally likely; batches of other sizes round differently, which is normal",
-    Doubt.SYNTHETIC: "acceptance was simulated, not decided by the target: speeds hold for that acceptance, "
-    "texts have no meaning; leave out --synthetic-accept to measure the drafter itself",
-    Doubt.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
-    Doubt.RUNS_FAILED: "some runs failed and are missing from the means: `ggufspec show --runs` has "
-    "their status",
-    Doubt.DAMAGED: "the files of this bench are damaged, and some of its runs may be missing: measure again",
+    MeasurementWarning.GPU_LESS_BUILD: (
+        "layers were requested on a GPU, but this build of llama.cpp cannot use one: build with `ggufspec "
+        "build --backend cuda` (or metal, vulkan, hip), or drop --ngl"
+    ),
+    MeasurementWarning.DRAFTER_ON_CPU: (
+        "the target runs on the GPU and the drafter on the CPU: add `--ngld all`"
+    ),
+    MeasurementWarning.FEWER_LAYERS: (
+        "fewer layers were offloaded than requested: compare n_gpu_layers and offloaded_layers in `ggufspec"
+        " show --runs`, and request as many as were offloaded"
+    ),
+    MeasurementWarning.SPILLED: (
+        "part of the data for the GPU is in host memory, which is slower: offload fewer layers (--ngl), or "
+        "use a smaller --ctx, --kv-type or quantization"
+    ),
+    MeasurementWarning.DEVICE_UNUSED: (
+        "a device named with --device holds no weights: see placement in `ggufspec show --runs`, and give "
+        "the device a proportion with --tensor-split or leave it out"
+    ),
+    MeasurementWarning.DRAFTING_INACTIVE: (
+        "nothing was drafted, so drafting was not measured: the run's log says why the drafter was not used"
+    ),
+    MeasurementWarning.MODELS_SWAPPED: (
+        "the drafter is larger than the target, so drafting cannot make it faster: were -m (the target) and"
+        " -md (the drafter) swapped?"
+    ),
+    MeasurementWarning.THREADS_ABOVE_FREE_CORES: (
+        "llama.cpp becomes many times slower with more threads than free cores, because its threads wait "
+        "for each other: lower --threads, or stop other programs"
+    ),
+    MeasurementWarning.BUSY_MACHINE: (
+        "other programs used the processor during runs: stop them and measure again"
+    ),
+    MeasurementWarning.FEW_REPEATS: (
+        "one repeat cannot show how much runs vary on this machine: use --repeats 3 or more"
+    ),
+    MeasurementWarning.SWAPPING: (
+        "memory was swapped during runs: use a smaller --ctx or model, or stop other programs"
+    ),
+    MeasurementWarning.GPU_THROTTLED: (
+        "a GPU lowered its clocks because of heat or its power supply: improve the cooling and measure "
+        "again; `ggufspec show --runs --columns log,gpu_throttled,gpu_c` lists the runs"
+    ),
+    MeasurementWarning.DRIFT: (
+        "the machine became faster or slower during the bench (heat, power limits, other programs): speed-"
+        "ups are paired and stay valid, but let it cool and measure tokens/s again"
+    ),
+    MeasurementWarning.UNSTABLE: (
+        "repeats of the same run differ more than usual: stop other programs, fix the clock frequency, or "
+        "use more --repeats"
+    ),
+    MeasurementWarning.OUTLIERS: (
+        "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
+        " with `ggufspec show --runs`"
+    ),
+    MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
+    MeasurementWarning.IMPLAUSIBLE: (
+        "figures contradict each other or the clock, so these runs are left out of the means"
+    ),
+    MeasurementWarning.TEXT_DIFFERS: (
+        "the text with drafting differs from the target's own, and no near-tie explains it: the speed-up is"
+        " not a fair comparison"
+    ),
+    MeasurementWarning.NOT_JUDGED: (
+        "texts differ, and the target could not be asked whether a near-tie explains it: fix the cause and "
+        "continue the bench with `--resume`"
+    ),
+    MeasurementWarning.NEAR_TIES: (
+        "the text with drafting differs from the target's own where two tokens are almost equally likely; "
+        "batches of other sizes round differently, which is normal"
+    ),
+    MeasurementWarning.SYNTHETIC: (
+        "acceptance was simulated, not decided by the target: speeds hold for that acceptance, texts have "
+        "no meaning; leave out --synthetic-accept to measure the drafter itself"
+    ),
+    MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
+    MeasurementWarning.RUNS_FAILED: (
+        "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
+    ),
+    MeasurementWarning.DAMAGED: (
+        "the files of this bench are damaged, and some of its runs may be missing: measure again"
+    ),
 }
 
-_GRAVE = {
-    Doubt.IMPLAUSIBLE: RunOutcome.IMPLAUSIBLE,
-    Doubt.GPU_LESS_BUILD: RunOutcome.GPU_LESS_BUILD,
-    Doubt.DRAFTER_ON_CPU: RunOutcome.DRAFTER_ON_CPU,
-    Doubt.SPILLED: RunOutcome.SPILLED,
-    Doubt.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
-    Doubt.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
-    Doubt.TEXT_DIFFERS: RunOutcome.TEXT_DIFFERS,
-    Doubt.BUSY_MACHINE: RunOutcome.DISTURBED,
+_SERIOUS = {
+    MeasurementWarning.IMPLAUSIBLE: RunOutcome.IMPLAUSIBLE,
+    MeasurementWarning.GPU_LESS_BUILD: RunOutcome.GPU_LESS_BUILD,
+    MeasurementWarning.DRAFTER_ON_CPU: RunOutcome.DRAFTER_ON_CPU,
+    MeasurementWarning.SPILLED: RunOutcome.SPILLED,
+    MeasurementWarning.FEWER_LAYERS: RunOutcome.FEWER_LAYERS,
+    MeasurementWarning.DEVICE_UNUSED: RunOutcome.DEVICE_UNUSED,
+    MeasurementWarning.TEXT_DIFFERS: RunOutcome.TEXT_DIFFERS,
+    MeasurementWarning.BUSY_MACHINE: RunOutcome.DISTURBED,
 }
 """The outcome of a run that ended well but has such a warning, the most serious first."""
 
@@ -106,14 +148,14 @@ _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop use
 _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 
 
-def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[Doubt, ...]:
-    """Return the doubts that stand before anything was measured."""
-    found = []
+def before(machine: Machine, *, threads: int, busy_cores: float) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings that hold before anything was measured."""
+    warnings = []
     if _crowded(machine.cores, threads=threads, busy_cores=busy_cores):
-        found.append(Doubt.THREADS_ABOVE_FREE_CORES)
+        warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
     if busy_cores > _BUSY_CORES:
-        found.append(Doubt.BUSY_MACHINE)
-    return tuple(found)
+        warnings.append(MeasurementWarning.BUSY_MACHINE)
+    return tuple(warnings)
 
 
 def _crowded(cores: int, *, threads: int, busy_cores: float) -> bool:
@@ -126,56 +168,56 @@ def was_busy(conditions: Conditions) -> bool:
     return (conditions.others_cores or 0.0) > _BUSY_CORES
 
 
-def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tuple[Doubt, ...]:
-    """Return the doubts about one finished run.
+def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings about one finished run.
 
     Args:
         run: the run.
         gpu: whether the build can use a GPU; None where nobody knows and the log must tell.
         cores: that this process may use; None where nobody knows.
     """
-    found = []
+    warnings = []
     if run.spec.drafting is not None and run.sample.status is Status.DRAFTING_INACTIVE:
-        found.append(Doubt.DRAFTING_INACTIVE)
-    found += map(Doubt, offloading.shortfalls(run, gpu=gpu))
+        warnings.append(MeasurementWarning.DRAFTING_INACTIVE)
+    warnings += map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu))
     others = (run.conditions.others_cores if run.conditions else None) or 0.0
     if cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
-        found.append(Doubt.THREADS_ABOVE_FREE_CORES)
+        warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
     if run.conditions is not None and was_busy(run.conditions):
-        found.append(Doubt.BUSY_MACHINE)
+        warnings.append(MeasurementWarning.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
-        found.append(Doubt.SWAPPING)
+        warnings.append(MeasurementWarning.SWAPPING)
     if run.conditions is not None and not SLOWDOWNS.isdisjoint(run.conditions.gpu_throttled or ()):
-        found.append(Doubt.GPU_THROTTLED)
+        warnings.append(MeasurementWarning.GPU_THROTTLED)
     if run.sample.status is Status.OK and not is_plausible(run.sample, run.program_s):
-        found.append(Doubt.IMPLAUSIBLE)
+        warnings.append(MeasurementWarning.IMPLAUSIBLE)
     if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
-        found.append(Doubt.SYNTHETIC)
+        warnings.append(MeasurementWarning.SYNTHETIC)
     if run.attempts > 1:
-        found.append(Doubt.SUMMARY_RETRIED)
-    return tuple(found)
+        warnings.append(MeasurementWarning.SUMMARY_RETRIED)
+    return tuple(warnings)
 
 
-def of_text(run: RunResult) -> Doubt | None:
-    """Return the doubt about a drafting run's text; it is known only after the target's own was written."""
+def of_text(run: RunResult) -> MeasurementWarning | None:
+    """Return the warning about a drafting run's text; it is known only after the target's own was written."""
     if run.text_identical is not False:
         return None
     near_tie = run.difference is not None and run.difference.verdict is TextVerdict.NEAR_TIE
-    return Doubt.NEAR_TIES if near_tie else Doubt.TEXT_DIFFERS
+    return MeasurementWarning.NEAR_TIES if near_tie else MeasurementWarning.TEXT_DIFFERS
 
 
-def of_judgement(run: RunResult) -> tuple[Doubt, ...]:
-    """Return the doubts about a text that was compared with the target's own."""
+def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
+    """Return the warnings about a text that was compared with the target's own."""
     unjudged = run.difference is not None and run.difference.unjudged is not None
-    return tuple(filter(None, (of_text(run), Doubt.NOT_JUDGED if unjudged else None)))
+    return tuple(filter(None, (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)))
 
 
 def outcome(run: RunResult) -> RunOutcome:
-    """Return what a run is worth: how it ended, or the gravest doubt about one that ended well."""
+    """Return what a run is worth: how it ended, or the most serious warning about one that ended well."""
     if run.sample.status is not Status.OK:
         return RunOutcome(run.sample.status.value)
-    found = {*run.doubts, of_text(run)}
-    return next((outcome for doubt, outcome in _GRAVE.items() if doubt in found), RunOutcome.OK)
+    names = {*run.doubts, of_text(run)}
+    return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
 
 
 def is_plausible(sample: Sample, program_s: float) -> bool:
@@ -196,6 +238,6 @@ def is_plausible(sample: Sample, program_s: float) -> bool:
     return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
 
 
-def warning_advice(doubts: Iterable[Doubt]) -> dict[str, str]:
-    """Return each doubt's advice by its name, in order, once."""
-    return {doubt.value: ADVICE[doubt] for doubt in dict.fromkeys(doubts)}
+def warning_advice(warnings: Iterable[MeasurementWarning]) -> dict[str, str]:
+    """Return each warning's advice by its name, in order, once."""
+    return {warning.value: ADVICE[warning] for warning in dict.fromkeys(warnings)}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.options.bench import BenchOptions, measure_options
+from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import output_options
 from ggufspec.cli.options.typed import pass_options
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import BenchOptions
 
 
 @click.command()
 @measure_options(many=False)
 @click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
 @output_options
-@pass_options(BenchOptions)
+@pass_options
 def command(
     options: BenchOptions,
     *,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.options.bench import BisectOptions, measure_options
+from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import Count, LazyChoice, output_options
 from ggufspec.cli.options.typed import pass_options
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import BisectOptions
 
 
 def _quantities() -> list[str]:
@@ -57,7 +61,7 @@ def _backends() -> list[str]:
 @click.option("--resume", metavar="NAME", help="Continue an interrupted bisection.")
 @measure_options(many=False, repeating=False, llama=False)
 @output_options
-@pass_options(BisectOptions)
+@pass_options
 def command(
     options: BisectOptions,
     *,

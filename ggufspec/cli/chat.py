@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.bench import RunOptions, sampling_options
+from ggufspec.cli.options.bench import sampling_options
 from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.shared import Count, Layers
 from ggufspec.cli.options.typed import pass_options
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import RunOptions
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -83,7 +87,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Format of the answer to --once.",
 )
-@pass_options(RunOptions)
+@pass_options
 def command(options: RunOptions, *, once: str | None, output: str) -> None:
     """Chat with a pair of models, and see which tokens were drafted and the tokens per second.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.choices import Program
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count, text_or_json
-from ggufspec.domain import Program
 
 if TYPE_CHECKING:
     from ggufspec.modelfiles.compat import CompatVerdict, judging

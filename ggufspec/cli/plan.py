@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,39 +14,8 @@ from ggufspec.cli.options.typed import pass_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.domain import Layers as GpuLayers
-    from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """What to plan memory for; None where an option was not given. Sizes are in bytes."""
-
-    pair: str | None
-    target: str | None
-    draft_model: str | None
-    vram: int | None
-    reserve: int
-    ctx: int
-    ngl: GpuLayers | None
-    ngld: GpuLayers
-    kv_type: str
-    ubatch: int
-    build: int | None
-    offline: bool
-
-    def to_settings(self) -> MemorySettings:
-        """Return what decides on memory besides models and layers."""
-        from ggufspec.modelfiles import memory
-
-        kv_type = self.kv_type.upper()
-        return memory.MemorySettings(
-            context=self.ctx,
-            kv_type_k=kv_type,
-            kv_type_v=kv_type,
-            n_ubatch=self.ubatch,
-            layout=memory.layout_for(self.build),
-        )
+    from ggufspec.cli.options.values import PlanOptions
+    from ggufspec.modelfiles.memory import MemoryPlan
 
 
 @click.command()
@@ -92,7 +60,7 @@ class PlanOptions:
 @click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
 @click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
-@pass_options(PlanOptions)
+@pass_options
 def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     """Plan memory for each device, and for each number of layers on the GPU.
 

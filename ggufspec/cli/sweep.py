@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.options.bench import BenchOptions, measure_options
+from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import emit, output_options
 from ggufspec.cli.options.typed import pass_options
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import BenchOptions
 
 
 @click.command()
@@ -17,7 +21,7 @@ from ggufspec.cli.options.typed import pass_options
     "--plan", is_flag=True, help="Print what would be measured and the expected time, without measuring."
 )
 @output_options
-@pass_options(BenchOptions)
+@pass_options
 def command(
     options: BenchOptions,
     *,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.options.bench import TuneOptions, measure_options
+from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options
 from ggufspec.cli.options.typed import pass_options
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import TuneOptions
 
 
 @click.command()
@@ -27,7 +31,7 @@ from ggufspec.cli.options.typed import pass_options
 @click.option("--fresh", is_flag=True, help="Measure costs again even if they are stored.")
 @click.option("--forecast", is_flag=True, help="Print the forecast for every configuration, and stop.")
 @output_options
-@pass_options(TuneOptions)
+@pass_options
 def command(
     options: TuneOptions,
     *,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.choices import Program
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis
 from ggufspec.cli.options.shared import Count, Number, emit, output_options
 from ggufspec.cli.options.typed import pass_options
-from ggufspec.cli.options.whatif import Numbers, Quantity, WhatIfOptions
-from ggufspec.domain import Program
+from ggufspec.cli.options.whatif import Numbers, Quantity
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import WhatIfOptions
 
 _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Program.TREE)]
 
@@ -81,7 +85,7 @@ _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Progr
 )
 @click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
-@pass_options(WhatIfOptions)
+@pass_options
 def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     """Forecast the speed-up from drafting for each γ, the best γ, and the acceptance needed to break even.
 

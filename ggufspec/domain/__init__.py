@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.measurements import (
     Build,
     Conditions,
@@ -18,21 +19,14 @@ from ggufspec.domain.measurements import (
     TextVerdict,
 )
 from ggufspec.domain.specs import (
-    ENGINES,
     NO_PROMPT,
     Drafting,
-    Experts,
-    Layers,
-    Method,
     ModelFile,
     Offload,
     Pair,
-    Program,
     Prompt,
-    Role,
     RunSpec,
     Sampling,
-    SplitMode,
 )
 
 __all__ = [

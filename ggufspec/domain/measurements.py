@@ -7,7 +7,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ggufspec.domain.specs import Program, RunSpec
+from ggufspec.choices import Program
+from ggufspec.domain.specs import RunSpec
 
 _DIGITS = 12  # of a SHA-256 in a message
 
@@ -29,7 +30,7 @@ class Status(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """What a run is worth: its status, or what is wrong with a run that ended well. See doubts.outcome."""
+    """What a run is worth: its status, or what is wrong with one that ended well (``analysis.warnings``)."""
 
     OK = "ok"
     SUMMARY_LOST = "summary lost"
@@ -291,8 +292,10 @@ class RunResult:
     attempts: int = 1
     warmup: bool = False
     anchor: bool = False  # re-measures one configuration through the bench, to see drift
-    rerun: int = 0  # 1, 2, … replace a disturbed run of the same cell, which stays in the record
+    rerun: int = 0  # 1, 2, … replace an earlier run of the same cell, which stays in the record
+    remeasured: bool = False  # with all arms of its prompt and repeat, because one of them had collapsed
+    load: int | None = None  # number of the load in the bench; runs with one number shared a process
     conditions: Conditions | None = None
     text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
     difference: Difference | None = None
-    doubts: tuple[str, ...] = ()  # names of warnings, see doubts.py
+    doubts: tuple[str, ...] = ()  # names of warnings, see analysis/warnings.py

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ggufspec.choices import Experts, Layers, Role, SplitMode
 from ggufspec.domain.measurements import Placement, RunResult, Sample
-from ggufspec.domain.specs import Experts, Layers, Offload, Role, SplitMode
+from ggufspec.domain.specs import Offload
 
 
 class LoadedLayers(NamedTuple):
@@ -21,7 +22,7 @@ class LoadedLayers(NamedTuple):
 
 
 def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
-    """Yield the names of the doubts about where a run's models are, see doubts.py.
+    """Yield the names of the warnings about where a run's models are, see analysis/warnings.py.
 
     The buffers that a log names decide, not the layers that it claims: a library with remote devices compiled
     in claims any number. What no log shows is said in llama/logs_offload.py.

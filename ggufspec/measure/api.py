@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ggufspec import machine, results
-from ggufspec.analysis import warnings as doubts
+from ggufspec.analysis import warnings as measurement_warnings
 from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
@@ -60,7 +60,8 @@ def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
 def look_around(session: Session) -> dict[str, str]:
     """Return the named warnings about this machine as it is now, with advice; takes 0.3 s."""
     here, threads = machine.snapshot(session.install.devices), session.suite.threads
-    return doubts.warning_advice(doubts.before(here, threads=threads, busy_cores=machine.busy_cores()))
+    warnings = measurement_warnings.before(here, threads=threads, busy_cores=machine.busy_cores())
+    return measurement_warnings.warning_advice(warnings)
 
 
 def begin(
@@ -106,7 +107,7 @@ def begin(
         command=command,
         build=build,
         machine=here,
-        doubts={**doubts.warning_advice(session.doubts), **looked},
+        doubts={**measurement_warnings.warning_advice(session.doubts), **looked},
         name=name,
         planned_runs=session.suite.n_runs,
         files=session.files,

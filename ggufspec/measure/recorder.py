@@ -63,7 +63,7 @@ class Recorder:
             yield run
             if run.sample.status is not Status.OK:
                 return  # there are no figures that others could have spoilt
-            if warnings.Doubt.BUSY_MACHINE not in run.doubts:
+            if warnings.MeasurementWarning.BUSY_MACHINE not in run.doubts:
                 self._disturbed_in_a_row = 0
                 return
             self._disturbed_in_a_row += rerun > 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ggufspec import engines, machine
-from ggufspec.analysis import Doubt
+from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
     FileIdentity,
     Layers,
@@ -124,7 +124,7 @@ def check_finite(request: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` what is doubtful already.
+    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
 
     ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
     are its llama.cpps by ``RunSpec.build`` where there are several, of which ``install`` is the first.
@@ -136,7 +136,7 @@ class Session:
     install: installs.Install
     render: Render | None
     notes: tuple[str, ...]
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[MeasurementWarning, ...] = ()
     files: tuple[FileIdentity, ...] | None = None
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
 
@@ -550,20 +550,20 @@ def _doubts(
     *,
     repeats: int,
     tight: bool,
-) -> Iterator[Doubt]:
-    """Yield what is doubtful before anything runs."""
+) -> Iterator[MeasurementWarning]:
+    """Yield the warnings before anything runs."""
     layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
     if install.gpu is False and any(offloading.wants_gpu(number) for number in layers):
-        yield Doubt.GPU_LESS_BUILD
+        yield MeasurementWarning.GPU_LESS_BUILD
     pairs = product(sweep.targets, sweep.drafters)
     if any(_weights(cards[drafter]) > _weights(cards[target]) for target, drafter in pairs):
-        yield Doubt.MODELS_SWAPPED
+        yield MeasurementWarning.MODELS_SWAPPED
     if max(sweep.threads) > machine.usable_cores():
-        yield Doubt.THREADS_ABOVE_FREE_CORES
+        yield MeasurementWarning.THREADS_ABOVE_FREE_CORES
     if repeats < _LEAST_REPEATS:
-        yield Doubt.FEW_REPEATS
+        yield MeasurementWarning.FEW_REPEATS
     if tight:
-        yield Doubt.MEMORY_TIGHT
+        yield MeasurementWarning.MEMORY_TIGHT
 
 
 def _weights(card: gguf.ModelCard) -> int:

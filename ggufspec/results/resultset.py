@@ -70,6 +70,13 @@ class ResultSet:
         return self.runs.newest()
 
     @property
+    def first_measured(self) -> Runs:
+        """As ``current``, but without what was measured again because a run had collapsed."""
+        return self.runs.select(
+            [i for i, again in enumerate(self.runs.column("remeasured")) if not again]
+        ).newest()
+
+    @property
     def is_complete(self) -> bool | None:
         """Whether every planned run is there, failed ones included; None where the plan is not known."""
         planned = self.meta.planned_runs

@@ -70,8 +70,8 @@ def _differences(total: float, left: float, prompts: int) -> tuple[float, float]
     Balakrishnan 1995, "Continuous Univariate Distributions" 2, chapter 29).
     """
     estimated = total - left
-    doubt = 1.645 * math.sqrt((2 * left**2 + 4 * estimated * left) / (prompts - 1))
-    return estimated, max(estimated - doubt, 0.0)
+    margin = 1.645 * math.sqrt((2 * left**2 + 4 * estimated * left) / (prompts - 1))
+    return estimated, max(estimated - margin, 0.0)
 
 
 def _students_width(n: int) -> float:

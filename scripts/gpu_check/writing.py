@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tabulate import tabulate
-
 from ggufspec import paths
+from ggufspec.report.text import tables
 from gpu_check.steps import DONE, FAILED, NOT_RUN, Bar, Report, Row
 
 _ABSENT = {None, ""}
@@ -107,11 +106,11 @@ def _bar(report: Report, bar: Bar, mode: str) -> Row:
 
 def _table(rows: Sequence[Row]) -> list[str]:
     """Return a table without columns that say nothing."""
-    said = [name for name in (rows[0] if rows else ()) if any(row.get(name) not in _ABSENT for row in rows)]
-    if not said:
+    names = [name for name in (rows[0] if rows else ()) if any(row.get(name) not in _ABSENT for row in rows)]
+    if not names:
         return []
-    cells = [["" if row.get(name) is None else str(row[name]) for name in said] for row in rows]
-    return [tabulate(cells, headers=said, tablefmt="github", disable_numparse=True), ""]
+    cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+    return [tables.grid(names, cells), ""]
 
 
 def _spaced(notes: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec.domain import Program
 from ggufspec.llama.install.installs import Install
-from tests import fakes, shell
+from tests.support import fakes, shell
 
 STEP_KB = 4 << 10
 FAULTS = {

@@ -19,7 +19,7 @@ import pytest
 
 from ggufspec import paths
 from ggufspec.llama.install.installs import Install
-from tests import shell
+from tests.support import shell
 
 _CHAT = ("chat", "-t", "1")
 _STORY = "Story: Mira and the brass lantern"

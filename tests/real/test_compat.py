@@ -13,7 +13,7 @@ from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import judging
 from ggufspec.modelfiles.gguf import validate_file
-from tests import models
+from tests.support import models
 
 # drafters for a target of 400 tokens that sets every key: what the drafter has instead
 DRAFTERS: dict[str, dict[str, Any]] = {

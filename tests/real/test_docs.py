@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec.llama.install.installs import Install
-from tests.documentation import PAGES, ROOT, Block, blocks, unlike
+from tests.support.documentation import PAGES, ROOT, Block, blocks, unlike
 
 _PATIENCE_S = 900  # for one command on a slow or busy machine
 _NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network

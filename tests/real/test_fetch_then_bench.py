@@ -6,8 +6,8 @@ import json
 
 from ggufspec.domain import Status
 from ggufspec.llama.install.installs import Install
-from tests.hub_client import PAIR, Run
-from tests.hub_server import Hub
+from tests.support.hub_client import PAIR, Run
+from tests.support.hub_server import Hub
 
 
 def test_a_fetched_pair_is_the_next_benchs_pair(hub: Hub, run: Run, llama: Install) -> None:

@@ -22,7 +22,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Part
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
-from tests import models, shell
+from tests.support import models, shell
 
 TOKENS = 60
 CHOSEN = ("story-lantern", "list-recipe", "qa-teacher")

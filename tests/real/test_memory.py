@@ -15,7 +15,7 @@ from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import validate_file
-from tests import models, shapes
+from tests.support import models, shapes
 
 _BUFFER = re.compile(r"(?:model|CPU|KV|compute|output) +buffer size = +([\d.]+) MiB")
 _TOLERANCE = 0.03

@@ -15,7 +15,7 @@ from ggufspec.domain import Role
 from ggufspec.llama.install.installs import Install
 
 NOTEBOOK = Path(__file__).parents[2] / "scripts" / "summary_tables.ipynb"
-SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 6\n"
+SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 30\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
     f"import json\nprint(json.dumps({{name: globals()[name].to_json(orient='records') for name in {NAMES}}}))"
@@ -40,7 +40,7 @@ def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     place = next(at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
     book.cells.insert(place + 1, _cell(SMALL))
     book.cells.append(_cell(TABLES))
-    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     return book
 
 

@@ -18,7 +18,7 @@ from ggufspec import proc
 from ggufspec.domain import Program
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.installs import Install
-from tests import models
+from tests.support import models
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "make_random_gguf.py"
 PRESETS = ("llama-3-70b", "llama-3-8b", "llama-1b", "llama-2-7b", "llama-2-13b", "tinyllama-1.1b")
@@ -52,7 +52,7 @@ def test_types_are_those_that_llama_quantize_chooses(
     if not program.exists():
         pytest.skip("this build has no llama-quantize")
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    shapes, types = (importlib.import_module(f"random_gguf_{which}") for which in ("shapes", "types"))
+    shapes, types = (importlib.import_module(f"random_gguf.{which}") for which in ("shapes", "types"))
     small = {"vocab": 300, "context": 256}  # neither matters
     shape = (
         replace(shapes.PRESETS[name], **small) if name in PRESETS else shapes.Shape(**OTHERS[name], **small)

@@ -30,7 +30,7 @@ from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
 from ggufspec.modelfiles import catalog, hub
-from tests import models, shell, values
+from tests.support import models, shell, values
 
 TOKENS = 48
 _FURTHER = os.environ.get("GGUFSPEC_TEST_LLAMA")

@@ -1,22 +1,18 @@
-"""The options of a bench, a sweep, a tuning and a chat, and the typed values that they become."""
+"""The options of a bench, a sweep, a tuning and a chat."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
+from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Shares, join_values
-from ggufspec.cli.options.placement import PlacementOptions, placement_options
+from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.shared import KV_TYPES, Command, Count, Duration, Fraction, LazyChoice, Number
-from ggufspec.domain import ENGINES, Layers, Method
-
-if TYPE_CHECKING:
-    from ggufspec.measure import Request
 
 
 def _suite_names() -> list[str]:
@@ -26,141 +22,6 @@ def _suite_names() -> list[str]:
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(PlacementOptions):
-    """A pair and how it runs: what a bench and a chat have in common.
-
-    Tuples are axes. None, or an empty tuple, where an option was not given and has no default.
-    """
-
-    pair: str | None
-    target: Path | tuple[Path, ...] | None
-    draft_model: Path | tuple[Path, ...] | None
-    draft: int | tuple[int, ...] | None
-    ngl: Layers | tuple[Layers, ...]
-    ngld: Layers | tuple[Layers, ...]
-    ctx: int | None
-    threads: int | tuple[int, ...] | None
-    n_predict: int
-    temp: float | None
-    top_k: int | None
-    top_p: float
-    min_p: float
-    seed: int
-    chat: bool | None
-    system: str | None
-    llama: Path | tuple[Path, ...] | None
-    force: bool
-
-    def to_request(self) -> Request:
-        """Return the request of one bench with these options."""
-        from ggufspec.measure import Request
-
-        return Request(
-            pair=self.pair,
-            target=self.target or None,
-            draft_model=self.draft_model or None,
-            draft=self.draft or (),
-            ngl=self.ngl,
-            ngld=self.ngld,
-            offload=self.to_offload(),
-            ctx=self.ctx,
-            threads=self.threads,
-            n_predict=self.n_predict,
-            temp=self.temp,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            seed=self.seed,
-            chat=self.chat,
-            system=self.system,
-            llama=self.llama or None,
-            force=self.force,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasureOptions(RunOptions):
-    """What a bench, a sweep and a tuning have in common; ``timeout`` is in seconds."""
-
-    method: tuple[str, ...] | None
-    p_min: tuple[float, ...] | None
-    kv_type: tuple[str, ...] | None
-    ubatch: tuple[int, ...] | None
-    suite: str | None
-    prompt: tuple[str, ...]
-    prompt_file: tuple[Path, ...]
-    per_category: int | None
-    timeout: float
-    engine: str
-
-    def to_request(self) -> Request:
-        """Return the request of one bench with these options."""
-        return replace(
-            super().to_request(),
-            method=self.method,
-            p_min=self.p_min or 0.0,
-            kv_type=self.kv_type,
-            ubatch=self.ubatch,
-            suite=self.suite,
-            prompt=self.prompt,
-            prompt_file=self.prompt_file,
-            per_category=self.per_category,
-            timeout=self.timeout,
-            engine=self.engine,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchOptions(MeasureOptions):
-    """What a bench or a sweep measures; ``max_time`` is in seconds, ``precision`` a fraction."""
-
-    synthetic_accept: tuple[float, ...] | None
-    repeats: int
-    warmup: int
-    precision: float | None
-    max_time: float | None
-
-    def to_request(self) -> Request:
-        """Return the request of a bench."""
-        return replace(
-            super().to_request(),
-            synthetic_accept=self.synthetic_accept,
-            repeats=self.repeats,
-            warmup=self.warmup,
-            precision=self.precision,
-            max_time=self.max_time,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions(MeasureOptions):
-    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
-
-    vram: int | None
-    max_time: float
-    precision: float
-    fresh: bool
-
-    def to_request(self) -> Request:
-        """Return the request whose axes are what can be chosen; the tuning decides on the methods."""
-        from ggufspec import tuning
-
-        return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BisectOptions(MeasureOptions):
-    """What a bisection measures with each version of llama.cpp, and how it makes them."""
-
-    llama: None = field(default=None, init=False)  # every version is built
-    quantity: str
-    source: Path | None
-    backend: str
-    jobs: int | None
-    max_repeats: int
 
 
 class _AxisOption(NamedTuple):

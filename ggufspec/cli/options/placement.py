@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from ggufspec.choices import SplitMode
 from ggufspec.cli.options.shared import Command, Count, Experts
-from ggufspec.domain import Experts as ExpertLayers
-from ggufspec.domain import Offload, SplitMode
 
 
 class Devices(click.ParamType[tuple[str, ...]]):
@@ -40,33 +38,6 @@ class Proportions(click.ParamType[tuple[float, ...]]):
         if not numbers or not all(0 <= number < 1e9 for number in numbers) or not any(numbers):
             self.fail(f"{value!r} is not a list of proportions; example: 3,1", param, ctx)
         return numbers
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlacementOptions:
-    """Where models go, besides --ngl and --ngld. None where an option was not given."""
-
-    fitting: str | None
-    devices: tuple[str, ...] | None
-    draft_devices: tuple[str, ...] | None
-    tensor_split: tuple[float, ...] | None
-    split_mode: str | None
-    main_gpu: int | None
-    cpu_moe: ExpertLayers | None
-    draft_cpu_moe: ExpertLayers | None
-
-    def to_offload(self) -> Offload:
-        """Return the placement, with llama.cpp's defaults for numbers of layers."""
-        return Offload(
-            fit=None if self.fitting is None else self.fitting == "on",
-            devices=self.devices or (),
-            draft_devices=self.draft_devices or (),
-            tensor_split=self.tensor_split or (),
-            split_mode=None if self.split_mode is None else SplitMode(self.split_mode),
-            main_gpu=self.main_gpu,
-            cpu_moe=self.cpu_moe,
-            draft_cpu_moe=self.draft_cpu_moe,
-        )
 
 
 def _expert_options(

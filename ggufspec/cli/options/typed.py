@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 if TYPE_CHECKING:
@@ -20,21 +19,25 @@ def build_options(options_class: type[Options], values: Mapping[str, Any]) -> Op
         options_class: a dataclass whose fields are named as the options.
         values: option name -> value; other options may be among them.
     """
+    from dataclasses import fields
+
     return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.init})
 
 
-def pass_options(
-    options_class: type[Options],
-) -> Callable[[Callable[Concatenate[Options, ...], None]], Callable[..., None]]:
-    """Pass the options that a dataclass names as one value, before the other options."""
-    names = {field.name for field in fields(options_class)}
+def pass_options(command: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:
+    """Pass the options that a dataclass names as one value, before the other options.
 
-    def decorate(command: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def call(**values: Any) -> None:
-            options = build_options(options_class, values)
-            command(options, **{name: value for name, value in values.items() if name not in names})
+    The dataclass is the type of the command's first parameter, by its name in ``values``. It is imported when
+    the command runs: defining it takes longer than all else that ``--help`` needs.
+    """
+    class_name = next(iter(command.__annotations__.values()))
 
-        return call
+    @functools.wraps(command)
+    def call(**arguments: Any) -> None:
+        from ggufspec.cli.options import values
 
-    return decorate
+        options = build_options(getattr(values, class_name), arguments)
+        others = {name: value for name, value in arguments.items() if not hasattr(options, name)}
+        command(options, **others)
+
+    return call

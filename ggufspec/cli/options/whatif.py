@@ -1,9 +1,8 @@
-"""The typed options of ``whatif``, and the types that parse them."""
+"""The types that parse the options of ``whatif``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -44,35 +43,3 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         if not numbers or not all(1 / _MOST <= number <= _MOST for number in numbers):  # NaN fails, too
             self.fail(f"{value!r} is not a list of positive numbers; example: 1,1.1,1.25", param, ctx)
         return numbers
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhatIfOptions:
-    """What to forecast, and from what; None where an option was not given.
-
-    Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` in milliseconds.
-    """
-
-    accept: str | None
-    draft: tuple[int, ...]
-    target_tps: float | None
-    drafter_tps: float | None
-    verify_cost: tuple[float, ...] | None
-    verify_ratio: float | None
-    observed: float | None
-    pair: str | None
-    target: str | None
-    draft_model: str | None
-    profile: str | None
-    machine: str | None
-    bandwidth: float | None
-    flops: float | None
-    ctx: int
-    overhead: float
-    program: str
-    offline: bool
-
-    @property
-    def names_models(self) -> bool:
-        """Whether costs are to be computed from models and a machine."""
-        return any((self.machine, self.bandwidth, self.flops, self.pair, self.target))

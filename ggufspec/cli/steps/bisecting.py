@@ -13,8 +13,8 @@ import click
 
 from ggufspec import paths, results, units
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import BisectOptions
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.values import BisectOptions
 from ggufspec.cli.steps import building as build_steps
 from ggufspec.cli.steps import measuring, resuming
 from ggufspec.errors import (
@@ -27,7 +27,6 @@ from ggufspec.errors import (
     SourceError,
 )
 from ggufspec.llama.build import building, toolchain
-from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.install import Backend, store
 from ggufspec.llama.source import choose_source
 from ggufspec.measure import Session, api, identify
@@ -187,7 +186,7 @@ class _Builds:
         source = None if bisection.source is None else f"git+{bisection.source}"
         self._bisection = bisection
         self._requests = [
-            BuildRequest(
+            building.BuildRequest(
                 source=choose_source(source, version),
                 backend=backend,
                 jobs=options.jobs or toolchain.default_jobs(),

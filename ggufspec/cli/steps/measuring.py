@@ -13,11 +13,10 @@ from pathlib import Path
 import click
 
 from ggufspec import errors, units
-from ggufspec.analysis import Doubt
-from ggufspec.analysis import warnings as doubts
+from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import BenchOptions
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps import benches, resuming
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
@@ -31,7 +30,7 @@ _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
-_PRINTED_AT_ONCE = {Doubt.THREADS_ABOVE_FREE_CORES.value}
+_PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
@@ -46,7 +45,7 @@ def print_notes(session: Session) -> None:
     """Print on standard error what was chosen, and the warnings before the first run."""
     for note in session.notes:
         echo(note, err=True)
-    print_warnings(doubts.warning_advice(session.doubts))
+    print_warnings(warnings.warning_advice(session.doubts))
 
 
 def print_warnings(advice: Mapping[str, str]) -> None:
@@ -128,9 +127,9 @@ def run_bench(
 
 def check_machine(session: Session) -> dict[str, str]:
     """Return the warnings about this machine now; print those that were not printed before."""
-    warnings, printed = api.look_around(session), doubts.warning_advice(session.doubts)
-    print_warnings({name: text for name, text in warnings.items() if name not in printed})
-    return warnings
+    advice, printed = api.look_around(session), warnings.warning_advice(session.doubts)
+    print_warnings({name: text for name, text in advice.items() if name not in printed})
+    return advice
 
 
 def describe_end(error: BaseException, results: ResultSet) -> str:
@@ -174,7 +173,7 @@ def record_with_progress(session: Session, opened: ResultSet) -> Iterator[Result
                 progress.update(task, completed=n_done, description=escape(label))
                 for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - printed:
                     printed.add(warning)
-                    text = f"warning {warning}: {doubts.ADVICE[Doubt(warning)]}"
+                    text = f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}"
                     console.print(text, markup=False, highlight=False, soft_wrap=True)
             yield store
 
@@ -209,6 +208,6 @@ def _error(run: RunResult, count: int, results: ResultSet) -> errors.GgufspecErr
     error = failures.failure_error(
         status, f"{summary}: {status.value}: {run.error or 'see the log'}", f"the log is {log}"
     )
-    if status is Status.TIMED_OUT and Doubt.THREADS_ABOVE_FREE_CORES.value in run.doubts:
-        error.hint = doubts.ADVICE[Doubt.THREADS_ABOVE_FREE_CORES]
+    if status is Status.TIMED_OUT and MeasurementWarning.THREADS_ABOVE_FREE_CORES.value in run.doubts:
+        error.hint = warnings.ADVICE[MeasurementWarning.THREADS_ABOVE_FREE_CORES]
     return error

@@ -11,7 +11,7 @@ from ggufspec import units
 from ggufspec.cli.entry.output import echo
 
 if TYPE_CHECKING:
-    from ggufspec.cli.options.whatif import WhatIfOptions
+    from ggufspec.cli.options.values import WhatIfOptions
     from ggufspec.domain import Program
     from ggufspec.forecast.costs import CostCurve, DevicePeaks
     from ggufspec.forecast.profiles import Profile

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.bench import TuneOptions
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line

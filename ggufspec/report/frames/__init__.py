@@ -20,8 +20,8 @@ from ggufspec.report.frames.detail import (
     prompts,
     rounds,
 )
-from ggufspec.report.frames.logs import LOG_COLUMNS, logs
 from ggufspec.report.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
+from ggufspec.report.frames.samples import LOG_COLUMNS, logs
 
 __all__ = [
     "BENCH_COLUMNS",

@@ -1,4 +1,4 @@
-"""Results as notebooks show them: the verdict in a sentence, a compact table, what it rests on, the doubts.
+"""Results as notebooks show them: the verdict in a sentence, a compact table, what it rests on, the warnings.
 
 Notebooks have a style sheet of their own, and strip styles and scripts of outputs that they do not trust. So
 these are plain elements without any colour, readable on light and dark alike. Names that strangers gave are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ggufspec import units
-from ggufspec.analysis import Arm, Doubt, review
+from ggufspec.analysis import Arm, MeasurementWarning, review
 from ggufspec.domain import Role
 from ggufspec.report.text.figures import spread
 from ggufspec.stats import SpeedVerdict
@@ -79,6 +79,6 @@ def _text(arm: Arm) -> str:
         every = "the one prompt" if len(compared) == 1 else f"all {prompts}"
         return f"Its text equals the target's on {every}."
     where = f"its text differs from the target's on {changed} of {prompts}"
-    if Doubt.TEXT_DIFFERS.value in review.of_arm(arm):
+    if MeasurementWarning.TEXT_DIFFERS.value in review.of_arm(arm):
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from gguf import GGMLQuantizationType, dequantize
 from numpy.typing import NDArray
-from random_gguf_types import block
+
+from random_gguf.types import block
 
 _TILE_BYTES = 16 << 20
 _FEWEST = 131_071  # blocks: prime, and more rows than the largest vocabulary here has

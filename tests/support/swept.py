@@ -23,7 +23,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.results import ResultSet
-from tests.values import BUILD, MACHINE
+from tests.support.values import BUILD, MACHINE
 
 HARMFUL = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\u2028{{ 7*7 }}&amp;.gguf"
 """A file name that leaves an attribute, a script, a template and a line, where nobody escapes it."""

@@ -10,7 +10,7 @@ import pytest
 from ggufspec.llama.build.building import BuildRequest
 from ggufspec.llama.install import Backend, Built, store
 from ggufspec.llama.source import choose_source
-from tests import fakes
+from tests.support import fakes
 
 
 def publish(

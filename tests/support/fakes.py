@@ -7,7 +7,11 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-HELP = Path(__file__).parent / "help"
+from ggufspec.domain import Program
+from ggufspec.llama.install.installs import NAMES, Executable, Install
+from ggufspec.llama.install.options import parse_help
+
+HELP = Path(__file__).parent.parent / "help"
 VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 
 
@@ -121,3 +125,24 @@ def install(folder: Path, *, plain: str = PLAIN, drafting: str = DRAFTING, devic
     for name in ("llama-speculative", "llama-speculative-simple"):
         program(folder / name, drafting, help_from=name, devices=devices)
     return folder
+
+
+def recorded_install(build: str, backend: str | None = "cpu") -> Install:
+    """The install whose programs have the options of a recorded build; nothing can be started."""
+    programs = {}
+    for program, names in NAMES.items():
+        for name in names:
+            file = HELP / build / f"{name}.txt"
+            if file.is_file() and not (program is Program.PLAIN and "--show-timings" in file.read_text()):
+                options = parse_help(file.read_text(), plain=program is Program.PLAIN)
+                programs[program] = Executable(path=Path(name), options=options)
+                break
+    return Install(
+        root=Path("/opt"),
+        origin="test",
+        programs=programs,
+        version=build,
+        build_number=None,
+        commit=None,
+        backend=backend,
+    )

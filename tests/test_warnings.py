@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ggufspec.analysis import warnings
-from ggufspec.analysis.warnings import ADVICE, Doubt
+from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
 from ggufspec.domain import (
     Conditions,
     Difference,
@@ -17,11 +17,11 @@ from ggufspec.domain import (
     Status,
     TextVerdict,
 )
-from tests import values
+from tests.support import values
 
 
-def test_every_doubt_has_advice() -> None:
-    assert set(ADVICE) == set(Doubt)
+def test_every_warning_has_advice() -> None:
+    assert set(ADVICE) == set(MeasurementWarning)
 
 
 @pytest.mark.parametrize(
@@ -29,38 +29,38 @@ def test_every_doubt_has_advice() -> None:
     [
         (2, 0.0, ()),
         (2, 0.1, ()),
-        (3, 0.0, (Doubt.THREADS_ABOVE_FREE_CORES,)),
-        (2, 1.0, (Doubt.THREADS_ABOVE_FREE_CORES, Doubt.BUSY_MACHINE)),
-        (1, 1.0, (Doubt.BUSY_MACHINE,)),
-        (1, 2.0, (Doubt.BUSY_MACHINE,)),
+        (3, 0.0, (MeasurementWarning.THREADS_ABOVE_FREE_CORES,)),
+        (2, 1.0, (MeasurementWarning.THREADS_ABOVE_FREE_CORES, MeasurementWarning.BUSY_MACHINE)),
+        (1, 1.0, (MeasurementWarning.BUSY_MACHINE,)),
+        (1, 2.0, (MeasurementWarning.BUSY_MACHINE,)),
     ],
 )
-def test_before(threads: int, busy: float, found: tuple[Doubt, ...]) -> None:
+def test_before(threads: int, busy: float, found: tuple[MeasurementWarning, ...]) -> None:
     assert warnings.before(values.MACHINE, threads=threads, busy_cores=busy) == found
 
 
 @pytest.mark.parametrize(
     ("offload", "gpu", "found"),
     [
-        (Offload(target_layers=45, draft_layers=0), True, (Doubt.DRAFTER_ON_CPU,)),
+        (Offload(target_layers=45, draft_layers=0), True, (MeasurementWarning.DRAFTER_ON_CPU,)),
         (Offload(target_layers=45, draft_layers="all"), True, ()),
         (Offload(target_layers=45), True, ()),
         (Offload(target_layers=0, draft_layers=0), True, ()),
-        (Offload(target_layers=45, draft_layers=0), False, (Doubt.GPU_LESS_BUILD,)),
+        (Offload(target_layers=45, draft_layers=0), False, (MeasurementWarning.GPU_LESS_BUILD,)),
         (Offload(), False, ()),
     ],
 )
-def test_offload(offload: Offload, gpu: bool, found: tuple[Doubt, ...]) -> None:
+def test_offload(offload: Offload, gpu: bool, found: tuple[MeasurementWarning, ...]) -> None:
     run = values.run(Role.DRAFTING, draft=3)
     run = replace(run, sample=replace(run.sample, offloaded_layers=None))  # no log says what became of it
     assert warnings.of_run(replace(run, spec=replace(run.spec, offload=offload)), gpu=gpu) == found
 
 
 @pytest.mark.parametrize(
-    ("devices", "found"), [(("CPU",), (Doubt.GPU_LESS_BUILD,)), (("CPU", "CUDA0"), ()), ((), ())]
+    ("devices", "found"), [(("CPU",), (MeasurementWarning.GPU_LESS_BUILD,)), (("CPU", "CUDA0"), ()), ((), ())]
 )
 def test_a_build_of_unknown_kind_is_judged_by_its_log(
-    devices: tuple[str, ...], found: tuple[Doubt, ...]
+    devices: tuple[str, ...], found: tuple[MeasurementWarning, ...]
 ) -> None:
     run = values.run()
     run = replace(
@@ -74,11 +74,11 @@ def test_a_build_of_unknown_kind_is_judged_by_its_log(
 def test_disturbed_retried_inactive_and_different_runs() -> None:
     run = values.run(Role.DRAFTING, draft=3)
     busy, swapping = Conditions(others_cores=0.5), Conditions(swapped_bytes=1 << 30)
-    assert warnings.of_run(replace(run, conditions=busy), gpu=False) == (Doubt.BUSY_MACHINE,)
-    assert warnings.of_run(replace(run, conditions=swapping), gpu=False) == (Doubt.SWAPPING,)
-    assert warnings.of_run(replace(run, attempts=2), gpu=False) == (Doubt.SUMMARY_RETRIED,)
+    assert warnings.of_run(replace(run, conditions=busy), gpu=False) == (MeasurementWarning.BUSY_MACHINE,)
+    assert warnings.of_run(replace(run, conditions=swapping), gpu=False) == (MeasurementWarning.SWAPPING,)
+    assert warnings.of_run(replace(run, attempts=2), gpu=False) == (MeasurementWarning.SUMMARY_RETRIED,)
     silent = values.run(Role.DRAFTING, draft=3, status=Status.DRAFTING_INACTIVE)
-    assert warnings.of_run(silent, gpu=False) == (Doubt.DRAFTING_INACTIVE,)
+    assert warnings.of_run(silent, gpu=False) == (MeasurementWarning.DRAFTING_INACTIVE,)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_run_with_more_threads_than_free_cores(threads: int, others: float | N
     run = replace(values.run(), conditions=Conditions(others_cores=others))
     run = replace(run, spec=replace(run.spec, threads=threads))
     found = warnings.of_run(run, gpu=False, cores=2)
-    assert (Doubt.THREADS_ABOVE_FREE_CORES in found) is crowded
-    assert Doubt.THREADS_ABOVE_FREE_CORES not in warnings.of_run(run, gpu=False)
+    assert (MeasurementWarning.THREADS_ABOVE_FREE_CORES in found) is crowded
+    assert MeasurementWarning.THREADS_ABOVE_FREE_CORES not in warnings.of_run(run, gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,13 @@ def test_a_run_with_more_threads_than_free_cores(threads: int, others: float | N
         ((), ()),
         (("sw-power-cap", "applications-clocks"), ()),  # usual under full load; somebody's own choice
         (("hw-slowdown",), ()),  # said while clocks change, too
-        (("sw-thermal",), (Doubt.GPU_THROTTLED,)),
-        (("hw-power-brake", "hw-slowdown"), (Doubt.GPU_THROTTLED,)),
+        (("sw-thermal",), (MeasurementWarning.GPU_THROTTLED,)),
+        (("hw-power-brake", "hw-slowdown"), (MeasurementWarning.GPU_THROTTLED,)),
     ],
 )
-def test_a_gpu_that_slowed_down(reasons: tuple[str, ...] | None, found: tuple[Doubt, ...]) -> None:
+def test_a_gpu_that_slowed_down(
+    reasons: tuple[str, ...] | None, found: tuple[MeasurementWarning, ...]
+) -> None:
     run = replace(values.run(), conditions=Conditions(gpu_throttled=reasons))
     assert warnings.of_run(run, gpu=False) == found
 
@@ -128,18 +130,21 @@ def _drafting(**sample: object) -> RunResult:
 )
 def test_figures_must_agree_with_each_other_and_the_clock(sample: dict[str, object], plausible: bool) -> None:
     found = warnings.of_run(_drafting(**sample), gpu=False)
-    assert (Doubt.IMPLAUSIBLE in found) is not plausible
+    assert (MeasurementWarning.IMPLAUSIBLE in found) is not plausible
 
 
 def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
     run = values.run(Role.DRAFTING, draft=3)
-    busy = (Doubt.BUSY_MACHINE.value,)
+    busy = (MeasurementWarning.BUSY_MACHINE.value,)
     near = Difference(at_char=3, at_token=1, verdict=TextVerdict.NEAR_TIE)
     assert warnings.outcome(run) is RunOutcome.OK
     assert warnings.outcome(replace(run, doubts=busy)) is RunOutcome.DISTURBED
     assert warnings.outcome(replace(run, doubts=busy, text_identical=False)) is RunOutcome.TEXT_DIFFERS
     assert warnings.outcome(replace(run, text_identical=False, difference=near)) is RunOutcome.OK
-    assert warnings.outcome(replace(run, doubts=(Doubt.GPU_LESS_BUILD.value,))) is RunOutcome.GPU_LESS_BUILD
+    assert (
+        warnings.outcome(replace(run, doubts=(MeasurementWarning.GPU_LESS_BUILD.value,)))
+        is RunOutcome.GPU_LESS_BUILD
+    )
     for status in Status:
         assert warnings.outcome(replace(run, sample=Sample(status=status))).value == status.value
 
@@ -147,10 +152,10 @@ def test_every_run_has_one_outcome_and_the_gravest_wins() -> None:
 def test_a_text_that_differs_is_a_fault_until_a_near_tie_explains_it() -> None:
     run = replace(values.run(Role.DRAFTING, draft=3), text_identical=False)
     place = Difference(at_char=3, at_token=1)
-    assert warnings.of_text(run) is Doubt.TEXT_DIFFERS
-    assert warnings.of_text(replace(run, difference=place)) is Doubt.TEXT_DIFFERS
+    assert warnings.of_text(run) is MeasurementWarning.TEXT_DIFFERS
+    assert warnings.of_text(replace(run, difference=place)) is MeasurementWarning.TEXT_DIFFERS
     judged = replace(place, verdict=TextVerdict.DIVERGENCE)
-    assert warnings.of_text(replace(run, difference=judged)) is Doubt.TEXT_DIFFERS
+    assert warnings.of_text(replace(run, difference=judged)) is MeasurementWarning.TEXT_DIFFERS
     near = replace(place, verdict=TextVerdict.NEAR_TIE)
-    assert warnings.of_text(replace(run, difference=near)) is Doubt.NEAR_TIES
+    assert warnings.of_text(replace(run, difference=near)) is MeasurementWarning.NEAR_TIES
     assert warnings.of_text(replace(run, text_identical=True)) is None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = (*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md")
 
 _BLOCK = re.compile(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests import models
+from tests.support import models
 
 Shape = tuple[dict[str, models.Value], list[models.TensorSpec]]
 LLAMA3 = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": [str(number) for number in range(128_256)]}

@@ -1,11 +1,11 @@
 """The turns of phrase of the demo corpus: chapters, questions, functions, packing lists and recipes.
 
-Every row is one sentence (or question, or list item) and its cells are the ways to say it, as in demo_world.
+Every row is one sentence (or question, or list item) and its cells are the ways to say it, as in world.py.
 """
 
 from __future__ import annotations
 
-from demo_world import rows
+from demo_pair.world import rows
 
 
 def paragraphs(text: str, between: str = "\n\n") -> tuple[str, ...]:

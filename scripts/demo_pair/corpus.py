@@ -5,7 +5,7 @@ Every choice is skewed: a fixed hash of its context names the favourite option, 
 time. So the text is learnable (the favourite follows from what was said before), and a greedy continuation
 moves on from person to person and from subject to subject instead of repeating itself.
 
-Run this file to print a sample: python scripts/demo_corpus.py [SEED]
+Run this file to print a sample: PYTHONPATH=scripts python -m demo_pair.corpus [SEED]
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import demo_phrases as phrases
-import demo_world as world
-from demo_world import FOODS, PEOPLE, PLACES, THINGS, WEEKDAYS, Person, Place, Thing
+from demo_pair import phrases, world
+from demo_pair.world import FOODS, PEOPLE, PLACES, THINGS, WEEKDAYS, Person, Place, Thing
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub_server import Hub
+from tests.support.hub_server import Hub
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs the command line in this process: exit code, what was printed, messages."""
 
 TARGET = "me/T-GGUF/t-Q4_K_M.gguf"
 PAIR = ("--target", "me/T-GGUF:Q4_K_M", "--draft-model", "me/D-GGUF:q8_0")
-DEMO = Path(__file__).resolve().parent.parent / "models" / "demo"
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 
 
 def gguf(extra_bytes: int = 0, seed: int = 0) -> bytes:

@@ -8,7 +8,8 @@ one, all others the rule without.
 from __future__ import annotations
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from random_gguf_shapes import Shape, Tensor
+
+from random_gguf.shapes import Shape, Tensor
 
 _BASES = {  # type -> the file types that are mostly of it
     **{name: [name] for name in ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")},

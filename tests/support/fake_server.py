@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-HELP = Path(__file__).parent / "help"
+HELP = Path(__file__).parent.parent / "help"
 VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2.0 for Linux x86_64\n"
 TEXT = "once there was a small fake model that always wrote the same words"
 WORDS = TEXT.replace(" ", "\0 ").split("\0")

@@ -1,0 +1,239 @@
+"""The options of the commands as typed values; imported when a command runs, so that ``--help`` is fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ggufspec.choices import Experts, Layers, SplitMode
+from ggufspec.domain import Offload
+
+if TYPE_CHECKING:
+    from ggufspec.measure import Request
+    from ggufspec.modelfiles.memory import MemorySettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementOptions:
+    """Where models go, besides --ngl and --ngld. None where an option was not given."""
+
+    fitting: str | None
+    devices: tuple[str, ...] | None
+    draft_devices: tuple[str, ...] | None
+    tensor_split: tuple[float, ...] | None
+    split_mode: str | None
+    main_gpu: int | None
+    cpu_moe: Experts | None
+    draft_cpu_moe: Experts | None
+
+    def to_offload(self) -> Offload:
+        """Return the placement, with llama.cpp's defaults for numbers of layers."""
+        return Offload(
+            fit=None if self.fitting is None else self.fitting == "on",
+            devices=self.devices or (),
+            draft_devices=self.draft_devices or (),
+            tensor_split=self.tensor_split or (),
+            split_mode=None if self.split_mode is None else SplitMode(self.split_mode),
+            main_gpu=self.main_gpu,
+            cpu_moe=self.cpu_moe,
+            draft_cpu_moe=self.draft_cpu_moe,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(PlacementOptions):
+    """A pair and how it runs: what a bench and a chat have in common.
+
+    Tuples are axes. None, or an empty tuple, where an option was not given and has no default.
+    """
+
+    pair: str | None
+    target: Path | tuple[Path, ...] | None
+    draft_model: Path | tuple[Path, ...] | None
+    draft: int | tuple[int, ...] | None
+    ngl: Layers | tuple[Layers, ...]
+    ngld: Layers | tuple[Layers, ...]
+    ctx: int | None
+    threads: int | tuple[int, ...] | None
+    n_predict: int
+    temp: float | None
+    top_k: int | None
+    top_p: float
+    min_p: float
+    seed: int
+    chat: bool | None
+    system: str | None
+    llama: Path | tuple[Path, ...] | None
+    force: bool
+
+    def to_request(self) -> Request:
+        """Return the request of one bench with these options."""
+        from ggufspec.measure import Request
+
+        return Request(
+            pair=self.pair,
+            target=self.target or None,
+            draft_model=self.draft_model or None,
+            draft=self.draft or (),
+            ngl=self.ngl,
+            ngld=self.ngld,
+            offload=self.to_offload(),
+            ctx=self.ctx,
+            threads=self.threads,
+            n_predict=self.n_predict,
+            temp=self.temp,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+            chat=self.chat,
+            system=self.system,
+            llama=self.llama or None,
+            force=self.force,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions(RunOptions):
+    """What a bench, a sweep and a tuning have in common; ``timeout`` is in seconds."""
+
+    method: tuple[str, ...] | None
+    p_min: tuple[float, ...] | None
+    kv_type: tuple[str, ...] | None
+    ubatch: tuple[int, ...] | None
+    suite: str | None
+    prompt: tuple[str, ...]
+    prompt_file: tuple[Path, ...]
+    per_category: int | None
+    timeout: float
+    engine: str
+
+    def to_request(self) -> Request:
+        """Return the request of one bench with these options."""
+        return replace(
+            super().to_request(),
+            method=self.method,
+            p_min=self.p_min or 0.0,
+            kv_type=self.kv_type,
+            ubatch=self.ubatch,
+            suite=self.suite,
+            prompt=self.prompt,
+            prompt_file=self.prompt_file,
+            per_category=self.per_category,
+            timeout=self.timeout,
+            engine=self.engine,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(MeasureOptions):
+    """What a bench or a sweep measures; ``max_time`` is in seconds, ``precision`` a fraction."""
+
+    synthetic_accept: tuple[float, ...] | None
+    repeats: int
+    warmup: int
+    precision: float | None
+    max_time: float | None
+
+    def to_request(self) -> Request:
+        """Return the request of a bench."""
+        return replace(
+            super().to_request(),
+            synthetic_accept=self.synthetic_accept,
+            repeats=self.repeats,
+            warmup=self.warmup,
+            precision=self.precision,
+            max_time=self.max_time,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(MeasureOptions):
+    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
+
+    vram: int | None
+    max_time: float
+    precision: float
+    fresh: bool
+
+    def to_request(self) -> Request:
+        """Return the request whose axes are what can be chosen; the tuning decides on the methods."""
+        from ggufspec import tuning
+
+        return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(MeasureOptions):
+    """What a bisection measures with each version of llama.cpp, and how it makes them."""
+
+    llama: None = field(default=None, init=False)  # every version is built
+    quantity: str
+    source: Path | None
+    backend: str
+    jobs: int | None
+    max_repeats: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What to plan memory for; None where an option was not given. Sizes are in bytes."""
+
+    pair: str | None
+    target: str | None
+    draft_model: str | None
+    vram: int | None
+    reserve: int
+    ctx: int
+    ngl: Layers | None
+    ngld: Layers
+    kv_type: str
+    ubatch: int
+    build: int | None
+    offline: bool
+
+    def to_settings(self) -> MemorySettings:
+        """Return what decides on memory besides models and layers."""
+        from ggufspec.modelfiles import memory
+
+        kv_type = self.kv_type.upper()
+        return memory.MemorySettings(
+            context=self.ctx,
+            kv_type_k=kv_type,
+            kv_type_v=kv_type,
+            n_ubatch=self.ubatch,
+            layout=memory.layout_for(self.build),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfOptions:
+    """What to forecast, and from what; None where an option was not given.
+
+    Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` in milliseconds.
+    """
+
+    accept: str | None
+    draft: tuple[int, ...]
+    target_tps: float | None
+    drafter_tps: float | None
+    verify_cost: tuple[float, ...] | None
+    verify_ratio: float | None
+    observed: float | None
+    pair: str | None
+    target: str | None
+    draft_model: str | None
+    profile: str | None
+    machine: str | None
+    bandwidth: float | None
+    flops: float | None
+    ctx: int
+    overhead: float
+    program: str
+    offline: bool
+
+    @property
+    def names_models(self) -> bool:
+        """Whether costs are to be computed from models and a machine."""
+        return any((self.machine, self.bandwidth, self.flops, self.pair, self.target))

@@ -1,0 +1,37 @@
+"""Builds of llama.cpp in the folder of builds, made without compiling."""
+
+from __future__ import annotations
+
+from ggufspec.llama.install import processor, store
+from ggufspec.llama.install.store import Built
+
+
+def make_build(
+    name: str, *, version: str = "1.0", backend: str = "cpu", at: str = "2026-01-01T00:00:00+00:00"
+) -> Built:
+    """Put a build into the folder of builds; its programs are one line each."""
+    place = store.place(name)
+    built = Built(
+        path=place,
+        bin=place / "bin",
+        lib=place / "bin",
+        version=version,
+        backend=backend,
+        source=f"sdist {version}",
+        commit=None,
+        options=("GGML_NATIVE=ON",),
+        built_at=at,
+        note=None,
+        cpu=tuple(sorted(processor.target())),
+    )
+    with store.try_lock(name) as ours:
+        assert ours
+        final = store.workplace(name) / "final"
+        (final / "bin").mkdir(parents=True)
+        for program in ("llama-completion", "libllama.so.0.5.0", "llama-server"):
+            (final / "bin" / program).write_text(f"#!/bin/sh\n# {program}\n")
+            (final / "bin" / program).chmod(0o755)
+        (final / "bin" / "libllama.so").symlink_to("libllama.so.0.5.0")
+        log = store.log_path(name)
+        log.write_text("all went well\n")
+        return store.publish(name, final, built, log)
