@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ggufspec.stats.cells import Cell, Rates
 from ggufspec.stats.comparison import Procedure, Significance, SpeedVerdict, significance
+from ggufspec.stats.effects import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
 from ggufspec.stats.intervals import Z95
 from ggufspec.stats.planning import Needed, needed
@@ -19,16 +20,21 @@ __all__ = [
     "Z95",
     "Cell",
     "Estimate",
+    "LimitTest",
+    "LogEffect",
     "Needed",
     "Procedure",
     "Rates",
     "Significance",
     "SpeedVerdict",
+    "compare_units",
     "drift",
+    "judge_limits",
     "mean_rate",
     "needed",
     "outliers",
     "outlying_cells",
+    "pair_units",
     "per_prompt",
     "significance",
     "speedup",

@@ -95,6 +95,7 @@ def bench(
     doubts: dict[str, str] | None = None,
     name: str | None = None,
     planned_runs: int | None = None,
+    builds: dict[str, Build] | None = None,
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
@@ -105,6 +106,7 @@ def bench(
         doubts=doubts or {},
         name=name,
         planned_runs=planned_runs,
+        builds=builds,
     )
     for one in runs:
         stored = results.append(stored, one)
