@@ -1,6 +1,6 @@
-"""Measure, tune and plan speculative decoding with llama.cpp's own GGUF programs.
+"""Measure, tune and plan speculative decoding with llama.cpp's own programs.
 
-For notebooks; nothing heavy is imported before it is used:
+The API for notebooks. Heavy modules are imported on first use.
 
     results = ggufspec.bench(draft=(3, 5, 8))     # or target="big.gguf", draft_model="small.gguf", ngl=45
     ggufspec.summary(results)                     # pandas: one row per arm
@@ -9,7 +9,7 @@ For notebooks; nothing heavy is imported before it is used:
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
-    ggufspec.parse(open("old.log").read())        # what a llama.cpp log of any era says
+    ggufspec.parse(open("old.log").read())        # the figures in a llama.cpp log of any era
     ggufspec.__version__                          # the version of this package
 """
 

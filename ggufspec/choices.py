@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Literal
 
 Layers = int | Literal["all", "auto"]
-"""How many layers go to the GPU. Never a magic -1: its meaning changed between eras of llama.cpp."""
+"""How many layers go to the GPU. Never -1, because its meaning changed between versions of llama.cpp."""
 
 Experts = int | Literal["all"]
-"""Of how many layers, counted from the first, the experts of a mixture stay on the processor."""
+"""How many layers, counted from the first, keep the experts of a mixture on the processor."""
 
 
 class Role(StrEnum):
@@ -25,7 +25,7 @@ class Method(StrEnum):
     """Where draft tokens come from: a second model, or the text so far."""
 
     DRAFT_MODEL = "draft-model"
-    NGRAM_SIMPLE = "ngram-simple"  # what followed the last place where the text read as it does now
+    NGRAM_SIMPLE = "ngram-simple"  # the tokens after the last earlier place with the same ending
     NGRAM_MAP_K = "ngram-map-k"
     NGRAM_MAP_K4V = "ngram-map-k4v"
     NGRAM_MOD = "ngram-mod"
@@ -38,7 +38,7 @@ class Method(StrEnum):
 
 
 class SplitMode(StrEnum):
-    """How a model is spread over several GPUs."""
+    """How a model is split over several GPUs."""
 
     NONE = "none"  # one GPU, the main one
     LAYER = "layer"
@@ -47,9 +47,9 @@ class SplitMode(StrEnum):
 
 
 class Program(StrEnum):
-    """What a llama.cpp program does, whatever its name is in an era."""
+    """What a llama.cpp program does; its name depends on the version."""
 
-    PLAIN = "plain"  # main, llama-cli of old, llama-completion
+    PLAIN = "plain"  # main, older llama-cli, llama-completion
     TREE = "speculative"  # speculative, llama-speculative
     SIMPLE = "speculative-simple"
     SERVER = "server"
@@ -61,4 +61,4 @@ ENGINES: Mapping[str, Program] = {
     "server": Program.SERVER,
     "inprocess": Program.SIMPLE,
 }
-"""Engine -> the program that drafts, or whose rules apply; the plain program runs what does not draft."""
+"""Engine -> the program that drafts, or whose rules apply. The plain program runs arms without drafting."""

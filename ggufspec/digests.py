@@ -1,9 +1,9 @@
-"""SHA-256 of files, computed once while a file stays as it is.
+"""SHA-256 of files, computed once and remembered until a file changes.
 
 A digest is remembered by the file's device, inode, size, modification time and change time, in a small
 database in the cache folder. A file that was modified within the last seconds is not remembered: a second
-write within one tick of the clock would leave no trace. Where the database cannot be used, every digest is
-computed anew; the answer is the same.
+write within one tick of the clock would not change these values. Without a usable database, every digest is
+computed anew.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _TABLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class FileDigest:
-    """What a file holds: its size in bytes and its SHA-256 in lower-case hexadecimal."""
+    """A file's size in bytes and its SHA-256 in lower-case hexadecimal."""
 
     size_bytes: int
     sha256: str
 
 
 def of_file(path: Path) -> FileDigest:
-    """Return the digest of a file, following symbolic links; computes it where it is not remembered.
+    """Return the digest of a file, following symbolic links. Computes it unless it is remembered.
 
-    Reading takes about a second for every 1 to 2 GB.
+    Computing takes about one second per 1 to 2 GB.
 
     Raises:
         OSError: the file cannot be read.
@@ -52,14 +52,14 @@ def of_file(path: Path) -> FileDigest:
         before = os.fstat(file.fileno())
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         size_bytes = file.tell()
-        unchanged = _facts(before) == _facts(os.fstat(file.fileno())) and size_bytes == before.st_size
+        unchanged = _identity(before) == _identity(os.fstat(file.fileno())) and size_bytes == before.st_size
     if unchanged:
         _remember(before, sha256)
     return FileDigest(size_bytes=size_bytes, sha256=sha256)
 
 
 def remembered(path: Path) -> FileDigest | None:
-    """Return the digest of a file if it is known without reading the file.
+    """Return the remembered digest of a file; None if the file would have to be read.
 
     Raises:
         OSError: there is no such file.
@@ -69,7 +69,7 @@ def remembered(path: Path) -> FileDigest | None:
         row = database.execute(
             "SELECT sha256 FROM digests WHERE device = ? AND inode = ? AND size_bytes = ? "
             "AND modified_ns = ? AND changed_ns = ?",
-            _facts(status),
+            _identity(status),
         ).fetchone()
         if row is not None:
             return FileDigest(size_bytes=status.st_size, sha256=str(row[0]))
@@ -86,7 +86,7 @@ def remember(path: Path, sha256: str) -> None:
 
 
 def unsettled_s(path: Path) -> float:
-    """Return the seconds until the digest of a file can be remembered, if nothing writes to it meanwhile.
+    """Return the seconds until the digest of an unchanged file can be remembered.
 
     Raises:
         OSError: there is no such file.
@@ -99,7 +99,7 @@ def _remember(status: os.stat_result, sha256: str) -> None:
         return
     with suppress(sqlite3.Error, OSError), _database() as database, database:
         database.execute(
-            "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?, ?)", (*_facts(status), sha256)
+            "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?, ?)", (*_identity(status), sha256)
         )
 
 
@@ -107,7 +107,7 @@ def _age_ns(status: os.stat_result) -> int:
     return time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _facts(status: os.stat_result) -> tuple[int | str, ...]:
+def _identity(status: os.stat_result) -> tuple[int | str, ...]:
     # a device or inode number can exceed SQLite's 64 signed bits
     return (
         str(status.st_dev),

@@ -1,6 +1,7 @@
-"""What a notebook shows of a value. The report room renders it; the package registers that room here.
+"""The HTML that notebooks show for a value.
 
-Values of lower rooms need not import the report for their ``_repr_html_``.
+The package registers the renderer of ``report`` here, so that values in lower rooms can have a
+``_repr_html_`` without importing it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ _renderers: list[Callable[[object], str]] = []
 
 
 def register(renderer: Callable[[object], str]) -> None:
-    """Let a function render values for notebooks, in place of the one before."""
+    """Set the function that renders values for notebooks."""
     _renderers[:] = [renderer]
 
 

@@ -1,4 +1,4 @@
-"""Where builds, sources, logs and results live; every place can be moved by the environment.
+"""The folders of builds, sources, logs and results. Environment variables can move them.
 
 GGUFSPEC_CACHE   builds and sources of llama.cpp    (default: the user's cache folder)
 GGUFSPEC_DATA    results and their raw logs         (default: the user's data folder)
@@ -15,13 +15,13 @@ import platformdirs
 from ggufspec.errors import GgufspecError
 
 PLACES = ("cache", "data", "config")
-"""The places that environment variables GGUFSPEC_… can move."""
+"""Folders that a variable GGUFSPEC_… can move."""
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
 def cache_dir() -> Path:
-    """Return the folder for sources and builds, which can be made again."""
+    """Return the folder for sources and builds, which can be recreated."""
     return _override("GGUFSPEC_CACHE") or platformdirs.user_cache_path("ggufspec")
 
 
@@ -41,7 +41,7 @@ def config_file() -> Path:
 
 
 def builds_dir() -> Path:
-    """Return the folder in which builds of llama.cpp live side by side."""
+    """Return the folder of builds of llama.cpp, one folder each."""
     return cache_dir() / "builds"
 
 
@@ -62,7 +62,7 @@ def models_dir() -> Path:
 
 
 def size_bytes(place: Path) -> int:
-    """Return what a file, or everything below a folder, takes; symbolic links are not followed."""
+    """Return the size of a file, or of all files below a folder. Symbolic links are not followed."""
     if place.is_symlink() or not place.exists():
         return 0
     if place.is_file():
@@ -72,7 +72,7 @@ def size_bytes(place: Path) -> int:
 
 
 def beside(path: Path) -> Path | None:
-    """Return the file in the same folder whose name is closest to one that does not exist, if any is."""
+    """Return the file with the most similar name in the folder of a missing file, or None."""
     from difflib import get_close_matches
 
     try:
@@ -85,7 +85,7 @@ def beside(path: Path) -> Path | None:
 
 
 def is_unicode(path: Path) -> bool:
-    """Return whether a path can be stored as text: the name of a file is a sequence of any bytes."""
+    """Return whether a path can be stored as text. File names may hold arbitrary bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -99,26 +99,26 @@ def shown(path: Path) -> str:
 
 
 def expanded(text: str, where: str) -> Path:
-    """Return a path that a user wrote as an absolute one.
+    """Return a path that a user wrote as an absolute path, with ``~`` expanded.
 
     Raises:
-        GgufspecError: it is in the home of somebody who is not known here; ``where`` opens the message.
+        GgufspecError: it starts with ``~USER`` and the user does not exist; ``where`` starts the message.
     """
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         user = text.partition("/")[0]
         raise GgufspecError(
-            f"{where}: {text} is in the home of a user who is not known here",
+            f"{where}: {text} is in the home folder of a user who does not exist here",
             f"name another folder, or write ./{user} for a folder of that name",
         ) from error
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk.
+    """Wait until a file, or the entries of a folder, are on the disk.
 
     Raises:
-        OSError: it cannot be opened, or its file system cannot do this.
+        OSError: it cannot be opened, or its file system does not support this.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,12 +1,12 @@
-"""The only module that starts processes: a session each, a time limit, peak memory, and no survivors.
+"""Start processes: each in its own session, with a time limit, peak memory, and no process left behind.
 
-Every child runs in a session of its own beside a tiny watcher, which waits on a pipe whose other end only
-this process holds. Whatever ends this process, SIGKILL included, closes that pipe, and the watcher then
-kills the child's whole group. Signals that arrive as exceptions kill the group directly.
+Every child runs beside a small watcher, which waits on a pipe whose other end only this process holds. When
+this process ends, even by SIGKILL, that pipe closes, and the watcher kills the child's process group. On an
+exception in this process, such as Ctrl-C, the group is killed directly.
 
 A descendant may leave the group, and its parent may end before it. The child's environment therefore has a
-variable whose name is used only once, and every process that inherited it belongs to the child. (Jenkins
-finds the processes of a build in the same way.)
+variable with a unique name, and every process that inherited it is killed too. (Jenkins finds the processes
+of a build in the same way.)
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ggufspec.redaction import without_secrets
 _LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _POLL_S = 0.05
 _GRACE_S = 1.0
-_SOON_S = 0.002
-_LAST_S = 10.0  # from SIGKILL to the end of a process; the kernel may be waiting for a device
+_KILL_POLL_S = 0.002
+_KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be waiting for a device
 _MARK_AT = 3  # in the arguments of the shell
-# $0 is the mark. SIGTERM first: Ninja runs compilers in groups of their own, and it alone can end them.
-_WATCHED = f"""\
+# $0 is the mark. SIGTERM first: Ninja runs compilers in their own groups, and only it can end them.
+_WATCHER_SCRIPT = f"""\
 exec 3<&0 </dev/null
 (
   read -r _ <&3
@@ -59,8 +59,8 @@ _held: set[int] = set()  # our ends of the watchers' pipes
 class Completed:
     """How a child ended.
 
-    ``returncode`` follows the subprocess convention: negative for the signal that ended the child, whose
-    name is in ``signal``. ``peak_rss_bytes`` is sampled every 50 ms and misses shorter peaks.
+    ``returncode`` follows the convention of ``subprocess``: negative if a signal ended the child; ``signal``
+    is its name. ``peak_rss_bytes`` is sampled every 50 ms and misses shorter peaks.
     """
 
     argv: tuple[str, ...]
@@ -80,19 +80,19 @@ def spawn(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Iterator[psutil.Popen]:
-    """Start a child in a group of its own; on exit, whatever is left of it and its descendants is killed.
+    """Start a child in its own group; on exit, it and its descendants are killed.
 
-    A copy of this process that ``os.fork`` made may leave the context, too: it kills nothing.
+    A fork of this process (``os.fork``) can leave the context too, and kills nothing.
 
     Args:
-        argv: program and arguments; never passed through shell expansion.
-        stdout: an open file or a subprocess constant; a descendant may keep a pipe open for longer.
-        stderr: likewise.
-        env: the whole environment of the child, or None for ours without its secrets.
-        cwd: the child's working folder, or None for ours.
+        argv: program and arguments, not expanded by a shell.
+        stdout: an open file or a constant of ``subprocess``. A descendant may keep a pipe open longer.
+        stderr: as ``stdout``.
+        env: the child's complete environment; None for this process's own without secrets.
+        cwd: the child's working folder; None for this process's own.
 
     Raises:
-        ChildCrashedError: the system does not start it, for example because the arguments are too long.
+        ChildCrashedError: the system cannot start it, for example because the arguments are too long.
     """
     _LOG.info("start: %s", shlex.join(map(str, argv)))
     mark = f"GGUFSPEC_CHILD_{secrets.token_hex(8)}"
@@ -101,7 +101,7 @@ def spawn(
     _held.add(held)
     try:
         child = psutil.Popen(
-            ["/bin/sh", "-c", _WATCHED, mark, *argv],
+            ["/bin/sh", "-c", _WATCHER_SCRIPT, mark, *argv],
             stdin=lifeline,
             stdout=stdout,
             stderr=stderr,
@@ -110,11 +110,11 @@ def spawn(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        _let_go(held)
+        _release(held)
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ChildCrashedError(f"cannot start {argv[0]}: {reason}") from error
     except BaseException:
-        _let_go(held)
+        _release(held)
         raise
     finally:
         os.close(lifeline)
@@ -123,7 +123,7 @@ def spawn(
     finally:
         if os.getpid() == owner:
             _end(child, str(argv[0]), mark, before)
-            _let_go(held)
+            _release(held)
             for pipe in filter(None, (child.stdout, child.stderr)):
                 pipe.close()
 
@@ -137,18 +137,18 @@ def run(
     cwd: Path | None = None,
     timeout_s: float | None = None,
 ) -> Completed:
-    """Run a child to its end, its output going straight to files; report, never judge.
+    """Run a child until it ends, with its output in files. A failing child is not an exception.
 
     Args:
         argv: program and arguments.
         stdout: the file that receives standard output.
         stderr: the file that receives standard error, or None to mix it into ``stdout``.
-        env: the whole environment of the child, or None for ours.
-        cwd: the child's working folder, or None for ours.
-        timeout_s: kill the child after that many seconds.
+        env: as for ``spawn``.
+        cwd: as for ``spawn``.
+        timeout_s: kill the child after this many seconds.
 
     Raises:
-        ChildCrashedError: the system does not start it.
+        ChildCrashedError: the system cannot start it.
     """
     started = time.perf_counter()
     peak: int | None = None
@@ -177,13 +177,13 @@ def stream(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Generator[str, None, Completed]:
-    """Run a child and yield its lines as they come, stderr mixed in; ``log`` receives them all.
+    """Run a child, append its output (stderr included) to ``log``, and yield each line as it is written.
 
-    The generator's return value says how the child ended: ``completed = yield from stream(...)``. Lines are
-    read from the log, so that the end of the child is the end of the stream, whoever else still writes.
+    The generator returns how the child ended: ``completed = yield from stream(...)``. Lines are read from the
+    log, so the stream ends with the child even if a descendant still writes.
 
     Raises:
-        ChildCrashedError: the system does not start it.
+        ChildCrashedError: the system cannot start it.
     """
     started = time.perf_counter()
     with log.open("ab") as file, log.open("rb") as written:
@@ -213,13 +213,13 @@ def capture(
     """Run a short child and return how it ended, its standard output and its standard error.
 
     Raises:
-        ChildCrashedError: the system does not start it.
+        ChildCrashedError: the system cannot start it.
     """
     started = time.perf_counter()
     timed_out = False
     with spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd) as child:
         while True:
-            has_ended = child.poll() is not None  # whoever else holds the pipes is not waited for
+            has_ended = child.poll() is not None  # a descendant may keep the pipes open: do not wait for it
             try:
                 out, err = child.communicate(timeout=_POLL_S)
                 break
@@ -236,7 +236,7 @@ def capture(
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called; Python has names for the first and last real-time signal only."""
+    """Return the name of a signal. Python names only the first and the last real-time signal."""
     with suppress(ValueError):
         return signal.Signals(number).name
     first, last = getattr(signal, "SIGRTMIN", None), getattr(signal, "SIGRTMAX", None)
@@ -246,7 +246,7 @@ def signal_name(number: int) -> str:
 
 
 def _wait(child: psutil.Popen, timeout_s: float) -> int | None:
-    """Return a child's exit code; None where it still runs after so many seconds."""
+    """Return a child's exit code; None if it still runs after ``timeout_s`` seconds."""
     try:
         return int(child.wait(timeout_s))
     except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
@@ -254,7 +254,7 @@ def _wait(child: psutil.Popen, timeout_s: float) -> int | None:
 
 
 def _end(child: psutil.Popen, name: str, mark: str, before: Collection[int]) -> None:
-    """End a child and all its descendants; warn of those that are there all the same."""
+    """End a child and all its descendants; log a warning for those that cannot be killed."""
     descendants: set[psutil.Process] = set()
     if child.poll() is None:
         with suppress(psutil.Error):  # also those that have cleared their environment
@@ -265,21 +265,21 @@ def _end(child: psutil.Popen, name: str, mark: str, before: Collection[int]) -> 
         _wait(child, _GRACE_S)
     finally:  # a second Ctrl-C does not stop this
         _signal_group(child, signal.SIGKILL)
-        deadline = time.monotonic() + _LAST_S
+        deadline = time.monotonic() + _KILL_WAIT_S
         while remaining := _kill(child, descendants.union(_marked(mark, before))):
             if time.monotonic() > deadline:
                 _LOG.warning(
                     "%s did not end within %g s of SIGKILL and may still hold memory and devices: process %s",
                     name,
-                    _LAST_S,
+                    _KILL_WAIT_S,
                     ", ".join(map(str, sorted(remaining))),
                 )
                 break
-            time.sleep(_SOON_S)
+            time.sleep(_KILL_POLL_S)
 
 
 def _kill(child: psutil.Popen, descendants: Iterable[psutil.Process]) -> set[int]:
-    """Kill processes and return the ids of those that run at this moment."""
+    """Kill processes and return the ids of those that still run."""
     running = {child.pid} if child.poll() is None else set()
     for process in descendants:
         with suppress(psutil.Error):
@@ -290,12 +290,12 @@ def _kill(child: psutil.Popen, descendants: Iterable[psutil.Process]) -> set[int
 
 
 def _signal_group(child: psutil.Popen, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS denies it where only zombies are left
+    with suppress(ProcessLookupError, PermissionError):  # macOS denies it when only zombies are left
         os.killpg(child.pid, number)
 
 
 def _marked(mark: str, before: Collection[int]) -> Iterator[psutil.Process]:
-    """Yield the processes with a child's variable but its watcher; those that were there before have none."""
+    """Yield the processes started since ``before`` that inherited a child's variable, except its watcher."""
     for pid in set(psutil.pids()).difference(before):
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
@@ -304,25 +304,25 @@ def _marked(mark: str, before: Collection[int]) -> Iterator[psutil.Process]:
 
 
 def _is_watcher(process: psutil.Process, mark: str) -> bool:
-    """Whether it is a copy of the shell that has become the child; it holds nothing and is not waited for."""
+    """Whether a process is the watcher: a fork of the shell that became the child."""
     with suppress(psutil.Error):
         return process.cmdline()[_MARK_AT : _MARK_AT + 1] == [mark]
     return False
 
 
-def _let_go(held: int) -> None:
+def _release(held: int) -> None:
     _held.discard(held)
     os.close(held)
 
 
-def _let_go_in_copy() -> None:
-    """Close the pipes in a copy of this process: they are to close with this process, not with its copies."""
+def _release_in_fork() -> None:
+    """Close the pipes in a fork of this process: they must close when this process ends, not its forks."""
     while _held:
         with suppress(OSError):
             os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_copy)
+os.register_at_fork(after_in_child=_release_in_fork)
 
 
 def _completed(

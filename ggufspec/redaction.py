@@ -1,8 +1,8 @@
-"""What a secret is, environments without secrets, and text without them.
+"""Remove secrets from environments and from text.
 
-llama.cpp, compilers, build scripts and git need no access token. They get an environment without any, so
-that nothing that they run, print or upload can contain one. A variable is a secret by its name (``HF_TOKEN``,
-``AWS_SECRET_ACCESS_KEY``) or by its value: a known form of token, or an address with credentials.
+llama.cpp, compilers, build scripts and git do not need access tokens. Their environment contains none, so
+that nothing they run, print or upload can leak one. A variable is a secret by its name (``HF_TOKEN``,
+``AWS_SECRET_ACCESS_KEY``) or by its value (a known token format, or an address with credentials).
 
 In messages and logs, ``***`` replaces credentials and queries of addresses, authorization headers and tokens.
 A query can hold a signature under any name (X-Amz-Signature, Policy, sig), so all of it is replaced.
@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
-"""Variables, in lower case, that programs which use the network need even where they hold a password."""
+"""Variables, in lower case, that programs need for network access even if they hold a password."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of API_KEY, apiKey and api-key
 _SECRET_WORDS = frozenset(
@@ -23,7 +23,7 @@ _SECRET_WORDS = frozenset(
 )
 _SECRET_PARTS = ("apikey", "credential", "passphrase", "passwd", "password", "secret")
 _SECRET_ENDS = ("accesskey", "privatekey", "token")
-_NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})  # folders, and the socket of the agent for keys
+_NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})  # folders, and the socket of the SSH agent
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<user>[^\s/?#\"'<>]+)@", re.IGNORECASE)
 _TOKEN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
@@ -48,7 +48,7 @@ _PATTERNS = (
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables that hold a secret."""
+    """Return an environment without variables that hold a secret."""
     return {name: value for name, value in environ.items() if not is_secret(name, value)}
 
 
@@ -70,8 +70,8 @@ def is_secret(name: str, value: str) -> bool:
 def without_credentials(text: str) -> str:
     """Return a text in which ``***`` replaces the credentials of every address.
 
-    A user name without a password stays where it is not a secret: ``ssh://git@host`` is an address, while
-    ``https://name@host`` may have a token as its name.
+    A user name without a password stays in an SSH address (``ssh://git@host``). In ``https://name@host`` the
+    name may be a token.
     """
     return _ADDRESS.sub(_hide_credentials, text)
 
@@ -85,10 +85,10 @@ def redact(text: str) -> str:
 
 
 class Redacting(logging.Filter):
-    """Lets every record pass, without its secrets."""
+    """Removes secrets from every log record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the record's message, and the text of its exception."""
+        """Redact the record's message and its exception text."""
         record.msg, record.args = redact(record.getMessage()), ()
         if record.exc_info:
             record.exc_text = redact(logging.Formatter().formatException(record.exc_info))

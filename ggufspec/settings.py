@@ -1,6 +1,6 @@
-"""What a user set for every command: a TOML file in the configuration folder, and environment variables.
+"""Settings for every command, from a TOML file in the configuration folder and from environment variables.
 
-The command line wins over the environment, the environment over the file, the file over the default.
+The command line overrides the environment, the environment the file, and the file the defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYS: Mapping[str, tuple[type[Value], str, str]] = {
     "offline": (bool, "false", "true"),
     "output": (str, "md, or text", "json"),
 }
-"""Key -> its type, what holds without it, and an example. Keys are named as the options they stand for."""
+"""Key -> type, default and example. A key has the name of its command-line option."""
 
 _WORDS = {
     "1": True,
@@ -42,12 +42,13 @@ _WORDS = {
     "no": False,
     "off": False,
 }
+_TYPE_NAMES = {str: "text", int: "a whole number", bool: "true or false"}
 _LONGEST_NUMBER = 18  # digits
 _AT = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class SettingSource(StrEnum):
-    """Who set a value."""
+    """Where a value was set."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -56,7 +57,7 @@ class SettingSource(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One value; ``where`` is the file and line, or the variable, and None for a default."""
+    """One setting; ``where`` is the file and line, or the variable; None for a default."""
 
     key: str
     value: Value | None
@@ -67,39 +68,39 @@ class Setting:
 def read_settings(
     environ: Mapping[str, str] | None = None, file: Path | None = None
 ) -> Mapping[str, Setting]:
-    """Return every key's setting, in the order of KEYS.
+    """Return the setting of every key, in the order of KEYS.
 
     Args:
-        environ: the environment; this process's own without it.
-        file: the TOML file; the user's own without it.
+        environ: the environment; None for this process's own.
+        file: the TOML file; None for the user's own.
 
     Raises:
         GgufspecError: the file or a value is wrong; the message says where.
     """
     environ = os.environ if environ is None else environ
-    found = defaults() | read_file(file or paths.config_file())
-    return found | {key: setting for key in KEYS if (setting := _variable(key, environ))}
+    settings = defaults() | read_file(file or paths.config_file())
+    return settings | {key: setting for key in KEYS if (setting := _variable(key, environ))}
 
 
 def one(key: str) -> Setting:
-    """Return one key's setting; what the variables of other keys say does not matter.
+    """Return the setting of one key; variables of other keys are not read.
 
     Raises:
-        GgufspecError: the file is wrong, or the value of this key is.
+        GgufspecError: the file or this key's value is wrong.
     """
     return _variable(key, os.environ) or (defaults() | read_file(paths.config_file()))[key]
 
 
 def defaults() -> dict[str, Setting]:
-    """Return every key as it is where nobody set anything."""
+    """Return every key with its default."""
     return {key: Setting(key=key, value=None) for key in KEYS}
 
 
 def read_file(file: Path) -> dict[str, Setting]:
-    """Return what a file sets; nothing where there is none.
+    """Return the settings of a file; none if it does not exist.
 
     Raises:
-        GgufspecError: it cannot be read, is no TOML, or holds a wrong key or value.
+        GgufspecError: it cannot be read, is not TOML, or has a wrong key or value.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -108,11 +109,11 @@ def read_file(file: Path) -> dict[str, Setting]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise GgufspecError(f"{file} cannot be read: {reason}", _edit(file)) from error
-    import tomllib  # only where there is a file: every command starts through here
+    import tomllib  # only if there is a file: every command runs this
 
     try:
         table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, or 1,000 brackets
+    except (ValueError, RecursionError) as error:  # also for a number of 5,000 digits, or 1,000 brackets
         at = _AT.search(str(error))
         line = at[1] if at and at[1] else str(max(1, len(text.splitlines())))
         raise GgufspecError(f"{file}:{line}: {_AT.sub('', str(error))}", _edit(file)) from error
@@ -120,27 +121,27 @@ def read_file(file: Path) -> dict[str, Setting]:
 
 
 def parse_setting(key: str, text: str, where: str) -> Value:
-    """Return a key's value as the command line or the environment spells it.
+    """Return the value of a key from the text of the command line or the environment.
 
     Raises:
-        GgufspecError: it is of another type; ``where`` opens the message.
+        GgufspecError: the value has the wrong type; ``where`` starts the message.
     """
-    kind = KEYS[key][0]
-    if kind is bool and text.lower() in _WORDS:
+    value_type = KEYS[key][0]
+    if value_type is bool and text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if kind is int and text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
+    if value_type is int and text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
         return int(text)
-    if kind is str:
+    if value_type is str:
         return text
-    raise GgufspecError(f"{where}: {key} is {_spoken(kind)}, not {text!r}", remedy(key, where))
+    raise GgufspecError(f"{where}: {key} must be {_TYPE_NAMES[value_type]}, not {text!r}", remedy(key, where))
 
 
 def remedy(key: str, where: str | None) -> str:
-    """Return the commands that replace a wrong value, or take it away.
+    """Return the commands that replace or remove a wrong value.
 
     Args:
         key: one of KEYS.
-        where: what ``Setting.where`` says, or the command that was given the value.
+        where: ``Setting.where``, or the command that got the value.
     """
     variable, example = PREFIX + key.upper(), KEYS[key][2]
     if where == variable:
@@ -152,7 +153,7 @@ def remedy(key: str, where: str | None) -> str:
 
 
 def refuse_unknown(key: str, where: str) -> None:
-    """Raise for a key that is none, and name the one that was probably meant."""
+    """Raise if a key does not exist; the message suggests the closest one."""
     if key in KEYS:
         return
     from difflib import get_close_matches
@@ -166,17 +167,17 @@ def refuse_unknown(key: str, where: str) -> None:
 
 
 def keys_in(file: Path) -> tuple[str, ...]:
-    """Return every key of a file, wrong ones included; none where it cannot be read."""
+    """Return every key of a file, unknown ones included; none if it cannot be read."""
     import tomllib
 
     try:
         return tuple(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):  # what is not TOML or not UTF-8 is a ValueError
+    except (OSError, ValueError, RecursionError):  # invalid TOML and invalid UTF-8 are ValueErrors
         return ()
 
 
 def change(file: Path, key: str, value: Value | None) -> None:
-    """Write a value into a file, or take the key out with None; comments and order stay.
+    """Write a value to a file, or remove the key if the value is None. Comments and order are kept.
 
     Raises:
         GgufspecError: the file cannot be read or written.
@@ -193,7 +194,7 @@ def change(file: Path, key: str, value: Value | None) -> None:
             document.pop(key, None)
         else:
             document[key] = value
-        real = Path(os.path.realpath(file))  # a link stays one: its target is written
+        real = Path(os.path.realpath(file))  # a symbolic link stays: its target is written
         real.parent.mkdir(parents=True, exist_ok=True)
         new = real.with_name(f".{real.name}.{os.getpid()}")
         new.write_text(tomlkit.dumps(document), encoding="utf-8")
@@ -202,15 +203,15 @@ def change(file: Path, key: str, value: Value | None) -> None:
         new.replace(real)
     except (ParseError, UnicodeDecodeError) as error:
         at = f":{error.line}" if isinstance(error, ParseError) else ""
-        raise GgufspecError(f"{file}{at}: it is not TOML", _edit(file)) from error
+        raise GgufspecError(f"{file}{at}: not a TOML file", _edit(file)) from error
     except OSError as error:
         raise GgufspecError(
-            f"cannot write {file}: {error.strerror}", "GGUFSPEC_CONFIG names another folder"
+            f"cannot write {file}: {error.strerror}", "set GGUFSPEC_CONFIG to another folder"
         ) from error
 
 
 def strange_variables() -> Mapping[str, str | None]:
-    """Return variables that are named like settings and are none, each with the one that may be meant."""
+    """Return variables GGUFSPEC_… that are not settings, each with the closest known name or None."""
     from difflib import get_close_matches
 
     known = {PREFIX + name.upper() for name in (*KEYS, *paths.PLACES)}
@@ -232,20 +233,18 @@ def _variable(key: str, environ: Mapping[str, str]) -> Setting | None:
 
 def _setting(key: str, value: object, where: str) -> Setting:
     refuse_unknown(key, where)
-    kind = KEYS[key][0]
-    if type(value) is not kind:  # a bool would pass for an int
-        raise GgufspecError(f"{where}: {key} is {_spoken(kind)}, not {value!r}", remedy(key, where))
+    value_type = KEYS[key][0]
+    if type(value) is not value_type:  # isinstance would accept a bool as an int
+        raise GgufspecError(
+            f"{where}: {key} must be {_TYPE_NAMES[value_type]}, not {value!r}", remedy(key, where)
+        )
     return Setting(key=key, value=value, source=SettingSource.FILE, where=where)
 
 
-def _spoken(kind: type[Value]) -> str:
-    return {str: "a text", int: "a whole number", bool: "true or false"}[kind]
-
-
 def _line(text: str, key: str) -> int:
-    """Return the line of a top-level key; tomllib does not tell."""
-    found = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{re.escape(key)}["']?[ \t]*[=.\]]""", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+    """Return the line of a top-level key, which tomllib does not report."""
+    match = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{re.escape(key)}["']?[ \t]*[=.\]]""", text, re.MULTILINE)
+    return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _edit(file: Path) -> str:

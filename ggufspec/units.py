@@ -1,4 +1,4 @@
-"""Bytes, seconds, rates, counts and other numbers to text, and the first two back."""
+"""Format bytes, seconds, rates, counts and other numbers as text; parse bytes and seconds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 import re
 
 MOST_BYTES = 1024 << 40
-MOST_SECONDS = 500 * 3600  # the system's calls wait for 2^31 ms at most
-_HOURS = 72  # after which a duration is said in days
-_LONGEST = 40  # letters of what is quoted in a message
+MOST_SECONDS = 500 * 3600  # system calls wait for at most 2^31 ms
+_HOURS = 72  # longer durations are given in days
+_LONGEST = 40  # characters of a text that a message quotes
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
@@ -16,14 +16,14 @@ _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s unless it is one: ``1 thread``, ``10,000 threads``."""
+    """Return a number with its noun, in the plural unless it is 1: ``1 thread``, ``10,000 threads``."""
     return f"1 {noun}" if count == 1 else f"{format_count(count)} {noun}s"
 
 
 def format_number(value: float, digits: int = 4) -> str:
     """Return a number with so many significant digits, never in scientific notation: ``0.0523``, ``10,680``.
 
-    Zeros at the end of a fraction are left out; digits before the point always stand.
+    Trailing zeros of a fraction are left out. Digits before the point are never rounded away.
     """
     if not math.isfinite(value) or not value:
         return f"{value:g}"
@@ -45,34 +45,34 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes that ``24G``, ``512 MiB`` or ``1024`` stand for (binary units).
+    """Return the number of bytes in ``24G``, ``512 MiB`` or ``1024`` (binary units).
 
     Raises:
-        ValueError: the text is not a size, or a larger one than any machine has.
+        ValueError: the text is not a size, or exceeds MOST_BYTES.
     """
     match = _BYTES.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a size: {_short(text)} (expected for example 24G or 512MiB)")
+        raise ValueError(f"not a size: {_quote(text)} (expected for example 24G or 512MiB)")
     number, prefix = match.groups()
     size = float(number) * float(1024 ** " kmgt".index(prefix.lower() or " "))
     if size > MOST_BYTES:
-        raise ValueError(f"not a size up to {format_bytes(MOST_BYTES)}: {_short(text)}")
+        raise ValueError(f"not a size up to {format_bytes(MOST_BYTES)}: {_quote(text)}")
     return round(size)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that ``90``, ``10m`` or ``1.5 h`` stand for.
+    """Return the number of seconds in ``90``, ``10m`` or ``1.5 h``.
 
     Raises:
-        ValueError: the text is not a duration, or a longer one than can be waited for.
+        ValueError: the text is not a duration, or exceeds MOST_SECONDS.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a duration: {_short(text)} (expected for example 90s, 10m or 2h)")
+        raise ValueError(f"not a duration: {_quote(text)} (expected for example 90s, 10m or 2h)")
     number, unit = match.groups()
     seconds = float(number) * _SECONDS[unit.lower() or "s"]
     if seconds > MOST_SECONDS:
-        raise ValueError(f"not a duration up to {MOST_SECONDS // 3600} h: {_short(text)}")
+        raise ValueError(f"not a duration up to {MOST_SECONDS // 3600} h: {_quote(text)}")
     return seconds
 
 
@@ -96,12 +96,12 @@ def format_rate(tokens_per_second: float) -> str:
     """Return tokens per second with four significant digits: ``2.010``, ``87.02``, ``1234``, ``10,680``."""
     if tokens_per_second >= 999.95:
         return format_count(tokens_per_second)
-    whole = len(str(int(tokens_per_second)))
-    return f"{tokens_per_second:.{max(0, min(3, 4 - whole))}f}"
+    int_digits = len(str(int(tokens_per_second)))
+    return f"{tokens_per_second:.{max(0, min(3, 4 - int_digits))}f}"
 
 
 def format_percent(fraction: float, digits: int = 1) -> str:
-    """Return a fraction of 1 in per cent: ``97.9 %``."""
+    """Return a fraction as a percentage: ``97.9 %``."""
     return f"{100 * fraction:.{digits}f} %"
 
 
@@ -111,10 +111,10 @@ def format_factor(ratio: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """Return a number without a fraction, from five digits on with commas: ``9999``, ``10,680``."""
+    """Return a whole number, with commas if it has five digits or more: ``9999``, ``10,680``."""
     return f"{value:.0f}" if abs(value) < 9999.5 else f"{value:,.0f}"
 
 
-def _short(text: str) -> str:
-    """Return a text in quotes, without the middle of a very long one."""
+def _quote(text: str) -> str:
+    """Return a text in quotes; the middle of a long text is cut out."""
     return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 4 :]}")

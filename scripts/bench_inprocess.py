@@ -101,7 +101,7 @@ def _settled(mine: dict[stats.Cell, float], other: dict[stats.Cell, float], prec
 def _outside(spec: RunSpec, install: Install) -> float:
     """Return the share of a run's time that is not spent in functions of llama.cpp, seen from within."""
     argv = engines.make("inprocess", install).argv(spec)
-    library, run = commandline.read_command(argv[len(commandline.WORKER) :])
+    library, run = commandline.parse_command(argv[len(commandline.WORKER) :])
     assert run is not None
     assert run.drafter is not None
     worker = Worker(library)

@@ -128,7 +128,7 @@ def test_what_one_of_two_builds_lacks_is_refused_by_name(builds: tuple[Path, Pat
             program.read_text(),
         )
         program.write_text(text)
-    with pytest.raises(GgufspecError, match=r"speculative knows no --spec-draft-p-min") as refused:
+    with pytest.raises(GgufspecError, match=r"speculative has no --spec-draft-p-min") as refused:
         request.prepare_session(Request(pair="demo", llama=(old, new), p_min=0.5, prompt=("Hi",)))
     assert str(old) in refused.value.message
     assert str(new) not in refused.value.message

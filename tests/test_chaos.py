@@ -70,7 +70,7 @@ FAULTS = {
         status="disk full",
         error="No space left on device",
     ),
-    "@killed": Fault(does="kill -KILL $$", status="out of memory", error="killed from outside"),
+    "@killed": Fault(does="kill -KILL $$", status="out of memory", error="killed by SIGKILL"),
     "@memory": Fault(
         does="echo 'ggml_aligned_malloc: failed to allocate 99 bytes' >&2; exit 1",
         status="out of memory",

@@ -218,7 +218,7 @@ def test_a_model_without_a_template_is_told_from_one_with() -> None:
     ],
 )
 def test_the_sandbox_stays_shut(template: str) -> None:
-    assert "leave its sandbox" in refusal(template + "{{ messages[0].content }}").message
+    assert "the sandbox forbids" in refusal(template + "{{ messages[0].content }}").message
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_endless_work_is_ended(template: str, monkeypatch: pytest.MonkeyPatch) -
     ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}"],
 )
 def test_recursion_ends(template: str) -> None:
-    assert "without end" in refusal(template).message
+    assert "does not end" in refusal(template).message
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_recursion_ends(template: str) -> None:
     [
         ("ok\n{% if %}", "line 2: "),
         ("{{ raise_exception('\\x1b[2J\\nno\\n') }}", "cannot be used: \\[2J no$"),
-        ("a template that does not listen", "it leaves out what the user says"),
+        ("a template that does not listen", "it leaves out the user's message"),
         ("{{ messages[0].content }}{{ '\\x00' }}", "NUL"),
         ("{# " + "a" * (1 << 20) + " #}", "more than 1,048,576 characters"),
     ],

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from ggufspec import paths, settings
 from ggufspec.doctor import building, machines, models, programs
 from ggufspec.doctor.building import Cuda
-from ggufspec.doctor.finding import Finding, FindingStatus, install_words, missing
+from ggufspec.doctor.finding import Finding, FindingStatus, install_command, missing
 from ggufspec.llama.install import installs
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles import hub
@@ -106,9 +106,9 @@ def test_toolkit_driver_and_gpu_fit_or_not(
 ) -> None:
     finding = building.cuda(found)
     assert finding.status is status
-    assert said in finding.said
-    assert (mend is None) == (finding.mend is None)
-    assert mend is None or mend in str(finding.mend)
+    assert said in finding.text
+    assert (mend is None) == (finding.fix is None)
+    assert mend is None or mend in str(finding.fix)
 
 
 def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
@@ -118,7 +118,7 @@ def test_cuda_is_asked_of_compiler_and_driver(bare: Path) -> None:
         'case "$*" in\n*compute_cap*) echo "NVIDIA H200, 9.0";;\n'
         "*) echo '| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4     |';;\nesac",
     )
-    found = building.look_for_cuda()
+    found = building.find_cuda()
     assert (found.toolkit, found.driver, found.supports) == ((12, 4), "550.54.15", (12, 4))
     assert found.capabilities == (90,)
 
@@ -138,7 +138,7 @@ def test_threads_against_free_cores(
 ) -> None:
     finding = machines.threads(cores, busy, configured)
     assert finding.status is status
-    assert said in finding.said
+    assert said in finding.text
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_governors(
         (folder / "scaling_governor").write_text(f"{governor}\n")
         (folder / "scaling_driver").write_text(f"{driver}\n")
     finding = machines.governor(tmp_path)
-    assert (finding.status, finding.mend is None) == (status, status is FindingStatus.OK)
-    assert said in finding.said
+    assert (finding.status, finding.fix is None) == (status, status is FindingStatus.OK)
+    assert said in finding.text
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_heat(tmp_path: Path, degrees: int, throttled: int, status: FindingStatu
     (counts / "core_throttle_count").write_text(f"{throttled}\n")
     finding = machines.heat(tmp_path)
     assert finding.status is status
-    assert f"{degrees} °C" in finding.said
-    assert ("7 times" in finding.said) == bool(throttled)
+    assert f"{degrees} °C" in finding.text
+    assert ("7 times" in finding.text) == bool(throttled)
 
 
 def test_memory_gpus_and_disks(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_memory_gpus_and_disks(tmp_path: Path) -> None:
     assert machines.memory(Room(total_bytes=8 << 30, free_bytes=6 << 30)).status is FindingStatus.OK
     full = Gpu(name="NVIDIA A10", total_bytes=24 << 30, free_bytes=1 << 30)
     assert [each.status for each in machines.gpus((H200, full))] == [FindingStatus.OK, FindingStatus.REMARK]
-    assert [each.said for each in machines.gpus(())] == ["none: everything runs on the CPU"]
-    assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").said
+    assert [each.text for each in machines.gpus(())] == ["none: models run on the CPU"]
+    assert str(tmp_path / "not/yet") in machines.disk("data", tmp_path / "not/yet", "GGUFSPEC_DATA").text
     proc = machines.disk("data", Path("/proc/nowhere"), "GGUFSPEC_DATA")
-    assert (proc.status, proc.mend) in {
+    assert (proc.status, proc.fix) in {
         (FindingStatus.REMARK, "export GGUFSPEC_DATA=FOLDER"),
         (FindingStatus.REMARK, "free disk space, or export GGUFSPEC_DATA=FOLDER"),
     }
@@ -200,25 +200,25 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
     assert found is not None
     (fine,) = programs.installs((found,), ())
     assert fine.status is FindingStatus.OK
-    assert "plain, speculative" in fine.said
-    assert [each.mend for each in programs.installs((), ())] == ["ggufspec build"]
-    assert programs.library((found,), "0.3.36").mend == "ggufspec build"
-    assert programs.library((), None).mend == "pip install llama-cpp-python"
+    assert "plain, speculative" in fine.text
+    assert [each.fix for each in programs.installs((), ())] == ["ggufspec build"]
+    assert programs.library((found,), "0.3.36").fix == "ggufspec build"
+    assert programs.library((), None).fix == "pip install llama-cpp-python"
 
 
 def test_tools_that_are_missing_come_with_what_mends_them(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = building.compiler()
-    assert (found.status, found.said) == (FindingStatus.MISSING, "no C++ compiler was found")
-    assert found.mend == "install g++"
+    assert (found.status, found.text) == (FindingStatus.MISSING, "no C++ compiler was found")
+    assert found.fix == "install g++"
     script(bare / "dnf", "")
-    assert install_words("g++") == "sudo dnf install g++"
+    assert install_command("g++") == "sudo dnf install g++"
     monkeypatch.setenv("CXX", "g++-99")
-    assert building.compiler() == missing("compiler", "CXX names g++-99, which does not exist", "unset CXX")
+    assert building.compiler() == missing("compiler", "CXX is g++-99, which does not exist", "unset CXX")
     script(bare / "c++", "echo 'c++ (Debian) 12.2.0'")
     monkeypatch.delenv("CXX")
-    assert building.compiler().said == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
+    assert building.compiler().text == f"c++ (Debian) 12.2.0 ({bare / 'c++'})"
 
 
 class _Hub(BaseHTTPRequestHandler):
@@ -246,14 +246,14 @@ def endpoint() -> Iterator[str]:
 
 def ask(endpoint: str, token: str | None, *, offline: bool = False) -> Finding:
     access = hub.Access(endpoint=endpoint, token=token, offline=offline)
-    return models.reached(access, models.Question(access).answer())
+    return models.reachability(access, models.HubRequest(access).answer())
 
 
 def test_the_hub_says_who_is_logged_in(endpoint: str) -> None:
-    assert ask(endpoint, "hf_good").said.endswith("as ada")
-    assert ask(endpoint, "hf_bad").mend == "hf auth login"
-    assert "not logged in" in ask(endpoint, None).said
-    assert "not checked: offline" in ask(endpoint, None, offline=True).said
+    assert ask(endpoint, "hf_good").text.endswith("as ada")
+    assert ask(endpoint, "hf_bad").fix == "hf auth login"
+    assert "not logged in" in ask(endpoint, None).text
+    assert "not checked: offline" in ask(endpoint, None, offline=True).text
 
 
 def test_a_hub_that_is_not_there_is_a_remark() -> None:
@@ -261,17 +261,17 @@ def test_a_hub_that_is_not_there_is_a_remark() -> None:
         port = unused.getsockname()[1]
     finding = ask(f"http://127.0.0.1:{port}", None)
     assert finding.status is FindingStatus.REMARK
-    assert "cannot be reached" in finding.said
+    assert "cannot be reached" in finding.text
 
 
 def test_a_hub_that_never_answers_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         access = hub.Access(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        question, asked = models.Question(access), time.monotonic()
-        finding = models.reached(access, question.answer(0.2))
+        question, asked = models.HubRequest(access), time.monotonic()
+        finding = models.reachability(access, question.answer(0.2))
         assert time.monotonic() - asked < 1
     assert finding.status is FindingStatus.REMARK
-    assert "did not answer" in finding.said
+    assert "did not answer" in finding.text
     assert models.PATIENCE_S < 3
 
 
@@ -300,11 +300,11 @@ def test_the_whole_report_on_this_machine(tmp_path: Path, home: Path) -> None:
         ),
         *("compiler", "CMake", "Ninja", "CUDA", "llama.cpp", "library", "Hub", "models", "pairs", "results"),
     }
-    assert all(set(each) == {"name", "status", "said", "mend"} for each in report["findings"])
-    assert str(llama) in found["llama.cpp"]["said"]
-    assert found["models"]["said"].startswith("1 GGUF files, 1000 B")
-    assert found["pairs"]["said"].endswith(": demo")
-    assert "none yet" in found["results"]["said"]
+    assert all(set(each) == {"name", "status", "text", "fix"} for each in report["findings"])
+    assert str(llama) in found["llama.cpp"]["text"]
+    assert found["models"]["text"].startswith("1 GGUF files, 1000 B")
+    assert found["pairs"]["text"].endswith(": demo")
+    assert "none yet" in found["results"]["text"]
 
 
 def test_text_has_a_line_per_finding_and_stays_on_standard_output(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_no_llama_but_a_way_to_build_one_is_exit_code_0() -> None:
 def test_an_install_that_is_named_and_is_none(home: Path, tmp_path: Path) -> None:
     done = shell.ggufspec("doctor", "--offline", llama=tmp_path)
     assert done.returncode == 1
-    assert f"GGUFSPEC_LLAMA names {tmp_path}" in done.stdout
+    assert f"GGUFSPEC_LLAMA is {tmp_path}" in done.stdout
     assert "→ unset GGUFSPEC_LLAMA" in done.stdout
     (home / "config").mkdir()
     paths.config_file().write_text(f'llama = "{tmp_path}"\n')
@@ -355,4 +355,4 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path) -> None:
     env = {"PATH": f"{hanging}{os.pathsep}{os.environ['PATH']}"}
     done = shell.ggufspec("doctor", "--offline", env=env)
     assert done.returncode == 0
-    assert "none: everything runs on the CPU" in done.stdout
+    assert "none: models run on the CPU" in done.stdout

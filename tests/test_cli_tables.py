@@ -77,7 +77,7 @@ def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
     assert len(set(cells)) == len(cells)
     again = shell.here("sweep", *SHORT, "--name", "nightly")
     assert (again.returncode, again.stdout) == (13, "")
-    assert "there is a bench nightly already" in again.stderr
+    assert "the bench nightly already exists" in again.stderr
 
 
 def test_precision_and_time_limit_end_a_bench(llama: Path) -> None:

@@ -133,9 +133,9 @@ def test_a_format_that_a_command_does_not_know_is_none_of_its_business(config: P
         ("engine = 'sever'\n", 1, "engine: 'sever' is not one of 'binary', 'binary-simple'"),
         ("\n\nsuite = 'nope'\n", 3, "suite: 'nope' is not one of 'demo'"),
         ("threads = 0\n", 1, "threads: '0' is out of range: threads are from 1 to"),
-        ("threads = true\n", 1, "threads is a whole number, not True"),
-        ("threads = '4'\n", 1, "threads is a whole number, not '4'"),
-        ("pair = 3\n", 1, "pair is a text, not 3"),
+        ("threads = true\n", 1, "threads must be a whole number, not True"),
+        ("threads = '4'\n", 1, "threads must be a whole number, not '4'"),
+        ("pair = 3\n", 1, "pair must be text, not 3"),
         ("pair = 'demo'\n[bench]\nx = 1\n", 2, "there is no key 'bench'"),
         ("pair = 'demo'\nthreads = \n", 2, "Invalid value"),
         ("pair = 'demo\n", 1, ""),  # what is said differs between Pythons
@@ -157,13 +157,13 @@ def test_what_is_wrong_is_one_line_with_file_and_line(
 @pytest.mark.parametrize(
     ("variable", "text", "message"),
     [
-        ("GGUFSPEC_THREADS", "many", "GGUFSPEC_THREADS: threads is a whole number, not 'many'"),
+        ("GGUFSPEC_THREADS", "many", "GGUFSPEC_THREADS: threads must be a whole number, not 'many'"),
         ("GGUFSPEC_THREADS", "0", "GGUFSPEC_THREADS: threads: '0' is out of range: threads are from 1 to"),
         ("GGUFSPEC_SUITE", "nope", "GGUFSPEC_SUITE: suite: 'nope' is not one of"),
         ("GGUFSPEC_OUTPUT", "xml", "GGUFSPEC_OUTPUT: output: 'xml' is not one of"),
         ("GGUFSPEC_PAIR", "no-such-pair", "GGUFSPEC_PAIR: no pair is called 'no-such-pair'"),
         ("GGUFSPEC_LLAMA", "/nonexistent", "GGUFSPEC_LLAMA names /nonexistent"),
-        ("GGUFSPEC_OFFLINE", "perhaps", "GGUFSPEC_OFFLINE: offline is true or false, not 'perhaps'"),
+        ("GGUFSPEC_OFFLINE", "perhaps", "GGUFSPEC_OFFLINE: offline must be true or false, not 'perhaps'"),
         ("GGUFSPEC_ENGINE", "sever", "GGUFSPEC_ENGINE: engine: 'sever' is not one of"),
     ],
 )
@@ -239,7 +239,8 @@ def test_a_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch, variable:
     )
     assert done.returncode == 1
     assert (
-        f"error: {variable}: ~nobody-of-this-name/x is in the home of a user who is not known" in done.stderr
+        f"error: {variable}: ~nobody-of-this-name/x is in the home folder of a user who does not exist"
+        in done.stderr
     )
 
 
@@ -317,7 +318,7 @@ def test_set_makes_file_and_folder_and_paths_absolute(
     [
         (("set", "engin", "server"), 1, "there is no key 'engin'; did you mean engine?"),
         (("set", "engine", "sever"), 1, "engine: 'sever' is not one of"),
-        (("set", "threads", "many"), 1, "threads is a whole number, not 'many'"),
+        (("set", "threads", "many"), 1, "threads must be a whole number, not 'many'"),
         (("set", "pair", "llama-3-70"), 31, "close names: llama-3-70b"),
         (("set", "output", "xml"), 1, "output: 'xml' is not one of"),
         (("get", "colour"), 1, "there is no key 'colour'"),

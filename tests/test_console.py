@@ -18,16 +18,16 @@ from ggufspec.console.commands import (
     Clear,
     Command,
     Compare,
-    Draft,
-    Gamma,
-    Help,
-    Length,
     Quit,
-    Sampler,
     Save,
     Say,
-    Stats,
-    System,
+    SetDrafting,
+    SetDraftSize,
+    SetLength,
+    SetSampler,
+    SetSystem,
+    ShowHelp,
+    ShowStats,
     complete,
     parse_line,
 )
@@ -38,12 +38,12 @@ from ggufspec.console.conversation import (
     Cleared,
     Conversation,
     Turn,
-    answered,
-    changed,
+    apply_command,
+    read_answer,
 )
 from ggufspec.domain import Program, Role, Sample, Sampling, Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.server.streaming import Ending, Marker, Span, Stream, StreamingEngine
+from ggufspec.engines.server.streaming import DraftMarker, Ending, Span, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless
 from ggufspec.llama.install import installs
@@ -61,23 +61,23 @@ DRAFTING = values.spec(Role.DRAFTING, draft=3)
         ("", Say("")),
         ("//usr/bin", Say("/usr/bin")),
         ("two\n/lines", Say("two\n/lines")),
-        ("/draft on", Draft(on=True)),
-        ("/draft OFF ", Draft(on=False)),
-        ("/draft", Draft(on=None)),
-        ("/gamma 8", Gamma(8)),
-        ("/gamma", Gamma(None)),
-        ("/sampler temp=0.8 top-k=20", Sampler((("temperature", 0.8), ("top_k", 20)))),
-        ("/sampler top_p=1 min_p=0.05 seed=7", Sampler((("top_p", 1.0), ("min_p", 0.05), ("seed", 7)))),
-        ("/sampler", Sampler(())),
-        ("/length 100", Length(100)),
-        ("/system You are a pirate.", System("You are a pirate.")),
-        ("/system", System(None)),
+        ("/draft on", SetDrafting(on=True)),
+        ("/draft OFF ", SetDrafting(on=False)),
+        ("/draft", SetDrafting(on=None)),
+        ("/gamma 8", SetDraftSize(8)),
+        ("/gamma", SetDraftSize(None)),
+        ("/sampler temp=0.8 top-k=20", SetSampler((("temperature", 0.8), ("top_k", 20)))),
+        ("/sampler top_p=1 min_p=0.05 seed=7", SetSampler((("top_p", 1.0), ("min_p", 0.05), ("seed", 7)))),
+        ("/sampler", SetSampler(())),
+        ("/length 100", SetLength(100)),
+        ("/system You are a pirate.", SetSystem("You are a pirate.")),
+        ("/system", SetSystem(None)),
         ("/compare Why is\nthe sky blue?", Compare("Why is\nthe sky blue?")),
         ("/save notes.md", Save(Path("notes.md"))),
         ("/save two words.JSON", Save(Path("two words.JSON"))),
         ("/clear", Clear()),
-        ("/stats", Stats()),
-        ("/HELP", Help()),
+        ("/stats", ShowStats()),
+        ("/HELP", ShowHelp()),
         ("/quit", Quit()),
     ],
 )
@@ -144,17 +144,17 @@ def test_commands_are_completed() -> None:
 def test_a_sampler_has_the_defaults_of_a_bench(lines: list[str], sampling: Sampling) -> None:
     settings = SETTINGS
     for line in lines:
-        settings = changed(settings, parse_line(line))
+        settings = apply_command(settings, parse_line(line))
     assert settings.sampling == sampling
 
 
 def test_settings_change_one_at_a_time() -> None:
     settings = SETTINGS
     for line in ("/draft off", "/gamma 8", "/length 9", "/system Be brief.", "/stats", "/draft", "/gamma"):
-        settings = changed(settings, parse_line(line))
+        settings = apply_command(settings, parse_line(line))
     assert settings == replace(SETTINGS, drafts=False, draft_size=8, n_predict=9, system="Be brief.")
     assert str(settings) == "target alone · greedy · up to 9 tokens"
-    assert str(changed(settings, Draft(on=True))) == "drafting γ=8 · greedy · up to 9 tokens"
+    assert str(apply_command(settings, SetDrafting(on=True))) == "drafting γ=8 · greedy · up to 9 tokens"
 
 
 def _answer(
@@ -180,7 +180,7 @@ def _answer(
 def _said(*turns: tuple[str, str], ending: Ending = Ending.LENGTH) -> Conversation:
     conversation = Conversation()
     for said, text in turns:
-        turn = Turn(said=said, answer=_answer(text, ending=ending), settings=SETTINGS)
+        turn = Turn(prompt=said, answer=_answer(text, ending=ending), settings=SETTINGS)
         conversation = conversation.add(turn)
     return conversation
 
@@ -198,7 +198,7 @@ def test_a_text_goes_on_where_it_stopped() -> None:
 def test_a_template_gets_all_turns_since_the_conversation_began_anew() -> None:
     conversation = _said(("one", "eins")).add(Cleared())
     assert conversation.turns == ()
-    conversation = conversation.add(Turn(said="two", answer=_answer("zwei"), settings=SETTINGS))
+    conversation = conversation.add(Turn(prompt="two", answer=_answer("zwei"), settings=SETTINGS))
     said = [(message.role, message.content) for message in conversation.messages("three")]
     assert said == [("user", "two"), ("assistant", "zwei"), ("user", "three")]
     assert len([*conversation.answers]) == 2
@@ -210,7 +210,7 @@ def _compared(drafting: str, target: str, settings: ChatSettings = SETTINGS) -> 
 
 
 def test_a_comparison_says_whose_text_it_is() -> None:
-    assert _compared("same words", "same words").verdict == "the target's own"
+    assert _compared("same words", "same words").verdict == "same as the target's"
     assert _compared("same words", "same works").verdict == "differs from character 9 on"
     warm = replace(SETTINGS, sampling=Sampling(temperature=1.0, top_k=40))
     assert _compared("one", "two", warm).verdict == "sampled: may differ"
@@ -251,7 +251,7 @@ def test_a_transcript_can_be_read_by_people() -> None:
         "# ggufspec chat: tiny\n\n- pair: `tiny`\n\n## You\n\n````text\nWrite ```code```\n"
     )
     assert "## Drafting, γ=3\n\n`````text\n````\nfence\n`````\n\n11 tokens · 50.00 tokens/s · 75%" in text
-    assert "Drafting: 1.25× the target's tokens/s; text: the target's own.\n" in text
+    assert "Drafting: 1.25× the target's tokens/s; text: same as the target's.\n" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| who | sampler | tokens | tokens/s | accepted | first token | ended |"
     assert rows[2] == "| drafting, γ=3 | greedy | 11 | 50 | 75.0% | 0.250 s | length |"
@@ -269,7 +269,7 @@ def test_a_transcript_can_be_read_by_programs() -> None:
     assert answer["spans"] == [{"text": "e", "drafted": False}, {"text": "ins", "drafted": True}]
     assert cleared == {"kind": "cleared"}
     assert comparison["answers"][0]["n_drafted"] is None
-    assert comparison["text"] == "the target's own"
+    assert comparison["text"] == "same as the target's"
 
 
 def test_an_empty_transcript_is_one_too() -> None:
@@ -307,9 +307,9 @@ def _events(rounds: Sequence[int], hidden: set[int], *, ahead: bool) -> list[tup
 @pytest.mark.parametrize("ahead", [False, True])
 def test_accepted_drafts_are_told_from_the_targets_own_tokens(ahead: bool) -> None:
     for rounds in itertools.product(range(4), repeat=4):
-        marker = Marker(counts_ahead=ahead)
+        marker = DraftMarker(counts_ahead=ahead)
         for n, accepted, drafted in _events(rounds, set(), ahead=ahead):
-            assert marker.take(n, accepted) is drafted
+            assert marker.mark(n, accepted) is drafted
 
 
 def test_characters_of_several_tokens_are_never_marked_wrongly() -> None:
@@ -320,9 +320,9 @@ def test_characters_of_several_tokens_are_never_marked_wrongly() -> None:
         places = sum(rounds) + len(rounds)
         hidden = {place for place in range(places) if dice.random() < 0.2}
         hidden -= {place for place in hidden if place - 1 in hidden}  # characters of two tokens
-        marker = Marker(counts_ahead=False)
+        marker = DraftMarker(counts_ahead=False)
         for n, accepted, drafted in _events(rounds, hidden, ahead=False):
-            told = marker.take(n, accepted)
+            told = marker.mark(n, accepted)
             assert drafted or not told
             marked += told
             missed += drafted and not told
@@ -342,7 +342,7 @@ def _engine(folder: Path, behaviour: Behaviour | None = None, *, timeout_s: floa
 def _whole(stream: Stream) -> Answer:
     for _ in stream.spans():
         pass
-    return answered(stream)
+    return read_answer(stream)
 
 
 @pytest.mark.parametrize("behaviour", [Behaviour(), SPRING_2026, SUMMER_2025], ids=["now", "spring", "2025"])
@@ -392,7 +392,7 @@ def test_an_answer_can_be_stopped_and_another_one_asked_for(folder: Path) -> Non
         with closing(stream.spans()) as spans:
             for _ in itertools.islice(spans, 5):
                 pass
-        stopped = answered(stream)
+        stopped = read_answer(stream)
         assert stopped.ending is Ending.STOPPED
         assert fake_server.TEXT.startswith(stopped.text)
         assert (stopped.sample.gen_tokens, len(stream.spans_so_far)) == (5, 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.llama.cuda.wheels import Wheels, assemble, bring_libraries, find_wheels
+from ggufspec.llama.cuda.wheels import Wheels, assemble, copy_libraries, find_wheels
 from tests.support import cuda_parts
 
 
@@ -50,8 +50,8 @@ def test_the_driver_can_be_linked_against(wheels: Wheels, tmp_path: Path) -> Non
 def test_libraries_and_licences_outlive_the_wheels(wheels: Wheels, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    bring_libraries(wheels, programs)
-    bring_libraries(wheels, programs)  # a second compilation of the same build
+    copy_libraries(wheels, programs)
+    copy_libraries(wheels, programs)  # a second compilation of the same build
     shutil.rmtree(tmp_path / "site")
     found = {str(path.relative_to(programs)): path for path in programs.rglob("*") if path.is_file()}
     assert found.keys() == {

@@ -80,7 +80,7 @@ def test_speeds_are_on_one_definition(name: str, tmp_path: Path) -> None:
     ("body", "status", "reason"),
     [
         ("kill -SEGV $$", Status.CRASHED, "died of SIGSEGV"),
-        ("kill -KILL $$", Status.OUT_OF_MEMORY, "killed from outside"),
+        ("kill -KILL $$", Status.OUT_OF_MEMORY, "killed by SIGKILL"),
         ("echo 'error: something odd' >&2; exit 7", Status.FAILED, "exit code 7"),
         (
             "echo 'ggml_cuda: cudaMalloc failed: out of memory' >&2; exit 1",

@@ -26,7 +26,7 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     assert (drafting["text_identical"], target["text_identical"]) == (True, None)
     assert (drafting["prompts"], drafting["repeats"], drafting["draft_n_max"]) == (2, 2, 3)
     assert (drafting["llama_version"], drafting["llama_commit"], drafting["backend"]) == (
-        None,
+        "b11312",
         "0c1e570",
         "cpu",
     )

@@ -160,8 +160,8 @@ def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
         ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is no array of strings"),
         ({"general.architecture": "\x1b[31m"}, "its architecture is"),
         ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),
-        ({"general.architecture": "clip"}, "a vision projector"),
-        ({"general.type": "adapter"}, "no language model but a adapter"),
+        ({"general.architecture": "clip"}, "its type is vision projector"),
+        ({"general.type": "adapter"}, "not a language model; its type is adapter"),
         ({"split.count": 3, "split.no": 1}, "part 2 of 3"),
     ],
 )

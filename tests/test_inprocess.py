@@ -21,9 +21,9 @@ from ggufspec.domain import Drafting, Method, Offload, Program, Role, Round, Sam
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
-from ggufspec.engines.library.decoding import PlayedRound, kept
+from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
-from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, Run
+from ggufspec.engines.library.messages import ModelLoad, Record, RoundRecord, WorkerRun
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
 from tests.support import shell, values
@@ -76,7 +76,7 @@ def _engine(install: Install, script: str, *, timeout_s: float = 20.0) -> Inproc
     ("script", "status", "reason"),
     [
         ("kill -SEGV $$", Status.CRASHED, "died of SIGSEGV"),
-        ("kill -KILL $$", Status.OUT_OF_MEMORY, "killed from outside"),
+        ("kill -KILL $$", Status.OUT_OF_MEMORY, "killed by SIGKILL"),
         ("echo 'GGML_ASSERT(x) failed' >&2; kill -ABRT $$", Status.CRASHED, "GGML_ASSERT"),
         ("exit 3", Status.FAILED, "exit code 3"),
     ],
@@ -165,7 +165,7 @@ def test_a_worker_that_lets_its_channel_go_is_replaced(install: Install, tmp_pat
             measured = engine.measure(values.spec(), tmp_path / "log")
             assert (measured.sample.status, measured.error) == (
                 Status.CRASHED,
-                "the worker has closed its channel",
+                "the worker closed its channel",
             )
             assert len(pids.read_text().split()) == n_started
             assert not shell.alive(pids)
@@ -215,7 +215,7 @@ def test_no_worker_outlives_its_engines_process(
 @pytest.mark.parametrize(
     ("version", "library", "reason"),
     [
-        ("0.2.63", True, "cannot use the library of 0.2.63"),
+        ("0.2.63", True, "it is the library of 0.2.63"),
         (None, False, "no shared library"),
         (None, True, "libllama.so"),
     ],
@@ -253,7 +253,7 @@ def test_a_target_shares_its_load_with_everything_that_is_measured_beside_it(ins
 
 
 def test_a_plain_record_is_a_plain_programs_sample() -> None:
-    sample = reading.sample(PLAIN)
+    sample = reading.read_record(PLAIN)
     assert (sample.status, sample.program) == (Status.OK, Program.PLAIN)
     assert (sample.n_draft, sample.n_drafted, sample.accept_rate, sample.rounds) == (None,) * 4
     assert sample.decoded == 3
@@ -262,7 +262,7 @@ def test_a_plain_record_is_a_plain_programs_sample() -> None:
 
 
 def test_a_drafting_record_is_a_simple_programs_sample() -> None:
-    sample = reading.sample(DRAFTED)
+    sample = reading.read_record(DRAFTED)
     assert (sample.status, sample.program, sample.n_draft) == (Status.OK, Program.SIMPLE, 3)
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (4, 2, 3)
     assert sample.rounds == (Round(3, 2), Round(0, 0), Round(1, 0))
@@ -275,7 +275,7 @@ def test_a_drafting_record_is_a_simple_programs_sample() -> None:
 def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
     assert DRAFTED.rounds is not None
     nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
-    assert reading.sample(nothing).status is Status.DRAFTING_INACTIVE
+    assert reading.read_record(nothing).status is Status.DRAFTING_INACTIVE
 
 
 @pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])
@@ -286,7 +286,7 @@ def test_records_survive_their_files(record: Record) -> None:
 @pytest.mark.parametrize("drafts", [True, False])
 def test_a_command_describes_its_run(drafts: bool) -> None:
     load = ModelLoad(path="/m/t.gguf", context_tokens=777, gpu_layers=3, kv_type="q8_0", ubatch_tokens=64)
-    run = Run(
+    run = WorkerRun(
         target=load,
         drafter=replace(load, path="/m/d.gguf", gpu_layers=None) if drafts else None,
         prompt="--not a flag\n",
@@ -295,7 +295,7 @@ def test_a_command_describes_its_run(drafts: bool) -> None:
         sampling=Sampling(temperature=0.6, top_k=0, top_p=0.9, min_p=0.05, seed=3),
         drafting=Drafting(n_max=4, n_min=1, p_min=0.25) if drafts else None,
     )
-    assert commandline.read_command(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+    assert commandline.parse_command(commandline.format_command(run, Path("/lib"))) == (Path("/lib"), run)
 
 
 def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install) -> None:
@@ -345,7 +345,7 @@ def test_rounds_end_with_the_text_as_in_the_simple_program(
 ) -> None:
     draft = ProposedDraft(tokens=drafted, probabilities=[], distributions=[])
     one = PlayedRound(draft, accepted, 9, 0.0, 0.0, 0.0, 0.0)
-    assert kept(one, lambda token: token == 0) == expected
+    assert kept_tokens(one, lambda token: token == 0) == expected
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])

@@ -45,10 +45,10 @@ def statistics(
     rates: str = "",
     first: int = 8,
     draft_s: float | None = 0.1,
-    kind: str = "draft-simple",
+    method: str = "draft-simple",
 ) -> Statistics:
     return Statistics(
-        kind, drafting, judged, first, accepted, tuple(rates.split(", ")) if rates else (), draft_s
+        method, drafting, judged, first, accepted, tuple(rates.split(", ")) if rates else (), draft_s
     )
 
 
@@ -64,7 +64,7 @@ def statistics(
     ],
 )
 def test_rounds_follow_from_the_totals(sample: Sample, tokens: int | None, rounds: int | None) -> None:
-    target = None if tokens is None else Clock(tokens=tokens, seconds=0.3, whole=True)
+    target = None if tokens is None else Clock(tokens=tokens, seconds=0.3, complete=True)
     assert with_rounds(sample, [], target, None).n_rounds == rounds
 
 
@@ -76,18 +76,18 @@ def test_without_a_program_nobody_knows_the_rounds() -> None:
 @pytest.mark.parametrize(
     ("target", "verify_s"),
     [
-        (Clock(tokens=59, seconds=0.47, whole=True), 0.4),
-        (Clock(tokens=59, seconds=0.47, whole=False), None),  # misses the first verification
-        (Clock(tokens=60, seconds=0.47, whole=True), None),  # counts something that is no round
-        (Clock(tokens=59, seconds=0.05, whole=True), None),  # less than the prompt alone
-        (Clock(tokens=59, seconds=0.90, whole=True), None),  # more than the window
+        (Clock(tokens=59, seconds=0.47, complete=True), 0.4),
+        (Clock(tokens=59, seconds=0.47, complete=False), None),  # misses the first verification
+        (Clock(tokens=60, seconds=0.47, complete=True), None),  # counts something that is no round
+        (Clock(tokens=59, seconds=0.05, complete=True), None),  # less than the prompt alone
+        (Clock(tokens=59, seconds=0.90, complete=True), None),  # more than the window
         (None, None),
     ],
 )
 def test_verification_is_the_targets_time_without_the_prompts(
     target: Clock | None, verify_s: float | None
 ) -> None:
-    drafter = Clock(tokens=50, seconds=0.3, whole=True)  # holds waits for the target: of no use
+    drafter = Clock(tokens=50, seconds=0.3, complete=True)  # holds waits for the target: of no use
     sample = with_rounds(TREE, [], target, drafter)
     assert sample.verify_s == (None if verify_s is None else pytest.approx(verify_s))
     assert sample.draft_s is None
@@ -102,7 +102,7 @@ def test_verification_is_the_targets_time_without_the_prompts(
         ([], 51, (), None),
         ([statistics()], 53, ("CUDA0",), 0.1),
         ([statistics(draft_s=None)], 51, ("CPU",), None),
-        ([statistics(), statistics(kind="ngram-mod")], 51, ("CPU",), None),
+        ([statistics(), statistics(method="ngram-mod")], 51, ("CPU",), None),
         ([statistics(draft_s=9.0)], 51, ("CPU",), None),
     ],
 )
@@ -110,8 +110,8 @@ def test_drafting_is_timed_by_statistics_or_by_the_drafter(
     lines: list[Statistics], tokens: int, devices: tuple[str, ...], draft_s: float | None
 ) -> None:
     sample = Sample(**{**vars(SIMPLE), "devices": devices})
-    clock = Clock(tokens=tokens, seconds=0.4, whole=True)
-    drafter = Clock(tokens=43, seconds=0.2, whole=True)
+    clock = Clock(tokens=tokens, seconds=0.4, complete=True)
+    drafter = Clock(tokens=43, seconds=0.2, complete=True)
     counted = with_rounds(sample, lines, clock, drafter)
     assert (counted.draft_s, counted.verify_s) == (draft_s, None)
 
@@ -189,7 +189,7 @@ def test_rounds_of_a_server_are_unknown_if_lines_are_missing(
     [
         [],
         served([8, 7], [23, 23]),  # statistics of one slot among several
-        [*served([8], [23]), statistics(kind="ngram-mod", accepted=47)],
+        [*served([8], [23]), statistics(method="ngram-mod", accepted=47)],
     ],
 )
 def test_statistics_that_are_not_the_whole_servers_are_not_used(lines: list[Statistics]) -> None:

@@ -50,8 +50,8 @@ def _burnt(code: str) -> Iterator[psutil.Popen]:
 def _spent(before: LoadWatch) -> tuple[float, float]:
     """Processor seconds of us and of others since then."""
     now = LoadWatch.start(before.family)
-    ours = now.ours_s - before.ours_s
-    return ours, now.everyone_s - before.everyone_s - ours
+    ours = now.own_s - before.own_s
+    return ours, now.all_s - before.all_s - ours
 
 
 def test_a_child_that_lives_on_is_ours() -> None:

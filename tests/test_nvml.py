@@ -44,11 +44,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def put(*gpus: FakeGpu, without: tuple[str, ...] = ()) -> None:
-        nvml._opened.cache_clear()
+        nvml._open_library.cache_clear()
         monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus, without=without))
 
     yield put
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
 
 
 def _threads() -> list[threading.Thread]:
@@ -92,7 +92,7 @@ def _no_driver() -> None:
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a driver")
 def test_the_real_package_without_a_driver_says_nothing() -> None:
     pytest.importorskip("pynvml")
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
     assert not nvml.present()
     assert (nvml.read_gpus(), nvml.driver_version()) == ((), None)
     watch = Watch.start()
@@ -226,7 +226,7 @@ def test_reasons_that_nobody_tells_are_unknown(install: Install) -> None:
 def test_only_visible_gpus_are_read(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = FakeGpu(celsius=70), FakeGpu(uuid="GPU-b", celsius=41, total_bytes=24 * GIB)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
-    nvml._opened.cache_clear()
+    nvml._open_library.cache_clear()
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml.module(*gpus))
     assert (nvml.temperature_c(), nvml.total_bytes()) == (41, (24 * GIB,))
     assert "nvmlDeviceGetTemperature" not in gpus[0].asked
@@ -306,10 +306,10 @@ def test_conditions_are_stored_and_read_again() -> None:
 def test_the_doctor_looks_at_gpus(install: Install) -> None:
     install(FakeGpu(reasons=0x4), FakeGpu(uuid="GPU-b", celsius=55))
     (fine,) = machines.gpu_state()
-    assert (fine.status, fine.said) == (FindingStatus.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
+    assert (fine.status, fine.text) == (FindingStatus.OK, "driver 580.65.06, 200 W of 1400 W, 55 °C")
     install(FakeGpu(reasons=0x40, refuses={"nvmlDeviceGetPowerUsage": fake_nvml.NOT_SUPPORTED}))
     (hot,) = machines.gpu_state()
-    assert (hot.status, hot.said) == (
+    assert (hot.status, hot.text) == (
         FindingStatus.REMARK,
         "driver 580.65.06, 40 °C; slowed down: hw-thermal",
     )
@@ -327,4 +327,4 @@ def test_the_doctor_misses_the_package_where_there_is_a_gpu(
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (missing,) = machines.gpu_state()
-    assert (missing.status, missing.mend) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")
+    assert (missing.status, missing.fix) == (FindingStatus.REMARK, "pip install 'ggufspec[gpu]'")

@@ -25,13 +25,13 @@ from ggufspec.domain import (
     offloading,
 )
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import ModelLoad, Run
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 from ggufspec.engines.server import load_of
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.logs import offload as logs_offload
 from ggufspec.llama.logs import parsing
-from ggufspec.llama.logs.offload import loads
+from ggufspec.llama.logs.offload import find_models
 from ggufspec.report import frames
 from ggufspec.report.text import formats, overview
 from tests.support import fakes, shell, values
@@ -184,7 +184,7 @@ def test_a_drafter_alone_is_placed_as_it_is_beside_the_target() -> None:
 def test_a_flag_that_a_program_does_not_list_is_refused_in_one_line(
     build: str, offload: Offload, flag: str
 ) -> None:
-    with pytest.raises(GgufspecError, match=f"knows no {flag}: its --help does not list it") as caught:
+    with pytest.raises(GgufspecError, match=f"has no {flag}: its --help does not list it") as caught:
         argv(build, Program.PLAIN, offload)
     assert "\n" not in str(caught.value)
     assert f"leave {flag} out" in str(caught.value.hint)
@@ -223,7 +223,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         cpu_moe=experts,
     )
     spec = values.spec(Role.DRAFTING, draft=3)
-    run = Run(
+    run = WorkerRun(
         target=load,
         drafter=replace(load, path="/m/d.gguf", devices=("CUDA1",), cpu_moe=2),
         prompt="p",
@@ -232,7 +232,7 @@ def test_a_worker_is_told_all_of_it(experts: Experts | None) -> None:
         sampling=spec.sampling,
         drafting=spec.drafting,
     )
-    assert commandline.read_command(commandline.words(run, Path("/lib"))) == (Path("/lib"), run)
+    assert commandline.parse_command(commandline.format_command(run, Path("/lib"))) == (Path("/lib"), run)
 
 
 # On the command line ---------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_a_missing_flag_ends_a_bench_before_it_begins(llama: Path) -> None:
         )
     done = shell.here(*BENCH, "--device", "CUDA0")
     assert done.returncode == 1
-    assert done.stderr.count("knows no --device") == 1
+    assert done.stderr.count("has no --device") == 1
     assert not results.ids()
 
 
@@ -340,7 +340,7 @@ def test_buffers_of_real_logs_are_those_that_a_plain_search_finds(log: Path) -> 
     """Models are told apart by the line that opens their file, which the reader does not look at."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
     parts = [plainly(part) for part in text.split("llama_model_loader: loaded meta data")[1:]]
-    found = [load.placement for load in loads(log.read_bytes())]
+    found = [load.placement for load in find_models(log.read_bytes())]
     assert found == [(Placement(device="CPU", **part),) for part in parts if part]
 
 
@@ -407,11 +407,11 @@ TODAY = """\
 
 
 def at(log: str, device: str, model: int = 0) -> Placement:
-    return next(each for each in loads(log.encode())[model].placement if each.device == device)
+    return next(each for each in find_models(log.encode())[model].placement if each.device == device)
 
 
 def test_the_notebooks_offload_as_the_programs_of_its_time_say_it() -> None:
-    target, drafter = loads(SPRING_2024.encode())
+    target, drafter = find_models(SPRING_2024.encode())
     assert (target.offloaded_layers, target.total_layers) == (45, 81)
     assert (drafter.offloaded_layers, drafter.total_layers) == (33, 33)
     assert target.devices == drafter.devices == ("CPU", "CUDA0")
@@ -435,7 +435,7 @@ def test_several_devices_several_parts_and_a_second_context() -> None:
 
 
 def test_todays_lines_have_prefixes_and_a_new_reservation_replaces_the_old_one() -> None:
-    (load,) = loads(TODAY.encode())
+    (load,) = find_models(TODAY.encode())
     assert load.offloaded_layers == 9
     placement = at(TODAY, "CUDA0")
     assert (placement.kv_bytes, placement.compute_bytes) == (5 * MIB, 7 * MIB)
@@ -452,7 +452,7 @@ def test_a_sample_has_both_models() -> None:
 
 
 def test_generated_text_is_no_buffer() -> None:
-    assert loads(b"Once: CUDA0 KV buffer size =     4.00 MiB\n") == ()
+    assert find_models(b"Once: CUDA0 KV buffer size =     4.00 MiB\n") == ()
 
 
 # What is doubtful about it ---------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ def test_generated_text_is_no_buffer() -> None:
 def told(log: str, offload: Offload = ASKED) -> RunResult:
     """A drafting run whose log begins like this."""
     run = drafting(offload)
-    return replace(run, sample=logs_offload.placed(run.sample, log.encode()))
+    return replace(run, sample=logs_offload.with_placement(run.sample, log.encode()))
 
 
 FITS = SUMMER_2025.replace("CUDA1 (NVIDIA B) - 9000", "CUDA1 (NVIDIA B) - 9301")

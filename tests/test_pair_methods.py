@@ -84,7 +84,7 @@ def test_what_the_command_line_names_comes_first() -> None:
 def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
     for engine in ("binary", "inprocess"):
         with pytest.raises(
-            GgufspecError, match=r"drafts with a second model only, not by ngram-mod"
+            GgufspecError, match=r"drafts only with a second model, not by ngram-mod"
         ) as caught:
             request.prepare_session(Request(pair="lookup", engine=engine))
         assert "server" in (caught.value.hint or "")

@@ -143,7 +143,7 @@ def test_a_child_that_does_not_die_is_named_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(proc, "_GRACE_S", 0.1)
-    monkeypatch.setattr(proc, "_LAST_S", 0.3)
+    monkeypatch.setattr(proc, "_KILL_WAIT_S", 0.3)
     kill = os.killpg
     for kills in ("os.killpg", "psutil.Process.kill"):  # as for a process that waits for a broken device
         monkeypatch.setattr(kills, lambda *_: None)

@@ -12,7 +12,7 @@ import pytest
 
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library.messages import Curve, Part, Timing
+from ggufspec.engines.library.messages import Curve, RoundPart, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from tests.support import values
@@ -39,28 +39,30 @@ class _Clockwork:
         timings = []
         for depth in depths:
             for _ in range(repeats):
-                timings += [self._time(Part.VERIFY, None, 1, depth)]
+                timings += [self._time(RoundPart.VERIFY, None, 1, depth)]
                 if not drafters:
-                    timings += [self._time(Part.VERIFY, None, size, depth) for size in batches if size > 1]
+                    timings += [
+                        self._time(RoundPart.VERIFY, None, size, depth) for size in batches if size > 1
+                    ]
                 for place in range(len(drafters)):
                     for size in batches:
                         timings += [
-                            self._time(Part.DRAFT, place, max(1, size - 1), depth),
-                            self._time(Part.ABSORB, place, size, depth),
-                            self._time(Part.VERIFY, place, size, depth),
+                            self._time(RoundPart.DRAFT, place, max(1, size - 1), depth),
+                            self._time(RoundPart.ABSORB, place, size, depth),
+                            self._time(RoundPart.VERIFY, place, size, depth),
                         ]
         return Curve(timings=tuple(timings))
 
-    def _time(self, part: Part, place: int | None, tokens: int, depth: int) -> Timing:
+    def _time(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> Timing:
         seconds = true_s(part, tokens, depth) + (0.003 if place is None else 0.0)
         return Timing(part, place, tokens, depth, seconds * self._noise())
 
 
-def true_s(part: Part, tokens: int, depth: int) -> float:
+def true_s(part: RoundPart, tokens: int, depth: int) -> float:
     return {
-        Part.VERIFY: 0.02 + 0.004 * tokens + 0.00001 * depth,
-        Part.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
-        Part.ABSORB: 0.0005 + 0.0001 * tokens,
+        RoundPart.VERIFY: 0.02 + 0.004 * tokens + 0.00001 * depth,
+        RoundPart.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
+        RoundPart.ABSORB: 0.0005 + 0.0001 * tokens,
     }[part]
 
 
@@ -84,11 +86,13 @@ def test_exact_timings_give_the_exact_curve() -> None:
     for tokens in BATCHES:
         for depth in DEPTHS:
             found = curve.seconds(CurveKind.VERIFY, tokens, depth)
-            assert found.value == pytest.approx(true_s(Part.VERIFY, tokens, depth))
+            assert found.value == pytest.approx(true_s(RoundPart.VERIFY, tokens, depth))
             absorbed = curve.seconds(CurveKind.ABSORB, tokens, depth)
-            assert absorbed.value == pytest.approx(true_s(Part.ABSORB, tokens, depth))
+            assert absorbed.value == pytest.approx(true_s(RoundPart.ABSORB, tokens, depth))
             one = curve.seconds(CurveKind.DRAFT, 1, depth)
-            assert one.value == pytest.approx(true_s(Part.DRAFT, 2, depth) - true_s(Part.DRAFT, 1, depth))
+            assert one.value == pytest.approx(
+                true_s(RoundPart.DRAFT, 2, depth) - true_s(RoundPart.DRAFT, 1, depth)
+            )
     assert curve.overhead_s.value == pytest.approx(0.0002)
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
     assert curve.measured_on is not None
@@ -98,7 +102,9 @@ def test_exact_timings_give_the_exact_curve() -> None:
 def test_the_target_alone_needs_no_drafter() -> None:
     curve = _curve(drafter=None)
     assert curve.draft == curve.absorb == ()
-    assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(true_s(Part.VERIFY, 3, 60) + 0.003)
+    assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(
+        true_s(RoundPart.VERIFY, 3, 60) + 0.003
+    )
 
 
 def test_a_disturbed_sample_moves_nothing() -> None:
@@ -106,7 +112,7 @@ def test_a_disturbed_sample_moves_nothing() -> None:
     disturbed = _curve(lambda: 30.0 if next(calls) % 101 == 50 else 1.0)
     for tokens in BATCHES:
         found = disturbed.seconds(CurveKind.VERIFY, tokens, 10).value
-        assert found == pytest.approx(true_s(Part.VERIFY, tokens, 10), rel=1e-6)
+        assert found == pytest.approx(true_s(RoundPart.VERIFY, tokens, 10), rel=1e-6)
 
 
 def test_runs_pay_means_and_the_curve_knows_them() -> None:
@@ -114,7 +120,7 @@ def test_runs_pay_means_and_the_curve_knows_them() -> None:
     skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=100)
     mean = 1.1
     for tokens in BATCHES:
-        expected = true_s(Part.VERIFY, tokens, 10) * mean
+        expected = true_s(RoundPart.VERIFY, tokens, 10) * mean
         assert skewed.seconds(CurveKind.VERIFY, tokens, 10).value == pytest.approx(expected, rel=0.02)
 
 
@@ -125,7 +131,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         for point in _curve(lambda order=order: order.gauss(1.0, 0.05), repeats=15).verify:  # type: ignore[misc]
             assert point.seconds.lo is not None
             assert point.seconds.hi is not None
-            truth = true_s(Part.VERIFY, point.tokens, point.depth)
+            truth = true_s(RoundPart.VERIFY, point.tokens, point.depth)
             held += point.seconds.lo <= truth <= point.seconds.hi
             tried += 1
     assert 0.88 <= held / tried <= 0.99

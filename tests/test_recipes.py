@@ -9,7 +9,7 @@ import pytest
 
 from ggufspec.errors import SourceError
 from ggufspec.llama.build import recipes
-from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.cuda.wheels import Wheels
 from ggufspec.llama.install.store import Backend
@@ -81,8 +81,8 @@ def plant(root: Path, era: str) -> Path:
     return root
 
 
-def options(root: Path, backend: Backend = Backend.CPU, **wish: object) -> dict[str, str]:
-    words = recipes.cmake_options(root, Wish(backend=backend, **wish))  # type: ignore[arg-type]
+def options(root: Path, backend: Backend = Backend.CPU, **settings: object) -> dict[str, str]:
+    words = recipes.cmake_options(root, CompileSettings(backend=backend, **settings))  # type: ignore[arg-type]
     return dict(word.split("=", 1) for word in words)
 
 
@@ -104,8 +104,8 @@ def test_only_trees_with_main_are_built_by_make(tmp_path: Path, era: str, by_mak
     ],
 )
 def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ...]) -> None:
-    wish = Wish(backend=backend, architectures=("80", "90") if backend is Backend.CUDA else ())
-    assert recipes.make_words(plant(tmp_path, "b2699"), wish) == (
+    settings = CompileSettings(backend=backend, architectures=("80", "90") if backend is Backend.CUDA else ())
+    assert recipes.make_words(plant(tmp_path, "b2699"), settings) == (
         variables,
         (
             *("main", "speculative", "server", "llama-bench", "batched-bench"),
@@ -115,13 +115,13 @@ def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ..
 
 
 def test_make_before_cuda_got_its_name(tmp_path: Path) -> None:
-    words, _ = recipes.make_words(plant(tmp_path, "b2500"), Wish(backend=Backend.CUDA))
+    words, _ = recipes.make_words(plant(tmp_path, "b2500"), CompileSettings(backend=Backend.CUDA))
     assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")
 
 
 def test_make_finds_the_toolkit_of_the_compiler(tmp_path: Path) -> None:
-    wish = Wish(backend=Backend.CUDA, architectures=("native",))
-    words, _ = recipes.make_words(plant(tmp_path, "b2699"), wish, Path("/opt/cuda-12"))
+    settings = CompileSettings(backend=Backend.CUDA, architectures=("native",))
+    words, _ = recipes.make_words(plant(tmp_path, "b2699"), settings, Path("/opt/cuda-12"))
     assert words[1:] == (
         "CUDA_DOCKER_ARCH=native",
         "CUDA_PATH=/opt/cuda-12",
@@ -260,8 +260,8 @@ def test_a_toolkit_of_the_machine_is_found_by_cmake(tmp_path: Path) -> None:
 
 def test_make_looks_for_libraries_beside_its_programs(tmp_path: Path) -> None:
     toolkit = made_of_wheels(tmp_path, links_driver=True)
-    wish = Wish(backend=Backend.CUDA, architectures=("90",), cuda=toolkit)
-    words, _ = recipes.make_words(plant(tmp_path / "tree", "b2699"), wish, toolkit.home)
+    settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=toolkit)
+    words, _ = recipes.make_words(plant(tmp_path / "tree", "b2699"), settings, toolkit.home)
     assert words[-1] == f"LDFLAGS=-L{tmp_path}/cuda/lib64/stubs -Wl,-rpath,'$$ORIGIN'"
 
 

@@ -155,7 +155,7 @@ Engine: binary (llama.cpp's own programs, `speculative` to draft; a new process 
 | drafter  | drafter.gguf               | 0/7          |     | 900.0 [900.0, 900.0] |            |                      |           |                  |
 | drafting | target.gguf + drafter.gguf | 0/7 + 0/7    |   3 | 73.85 [5.619, 970.7] |     75.0 % | 1.50× [1.50×, 1.50×] | faster    |           2 of 2 |
 
-2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp 0c1e570 (llama-cpp-python 0.3.36), cpu; A Processor.
+2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; llama.cpp b11312 (0c1e570; llama-cpp-python 0.3.36), cpu; A Processor.
 Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; [95 % interval over prompts and repeats].
 Stored as ID: `ggufspec show ID` prints this again, raw logs are in FOLDER/logs
 """

@@ -90,7 +90,7 @@ def test_a_bench_is_its_verdict_a_table_and_its_basis() -> None:
     assert rows[2][6].startswith("1.50× [1.50×")
     basis = (
         "2 prompts × 2 repeats, 32 tokens each, 2 threads, greedy; "
-        "llama.cpp 0c1e570 (llama-cpp-python 0.3.36), cpu, engine binary"
+        "llama.cpp b11312 (0c1e570; llama-cpp-python 0.3.36), cpu, engine binary"
     )
     assert basis in Page(page).words
     assert shown.meta.id in Page(page).words

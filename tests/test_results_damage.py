@@ -190,7 +190,7 @@ def test_what_is_salvaged_keeps_its_references_and_judgements() -> None:
     left = results.load("mine", salvage=True)
     assert left.runs == [stored.runs[place] for place in (2, 3, 4, 5)]
     assert [run.spec.drafting for run in left.runs[-2:]] == [Drafting(n_max=3), Drafting(n_max=5)]
-    assert any("need a damaged one" in sentence for sentence in left.damage)
+    assert any("refer to a damaged line" in sentence for sentence in left.damage)
     assert left.writer is None
 
 
@@ -325,7 +325,7 @@ def test_two_writers_that_both_believe_to_have_the_lock_lose_nothing() -> None:
     aside.rename(lock)
     first = results.append(first, values.run(repeat=1))
     of_second.replace(lock)
-    with pytest.raises(ResultsError, match="has grown"):
+    with pytest.raises(ResultsError, match="grew"):
         results.append(second, values.run(repeat=2))
     assert results.load("mine") == first
 

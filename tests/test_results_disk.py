@@ -71,7 +71,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_lost(runs: tuple[RunResult,
     for run in runs:
         stored = results.append(stored, run)
     results.close(stored)
-    with pytest.raises(ResultsError, match="there is a bench mine already") as caught:
+    with pytest.raises(ResultsError, match="the bench mine already exists") as caught:
         _create("mine")
     assert caught.value.hint is not None
     assert "resume" in caught.value.hint
@@ -176,10 +176,10 @@ def test_wrong_records_and_newer_schemas_are_named() -> None:
     for content, words in (
         (intact + b'{"spec": 1}\n', "line 6: .*kind"),
         (intact.replace(b'"repeat":0', b'"repeat":"no"'), "line 5: Expected `int`, got `str`"),
-        (intact.replace(b'"spec":0', b'"spec":7'), "run 0 refers to what is not there"),
+        (intact.replace(b'"spec":0', b'"spec":7'), "run 0 refers to a missing record"),
         (intact.replace(b'"call","id":0', b'"call","id":1'), "CallRecord 1 is number 0"),
-        (intact[intact.index(b"\n") + 1 :], "refers to a text that is not there"),
-        (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged and is not there"),
+        (intact[intact.index(b"\n") + 1 :], "refers to a missing text"),
+        (intact + b'{"kind":"judged","run":5}\n', "run 5 was judged but does not exist"),
     ):
         damage.reseal_runs(file, content)
         with pytest.raises(ResultsError, match=f"cannot read the run in .*{words}"):

@@ -124,26 +124,30 @@ def test_a_library_of_the_bindings_shape_agrees(tmp_path: Path) -> None:
         (
             _without(MODEL_FIELDS, "lazy_mode"),
             CONTEXT_FIELDS,
-            "llama_model_default_params has another lazy_mode",
+            "llama_model_default_params has a different lazy_mode",
         ),
-        (_without(MODEL_FIELDS, "devices"), CONTEXT_FIELDS, "another tensor_buft_overrides"),
-        (_without(MODEL_FIELDS, "vocab_only"), CONTEXT_FIELDS, "another check_tensors"),
-        (_with(MODEL_FIELDS, "devices", ("rpc", "void *", None)), CONTEXT_FIELDS, "another n_gpu_layers"),
+        (_without(MODEL_FIELDS, "devices"), CONTEXT_FIELDS, "different tensor_buft_overrides"),
+        (_without(MODEL_FIELDS, "vocab_only"), CONTEXT_FIELDS, "different check_tensors"),
+        (_with(MODEL_FIELDS, "devices", ("rpc", "void *", None)), CONTEXT_FIELDS, "different n_gpu_layers"),
         (
             _with(MODEL_FIELDS, "vocab_only", ("new", "bool", False)),
             CONTEXT_FIELDS,
-            "another use_extra_bufts",
+            "different use_extra_bufts",
         ),
-        (_with(MODEL_FIELDS, "main_gpu", ("new", "int32_t", 7)), CONTEXT_FIELDS, "another main_gpu"),
-        (_changed(MODEL_FIELDS, "n_gpu_layers", default=999), CONTEXT_FIELDS, "another n_gpu_layers"),
-        (_changed(MODEL_FIELDS, "no_host", default=True), CONTEXT_FIELDS, "another no_host"),
-        (MODEL_FIELDS, _without(CONTEXT_FIELDS, "n_rs_seq"), "llama_context_default_params has another n_"),
-        pytest.param(MODEL_FIELDS, CONTEXT_FIELDS[:-3], "another samplers", marks=sees_size),
-        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "n_ctx", default=4096), "another n_ctx"),
-        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "yarn_ext_factor", c_type="double"), "another yarn_"),
-        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "offload_kqv", c_type="int32_t"), "another "),
-        (MODEL_FIELDS, _with(CONTEXT_FIELDS, "type_k", ("new", "int32_t", 0)), "another type_k"),
-        (MODEL_FIELDS, _with(CONTEXT_FIELDS, "n_threads", ("new", "int32_t", 0)), "another n_threads"),
+        (_with(MODEL_FIELDS, "main_gpu", ("new", "int32_t", 7)), CONTEXT_FIELDS, "different main_gpu"),
+        (_changed(MODEL_FIELDS, "n_gpu_layers", default=999), CONTEXT_FIELDS, "different n_gpu_layers"),
+        (_changed(MODEL_FIELDS, "no_host", default=True), CONTEXT_FIELDS, "different no_host"),
+        (
+            MODEL_FIELDS,
+            _without(CONTEXT_FIELDS, "n_rs_seq"),
+            "llama_context_default_params has a different n_",
+        ),
+        pytest.param(MODEL_FIELDS, CONTEXT_FIELDS[:-3], "different samplers", marks=sees_size),
+        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "n_ctx", default=4096), "different n_ctx"),
+        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "yarn_ext_factor", c_type="double"), "different yarn_"),
+        (MODEL_FIELDS, _changed(CONTEXT_FIELDS, "offload_kqv", c_type="int32_t"), "different "),
+        (MODEL_FIELDS, _with(CONTEXT_FIELDS, "type_k", ("new", "int32_t", 0)), "different type_k"),
+        (MODEL_FIELDS, _with(CONTEXT_FIELDS, "n_threads", ("new", "int32_t", 0)), "different n_threads"),
     ],
 )
 def test_a_struct_of_another_shape_is_found(
@@ -159,7 +163,7 @@ def test_a_field_where_the_binding_has_padding_is_found(tmp_path: Path) -> None:
     for name in ("type_k", "defrag_thold"):
         older = _struct("llama_context_params", _without(CONTEXT_FIELDS, name))
         structs = STRUCTS | {"llama_context_default_params": older}
-        assert find_difference(library, structs) == "llama_context_params has more fields there"
+        assert find_difference(library, structs) == "llama_context_params has more fields in the library"
 
 
 @sees_size
@@ -168,7 +172,7 @@ def test_a_larger_struct_is_found_although_every_known_field_agrees(tmp_path: Pa
     more: Field = ("new", "void *", None)
     model = [*MODEL_FIELDS, more] if "model" in function else MODEL_FIELDS
     context = [*CONTEXT_FIELDS, more] if "context" in function else CONTEXT_FIELDS
-    assert _difference(tmp_path, model, context) == f"{STRUCTS[function].__name__} is larger there"
+    assert _difference(tmp_path, model, context) == f"{STRUCTS[function].__name__} is larger in the library"
 
 
 def test_a_field_of_the_binding_that_nobody_knows_is_refused_by_name(tmp_path: Path) -> None:
@@ -203,21 +207,24 @@ def binding(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"commit": "0123456"}, "it is of commit 0123456, the binding of 0c1e57098"),
-        ({"commit": "0123456-dirty"}, "it is of commit 0123456-dirty"),
+        ({"commit": "0123456"}, "it is from commit 0123456, the binding from 0c1e57098"),
+        ({"commit": "0123456-dirty"}, "it is from commit 0123456-dirty"),
         ({"commit": "0c1e570-dirty"}, "it does not load"),
-        ({"commit": "0"}, "it is of commit 0,"),
-        ({"commit": None}, "its programs tell neither commit nor build number"),
-        ({"commit": None, "version": "0.5.0-dev b10475"}, "is not known here"),
-        ({"release": "0.3.35"}, "which cannot use the library of 0.3.35"),
-        ({"version": "0.3.35"}, "which cannot use the library of 0.3.35"),
-        ({"version": "0.3.36", "commit": None}, "its programs tell neither commit nor build number"),
+        ({"commit": "0"}, "it is from commit 0,"),
+        ({"commit": None}, "its programs report neither a commit nor a build number"),
+        (
+            {"commit": None, "version": "0.5.0-dev b10475"},
+            "it is llama.cpp b10475, the binding is for",
+        ),
+        ({"release": "0.3.35"}, "it is the library of 0.3.35"),
+        ({"version": "0.3.35"}, "it is the library of 0.3.35"),
+        ({"version": "0.3.36", "commit": None}, "its programs report neither a commit nor a build number"),
     ],
 )
 def test_only_the_bindings_own_source_is_tried(
     install: Install, changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(NoInstallError, match="does not belong to the installed llama-cpp-python") as caught:
+    with pytest.raises(NoInstallError, match="does not match the installed llama-cpp-python") as caught:
         engines.check_library(replace(install, **changes))
     assert reason in caught.value.message
     assert str(install.root) in caught.value.message
@@ -231,6 +238,14 @@ def test_a_build_number_tells_where_the_release_is_known(
     for version, reason in (("b10454", "it does not load"), ("b10455", "it is llama.cpp b10455")):
         with pytest.raises(NoInstallError, match=reason):
             engines.check_library(replace(install, commit=None, version=version))
+
+
+def test_a_build_number_tells_nothing_where_the_release_is_not_known(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(belonging, "binding_release", lambda: "0.3.99")
+    with pytest.raises(NoInstallError, match=r"the llama.cpp of the binding's release 0\.3\.99 is unknown"):
+        engines.check_library(replace(install, commit=None, version="0.5.0-dev b10475"))
 
 
 def test_what_is_no_library_is_refused_in_one_line(install: Install) -> None:
@@ -252,7 +267,7 @@ def test_a_library_that_crashes_is_refused_and_harms_nobody(install: Install) ->
         CONTEXT_FIELDS,
         "__attribute__((constructor)) static void end(void) { abort(); }\n",
     )
-    with pytest.raises(NoInstallError, match="it ended with SIGABRT when it was looked at"):
+    with pytest.raises(NoInstallError, match="it ended with SIGABRT when it was loaded"):
         engines.check_library(install)
 
 

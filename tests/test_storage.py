@@ -156,12 +156,12 @@ def test_what_was_noted_of_a_source_goes_with_it(kept: dict[StorageKind, Path]) 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("models", "each has to be named"),
-        ("build", "there is nothing called 'build'; did you mean builds?"),
+        ("models", "name each model"),
+        ("build", "there is no item 'build'; did you mean builds?"),
         (f"builds/{KEY}x", f"did you mean builds/{KEY}?"),
-        ("results/../../x", "there is nothing called"),
-        ("/", "there is nothing called '/'"),
-        ("*", "there is nothing called"),
+        ("results/../../x", "there is no item"),
+        ("/", "there is no item '/'"),
+        ("*", "there is no item"),
     ],
 )
 def test_what_means_nothing_deletes_nothing(kept: dict[StorageKind, Path], name: str, message: str) -> None:
@@ -231,7 +231,7 @@ def test_a_folder_of_ours_that_is_a_link_is_not_emptied(
     storage.root(kind).symlink_to(outside)
     result = run("prune", kind, "--yes")
     assert isinstance(result.exception, GgufspecError)
-    assert "is a link to another place" in result.exception.message
+    assert "is a link to another folder" in result.exception.message
     assert list(outside.iterdir())
 
 

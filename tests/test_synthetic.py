@@ -24,8 +24,8 @@ from ggufspec.domain import (
     RunResult,
     RunSpec,
 )
+from ggufspec.engines import check_synthetic
 from ggufspec.engines.server.request import body
-from ggufspec.engines.synthetic import check_synthetic
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.measure import request
@@ -124,22 +124,22 @@ def test_llama_server_is_told() -> None:
 
 @pytest.mark.parametrize("build", ["0.3.16", "0.3.24"])
 def test_a_server_without_dice_is_refused(build: str) -> None:
-    with pytest.raises(GgufspecError, match="lists no --spec-synth-rates"):
+    with pytest.raises(GgufspecError, match="does not list --spec-synth-rates"):
         commands.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
-    with pytest.raises(GgufspecError, match="lists no --spec-synth-rates"):
+    with pytest.raises(GgufspecError, match="does not list --spec-synth-rates"):
         check_synthetic("server", recorded_install(build), (Method.DRAFT_MODEL,))
 
 
 @pytest.mark.parametrize("engine", ["binary", "binary-simple", "inprocess"])
 def test_other_engines_say_that_they_cannot(engine: str) -> None:
-    with pytest.raises(GgufspecError, match=f"engine {engine} knows no synthetic acceptance") as caught:
+    with pytest.raises(GgufspecError, match=f"engine {engine} does not support synthetic") as caught:
         check_synthetic(engine, recorded_install("0.3.36"), (Method.DRAFT_MODEL,))
     assert caught.value.hint == "add --engine server"
 
 
 @pytest.mark.parametrize("methods", [(), (Method.NGRAM_MOD,), (Method.DRAFT_MODEL, Method.NGRAM_SIMPLE)])
 def test_it_is_for_drafting_with_a_model_alone(methods: tuple[Method, ...]) -> None:
-    with pytest.raises(GgufspecError, match="needs a second model"):
+    with pytest.raises(GgufspecError, match="needs a draft model"):
         check_synthetic("server", recorded_install("0.3.36"), methods)
     check_synthetic("server", recorded_install("0.3.36"), (Method.DRAFT_MODEL,))
 
@@ -236,8 +236,8 @@ def test_tune_refuses_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"engine": "binary-simple"}, "engine binary-simple knows no"),
-        ({"method": "ngram-simple", "engine": "server"}, "needs a second model"),
+        ({"engine": "binary-simple"}, "engine binary-simple does not support"),
+        ({"method": "ngram-simple", "engine": "server"}, "needs a draft model"),
         ({"engine": "server", "synthetic_accept": (0.9, 0.8)}, "γ 3 has more"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from importlib import metadata
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.cells import cell_len
 
+from ggufspec.cli.entry import output
 from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
@@ -78,6 +80,63 @@ def test_a_terminal_of_ascii_gets_ascii_lines(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+DRAFTERS = (
+    (
+        "TheBloke/Model-3-1B-Instruct-GGUF/model-3-1b-instruct.Q8_0.gguf",
+        "1.74 MiB",
+        "1/24",
+        "90,000",
+        "accepted",
+    ),
+    (
+        "c/Model-3-0.5B-GGUF/d-Q8_0.gguf",
+        "873 KiB",
+        "1/7",
+        "",
+        "refused: 1 token has another text in the drafter",
+    ),
+)
+
+
+class _Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_list_fits_the_terminal_and_has_one_line_a_row_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    headings = ("drafter", "size", "ratio", "downloads", "llama.cpp")
+    output.echo_table(headings, DRAFTERS)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == list(headings)
+    assert [row.split(maxsplit=4)[0] for row in rows] == [row[0] for row in DRAFTERS]
+    assert all(row[-1] in line for row, line in zip(DRAFTERS, rows, strict=True))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output.echo_table(headings, DRAFTERS)
+    head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert set(rule) == {"─"}
+    assert max(map(cell_len, rows)) <= width
+    assert all(number in "\n".join(rows) for row in DRAFTERS for number in row[1:4])
+    assert head.index("ratio") + len("ratio") == rows[0].index("1/24") + len("1/24")
+    assert len(rows) == len(DRAFTERS) or width == 80
+
+
+@pytest.mark.parametrize("words", [("pairs",), ("cache",)])
+def test_commands_that_list_fit_the_terminal(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = shell.here(*words).stdout
+    monkeypatch.setattr("io.StringIO", _Terminal)
+    lines = shell.here(*words).stdout.splitlines()
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert set(lines[1]) < {"─", "-"}
+    assert not set(wide.splitlines()[1]) < {"─", "-"}
+
+
 def test_the_verdict_comes_first_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     bench = values.whole_bench()
@@ -136,7 +195,7 @@ def test_rows_for_programs_say_where_they_come_from() -> None:
         "processor": "A Processor",
         "gpus": [],
         "ggufspec_version": metadata.version("ggufspec"),
-        "llama_version": None,
+        "llama_version": "b11312",
         "llama_commit": "0c1e570",
         "llama_cpp_python": "0.3.36",
     }
@@ -159,8 +218,10 @@ def test_whole_numbers_have_commas_and_identifiers_have_none() -> None:
     [
         ("b9102", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d)"),
         ("0.3.23", "e1a2b3c4d5e6", "b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)"),
-        ("0.3.36", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.36)"),
-        ("0.3.36", None, "of unknown version (llama-cpp-python 0.3.36)"),
+        ("0.3.36", "0c1e57098bba", "b11312 (0c1e57098; llama-cpp-python 0.3.36)"),
+        ("0.3.36", None, "b11312 (llama-cpp-python 0.3.36)"),
+        ("0.3.99", "0c1e57098bba", "0c1e57098 (llama-cpp-python 0.3.99)"),
+        ("0.3.99", None, "of unknown version (llama-cpp-python 0.3.99)"),
         ("e1a2b3c", "e1a2b3c4d5e6", "e1a2b3c4d"),
         (None, None, "of unknown version"),
     ],

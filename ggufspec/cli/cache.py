@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry import verbosity
-from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.options.shared import LazyChoice, text_or_json
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ def _confirm(items: Sequence[storage.StoredItem], total: str, *, quiet: bool) ->
 
 
 def _print_overview(output: str) -> None:
-    from ggufspec.cli.steps.hub_access import table
     from ggufspec.doctor import storage
     from ggufspec.units import format_bytes
 
@@ -145,7 +144,7 @@ def _print_overview(output: str) -> None:
         [kind.value, str(count), format_bytes(size), _describe_folder(kind)] for kind, count, size in rows
     ]
     total = format_bytes(sum(size for kind, _, size in rows if kind is not storage.StorageKind.MODELS))
-    echo(table(["kind", "items", "size", "where"], cells), nl=False)
+    echo_table(["kind", "items", "size", "where"], cells)
     echo(f"{total} without the models; `ggufspec cache list` lists every item", err=True)
 
 
@@ -162,7 +161,6 @@ def _describe_folder(kind: storage.StorageKind) -> str:
 
 
 def _print_items(items: Sequence[storage.StoredItem]) -> None:
-    from ggufspec.cli.steps.hub_access import table
     from ggufspec.units import format_bytes
 
     if not items:
@@ -172,4 +170,4 @@ def _print_items(items: Sequence[storage.StoredItem]) -> None:
         [item.name, format_bytes(item.size_bytes), item.changed_at.date().isoformat(), item.note]
         for item in items
     ]
-    echo(table(["name", "size", "changed", "note"], rows), nl=False)
+    echo_table(["name", "size", "changed", "note"], rows)

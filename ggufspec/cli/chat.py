@@ -12,7 +12,7 @@ import click
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.bench import sampling_options
 from ggufspec.cli.options.placement import placement_options
-from ggufspec.cli.options.shared import Count, Layers
+from ggufspec.cli.options.shared import Count, LayersParam
 from ggufspec.cli.options.typed import pass_options
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "-ngl",
     "--ngl",
-    type=Layers(),
+    type=LayersParam(),
     default="auto",
     show_default=True,
     help="Target layers on the GPU: a number, all or auto.",
@@ -43,7 +43,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "-ngld",
     "--ngld",
-    type=Layers(),
+    type=LayersParam(),
     default="auto",
     show_default=True,
     help="Drafter layers on the GPU: a number, all or auto.",

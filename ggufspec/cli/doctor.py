@@ -33,7 +33,7 @@ def command(*, offline: bool, output: str) -> None:
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:
         missing = [item for item in missing if item.name != "settings"]
-        raise GgufspecError(f"no bench can run here: {missing[0].said}", missing[0].mend)
+        raise GgufspecError(f"no bench can run here: {missing[0].text}", missing[0].fix)
     if any(item.name == "llama.cpp" for item in missing):
         echo("a bench can run after: ggufspec build", err=True)
     else:

@@ -77,7 +77,7 @@ def command(
     if not drafts:
         echo(f"note: {advice}", err=True)
     if dry_run or not quiet:
-        echo(hub_access.format_survey(survey), nl=False, err=not dry_run)
+        hub_access.print_survey(survey, err=not dry_run)
     if dry_run:
         return
     hub.check_room(survey)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import text_or_json
 
@@ -45,14 +45,12 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
     elif name is not None:
         echo(_format_details(entries[name]), nl=False)
     else:
-        echo(_format_table(entries), nl=False)
+        echo_table(["pair", "target", "drafter", "licence"], _list_cells(entries))
         echo(f"your own pairs: {catalog.user_file()}", err=True)
 
 
-def _format_table(entries: Mapping[str, catalog.CatalogueEntry]) -> str:
-    from ggufspec.cli.steps.hub_access import table
-
-    rows = [
+def _list_cells(entries: Mapping[str, catalog.CatalogueEntry]) -> list[list[str]]:
+    return [
         [
             name + ("" if entry.verified else " (unverified)"),
             entry.pair.target.filename,
@@ -61,7 +59,6 @@ def _format_table(entries: Mapping[str, catalog.CatalogueEntry]) -> str:
         ]
         for name, entry in entries.items()
     ]
-    return table(["pair", "target", "drafter", "licence"], rows)
 
 
 def _format_details(entry: catalog.CatalogueEntry) -> str:

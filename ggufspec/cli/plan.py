@@ -9,7 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import KV_TYPES, Count, Layers, Size, emit, output_options
+from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options
 from ggufspec.cli.options.typed import pass_options
 from ggufspec.units import format_bytes
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
 @click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context size in tokens.")
-@click.option("-ngl", "--ngl", type=Layers(), help="Target layers on the GPU. [default: as many as fit]")
+@click.option("-ngl", "--ngl", type=LayersParam(), help="Target layers on the GPU. [default: as many as fit]")
 @click.option(
-    "-ngld", "--ngld", type=Layers(), default="all", show_default=True, help="Drafter layers on the GPU."
+    "-ngld", "--ngld", type=LayersParam(), default="all", show_default=True, help="Drafter layers on the GPU."
 )
 @click.option(
     "-ctk",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.entry.output import echo, echo_json
+from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Count, text_or_json
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
@@ -73,8 +73,8 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     if output == "json":
         echo_json([drafter.format_json() for drafter in drafters])
     else:
-        heads = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
-        echo(hub_access.table(heads, [drafter.format_cells() for drafter in drafters]), nl=False)
+        headings = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
+        echo_table(headings, [drafter.format_cells() for drafter in drafters])
     for drafter in [drafter for drafter in drafters if not drafter.refused][:3]:
         echo(
             f"ggufspec fetch --target {reference.text} --draft-model {drafter.name} && ggufspec bench",

@@ -1,1 +1,1 @@
-"""A console for one pair: commands, the conversation, its transcript, and the terminal around them."""
+"""The chat with a pair: commands, conversation, transcript and terminal."""

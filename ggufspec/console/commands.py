@@ -1,4 +1,4 @@
-"""What is typed into the console -> frozen values: a text to say, or a slash command."""
+"""Lines typed into the console, parsed into frozen values: a prompt or a slash command."""
 
 from __future__ import annotations
 
@@ -16,112 +16,125 @@ _LEAST_LENGTH = 2
 
 @dataclass(frozen=True)
 class Say:
-    """A text for the model; an empty one lets it go on."""
+    """A prompt. An empty one lets the model continue."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Draft:
-    """Switch drafting on or off; None asks which it is."""
+class SetDrafting:
+    """Switch drafting on or off; None shows the setting."""
 
     on: bool | None
 
 
 @dataclass(frozen=True)
-class Gamma:
-    """Draft at most so many tokens per round; None asks how many."""
+class SetDraftSize:
+    """Set the draft size γ; None shows it."""
 
     size: int | None
 
 
 @dataclass(frozen=True)
-class Sampler:
-    """Change some of the sampler's settings, under the names that Sampling has; none asks for them."""
+class SetSampler:
+    """Change sampler settings, named like the fields of Sampling; without changes, show them."""
 
     changes: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Length:
-    """Answer with at most so many tokens; None asks how many."""
+class SetLength:
+    """Set the maximum number of tokens of an answer; None shows it."""
 
     tokens: int | None
 
 
 @dataclass(frozen=True)
-class System:
-    """Take a system prompt; None takes it away."""
+class SetSystem:
+    """Set the system prompt; None removes it."""
 
     text: str | None
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Let target, drafter and both together answer the same prompt."""
+    """Answer one prompt with the target, the drafter and drafting."""
 
     prompt: str
 
 
 @dataclass(frozen=True)
 class Save:
-    """Write the transcript and what was measured."""
+    """Write the transcript and the measurements to a file."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Clear:
-    """Forget the conversation."""
+    """Start a new conversation."""
 
 
 @dataclass(frozen=True)
-class Stats:
-    """Show what was measured so far."""
+class ShowStats:
+    """Show the measurements so far."""
 
 
 @dataclass(frozen=True)
-class Help:
-    """Show what can be typed."""
+class ShowHelp:
+    """Show the commands."""
 
 
 @dataclass(frozen=True)
 class Quit:
-    """Leave."""
+    """Leave the console."""
 
 
-Command = Say | Draft | Gamma | Sampler | Length | System | Compare | Save | Clear | Stats | Help | Quit
+Command = (
+    Say
+    | SetDrafting
+    | SetDraftSize
+    | SetSampler
+    | SetLength
+    | SetSystem
+    | Compare
+    | Save
+    | Clear
+    | ShowStats
+    | ShowHelp
+    | Quit
+)
 
 
 class Usage(NamedTuple):
-    """How a command is written, what it does, and what reads its argument."""
+    """How a command is written, what it does, and the function that parses its argument."""
 
     words: str
-    does: str
+    description: str
     read: Callable[[str], Command]
-    values: tuple[str, ...] = ()  # what may come next, for completion
+    values: tuple[str, ...] = ()  # arguments for completion
 
 
-class _Key(NamedTuple):
+class _SamplerKey(NamedTuple):
     field: str  # of Sampling
-    kind: type[int] | type[float]
+    number_type: type[int] | type[float]
     most: float | None
 
 
-_KEYS: Mapping[str, _Key] = {
-    "temp": _Key("temperature", float, None),
-    "top_k": _Key("top_k", int, None),
-    "top_p": _Key("top_p", float, 1),
-    "min_p": _Key("min_p", float, 1),
-    "seed": _Key("seed", int, None),
+_SAMPLER_KEYS: Mapping[str, _SamplerKey] = {
+    "temp": _SamplerKey("temperature", float, None),
+    "top_k": _SamplerKey("top_k", int, None),
+    "top_p": _SamplerKey("top_p", float, 1),
+    "min_p": _SamplerKey("min_p", float, 1),
+    "seed": _SamplerKey("seed", int, None),
 }
 
 
 def parse_line(line: str) -> Command:
-    """Return what a line means. A text that begins with a slash is written with two.
+    """Return the command of a line. ``//`` at the start stands for a prompt that begins with a slash.
 
     Raises:
-        GgufspecError: no such command, or it cannot be read; the hint says how it is written.
+        GgufspecError: the command or its argument is unknown; the hint shows the usage.
     """
     if not line.startswith("/"):
         return Say(line)
@@ -131,110 +144,118 @@ def parse_line(line: str) -> Command:
     usage = COMMANDS.get(name.lower())
     if usage is None:
         close = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.5)
-        begun = [known for known in COMMANDS if name and known.startswith(name.lower())]
-        meant = next(iter(begun or close), None)
-        otherwise = "/help lists the commands; a text that begins with a slash is written with two"
-        hint = f"did you mean /{meant}?" if meant else otherwise
+        prefixed = [known for known in COMMANDS if name and known.startswith(name.lower())]
+        suggestion = next(iter(prefixed or close), None)
+        advice = "/help lists the commands; write // to begin a prompt with a slash"
+        hint = f"did you mean /{suggestion}?" if suggestion else advice
         raise GgufspecError(f"there is no command /{name}", hint)
     return usage.read(argument.strip())
 
 
 def complete(text: str) -> tuple[tuple[str, str], ...]:
-    """Return what may stand in place of the last word of a line, each with a word of explanation."""
+    """Return completions for the last word of a line, each with its description."""
     if not text.startswith("/") or text.startswith("//"):
         return ()
     name, blank, rest = text[1:].partition(" ")
     if not blank:
-        return tuple((f"/{known}", usage.does) for known, usage in COMMANDS.items() if known.startswith(name))
+        return tuple(
+            (f"/{known}", usage.description) for known, usage in COMMANDS.items() if known.startswith(name)
+        )
     usage = COMMANDS.get(name)
     last = rest.rpartition(" ")[2]
     return tuple((value, "") for value in (usage.values if usage else ()) if value.startswith(last))
 
 
-def _draft(argument: str) -> Command:
+def _read_drafting(argument: str) -> Command:
     states = {"": None, "on": True, "off": False}
     if argument.lower() not in states:
-        _misread("draft", f"drafting is on or off, not {argument!r}")
-    return Draft(states[argument.lower()])
+        _raise_misuse("draft", f"{argument!r} is not on or off")
+    return SetDrafting(states[argument.lower()])
 
 
-def _gamma(argument: str) -> Command:
-    return Gamma(_whole("gamma", argument, least=1, most=MOST_DRAFT) if argument else None)
+def _read_draft_size(argument: str) -> Command:
+    return SetDraftSize(_read_count("gamma", argument, least=1, most=MOST_DRAFT) if argument else None)
 
 
-def _length(argument: str) -> Command:
-    return Length(_whole("length", argument, least=_LEAST_LENGTH, most=None) if argument else None)
+def _read_length(argument: str) -> Command:
+    return SetLength(_read_count("length", argument, least=_LEAST_LENGTH, most=None) if argument else None)
 
 
-def _whole(name: str, text: str, *, least: int, most: int | None) -> int:
+def _read_count(name: str, text: str, *, least: int, most: int | None) -> int:
     number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
     if number < least or (most is not None and number > most):
         bound = f"from {least}" + (f" to {most}" if most is not None else "")
-        _misread(name, f"{text!r} is no whole number {bound}")
+        _raise_misuse(name, f"{text!r} is not a whole number {bound}")
     return number
 
 
-def _sampler(argument: str) -> Command:
+def _read_sampler(argument: str) -> Command:
     changes: dict[str, float] = {}
     for word in argument.split():
         name, equals, text = word.partition("=")
-        key = _KEYS.get({"temperature": "temp"}.get(name, name).replace("-", "_"))
+        key = _SAMPLER_KEYS.get({"temperature": "temp"}.get(name, name).replace("-", "_"))
         if key is None or not equals:
-            _misread("sampler", f"{word!r} is no setting of the sampler")
+            _raise_misuse("sampler", f"{word!r} is not a sampler setting")
         try:
-            value = key.kind(text)
+            value = key.number_type(text)
         except ValueError:
-            _misread("sampler", f"{text!r} is no number for {name}")
+            _raise_misuse("sampler", f"{text!r} is not a number for {name}")
         if not 0 <= value <= (key.most or float("1e9")):
-            _misread("sampler", f"{name} goes from 0" + (f" to {key.most:g}" if key.most else ""))
+            _raise_misuse(
+                "sampler", f"{name} must be at least 0" + (f" and at most {key.most:g}" if key.most else "")
+            )
         changes[key.field] = value
-    return Sampler(tuple(changes.items()))
+    return SetSampler(tuple(changes.items()))
 
 
-def _compare(argument: str) -> Command:
+def _read_compare(argument: str) -> Command:
     if not argument:
-        _misread("compare", "there is nothing to compare on")
+        _raise_misuse("compare", "the prompt is missing")
     return Compare(argument)
 
 
-def _save(argument: str) -> Command:
+def _read_save(argument: str) -> Command:
     path = Path(argument).expanduser()
     if path.suffix.lower() not in {".md", ".json"}:
-        _misread("save", f"{argument or 'nothing'!r} names no .md or .json file")
+        _raise_misuse(
+            "save", f"{argument!r} is not a .md or .json file" if argument else "the file is missing"
+        )
     return Save(path)
 
 
-def _alone(name: str, command: Command) -> Callable[[str], Command]:
+def _refuse_argument(name: str, command: Command) -> Callable[[str], Command]:
     def read(argument: str) -> Command:
         if argument:
-            _misread(name, f"/{name} stands alone")
+            _raise_misuse(name, f"/{name} takes no argument")
         return command
 
     return read
 
 
-def _misread(name: str, what: str) -> NoReturn:
-    raise GgufspecError(what, f"it is written {COMMANDS[name].words}")
+def _raise_misuse(name: str, problem: str) -> NoReturn:
+    raise GgufspecError(problem, f"usage: {COMMANDS[name].words}")
 
 
 COMMANDS: Mapping[str, Usage] = {
-    "draft": Usage("/draft on|off", "draft, or let the target write alone", _draft, ("on", "off")),
-    "gamma": Usage("/gamma N", "draft at most N tokens per round", _gamma),
+    "draft": Usage("/draft on|off", "switch drafting on or off", _read_drafting, ("on", "off")),
+    "gamma": Usage("/gamma N", "draft at most N tokens per round", _read_draft_size),
     "sampler": Usage(
         "/sampler temp=0.8 top_k=40 top_p=0.95 min_p=0.05 seed=1",
-        "choose tokens like this; temp=0 is greedy",
-        _sampler,
-        tuple(f"{name}=" for name in _KEYS),
+        "set the sampler; temp=0 is greedy",
+        _read_sampler,
+        tuple(f"{name}=" for name in _SAMPLER_KEYS),
     ),
-    "length": Usage("/length N", "answer with at most N tokens", _length),
+    "length": Usage("/length N", "answer with at most N tokens", _read_length),
     "system": Usage(
-        "/system TEXT", "use this system prompt; without TEXT, none", lambda text: System(text or None)
+        "/system TEXT", "set the system prompt; without TEXT, remove it", lambda text: SetSystem(text or None)
     ),
-    "compare": Usage("/compare PROMPT", "target, drafter and drafting side by side", _compare),
-    "clear": Usage("/clear", "forget the conversation", _alone("clear", Clear())),
-    "save": Usage("/save PATH", "write transcript and figures: .md or .json", _save),
-    "stats": Usage("/stats", "show what was measured so far", _alone("stats", Stats())),
-    "help": Usage("/help", "show this", _alone("help", Help())),
-    "quit": Usage("/quit", "leave; so does Ctrl-D", _alone("quit", Quit())),
+    "compare": Usage(
+        "/compare PROMPT", "answer with target, drafter and drafting side by side", _read_compare
+    ),
+    "clear": Usage("/clear", "start a new conversation", _refuse_argument("clear", Clear())),
+    "save": Usage("/save PATH", "write the transcript and measurements: .md or .json", _read_save),
+    "stats": Usage("/stats", "show the measurements so far", _refuse_argument("stats", ShowStats())),
+    "help": Usage("/help", "show this list", _refuse_argument("help", ShowHelp())),
+    "quit": Usage("/quit", "leave; Ctrl-D does the same", _refuse_argument("quit", Quit())),
 }
 """Name -> how it is written and read, in the order of the help."""

@@ -1,4 +1,4 @@
-"""Answers in numbers that people read: one line for an answer, one row for all answers of a kind."""
+"""The measurements of answers for people: a line for each answer, a row for each role and γ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDED = {
 
 
 def progress(sample: Sample) -> list[str]:
-    """Return what is known of an answer while it comes."""
+    """Return the measurements of an answer that is still being generated."""
     words = [counted(sample.gen_tokens or 0, "token")]
     if sample.decode_tps is not None:
         words.append(f"{format_rate(sample.decode_tps)} tokens/s")
@@ -31,7 +31,7 @@ def progress(sample: Sample) -> list[str]:
 
 
 def figures(answer: Answer) -> list[str]:
-    """Return what is known of an answer at its end."""
+    """Return the measurements of a finished answer."""
     sample = answer.sample
     words = progress(sample)
     if sample.n_draft and not sample.n_drafted:
@@ -44,7 +44,7 @@ def figures(answer: Answer) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """All answers of one kind together; rates are of their sums."""
+    """All answers with one role and γ; rates are ratios of sums."""
 
     role: Role
     draft_size: int | None
@@ -56,11 +56,11 @@ class Total:
 
 
 def totals(conversation: Conversation) -> Iterator[Total]:
-    """Yield what each kind of answer amounts to: target, drafter, and every draft size."""
-    kinds: dict[tuple[Role, int | None], list[Sample]] = {}
+    """Yield the totals of each role and draft size."""
+    samples_by_arm: dict[tuple[Role, int | None], list[Sample]] = {}
     for _, answer in conversation.answers:
-        kinds.setdefault((answer.role, answer.sample.n_draft), []).append(answer.sample)
-    for (role, size), samples in kinds.items():
+        samples_by_arm.setdefault((answer.role, answer.sample.n_draft), []).append(answer.sample)
+    for (role, size), samples in samples_by_arm.items():
         decoded = sum(sample.decoded or 0 for sample in samples)
         seconds = sum(sample.gen_s or 0.0 for sample in samples)
         drafted = sum(sample.n_drafted or 0 for sample in samples)

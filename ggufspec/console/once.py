@@ -9,28 +9,28 @@ from typing import Any
 
 from rich.console import Console
 
-from ggufspec.console.conversation import Answer, answered
+from ggufspec.console.conversation import Answer, read_answer
 from ggufspec.console.figures import figures
 from ggufspec.console.talk import Talk
 from ggufspec.console.transcript import SCHEMA, answer_to_json
-from ggufspec.console.views import coloured
+from ggufspec.console.views import mark_tokens
 from ggufspec.harmless import harmless, to_json
 
 
-def show(talk: Talk, said: str, facts: Mapping[str, Any], *, as_json: bool) -> Answer:
-    """Write the answer to standard output as it comes, and one line of figures to standard error.
+def show(talk: Talk, prompt: str, facts: Mapping[str, Any], *, as_json: bool) -> Answer:
+    """Write the answer to standard output as it is generated, and a line of measurements to standard error.
 
     Args:
-        talk: a pair with nothing said yet.
-        said: the prompt.
-        facts: what JSON begins with.
-        as_json: write one object, once the answer is whole.
+        talk: a pair with an empty conversation.
+        prompt: the prompt.
+        facts: the first fields of the JSON object.
+        as_json: write one JSON object once the answer is complete.
 
     Raises:
         GgufspecError: the prompt cannot be answered.
         Failure: the server died, refused or did not answer in time.
     """
-    stream = talk.ask(said)
+    stream = talk.ask(prompt)
     console = Console(highlight=False)
     is_plain = not console.is_terminal or console.no_color
     with closing(stream.spans()) as spans:
@@ -41,11 +41,11 @@ def show(talk: Talk, said: str, facts: Mapping[str, Any], *, as_json: bool) -> A
                 sys.stdout.write(harmless(span.text) if console.is_terminal else span.text)
                 sys.stdout.flush()
             else:
-                console.print(coloured([span], console), end="", soft_wrap=True)
-    answer = answered(stream)
+                console.print(mark_tokens([span], console), end="", soft_wrap=True)
+    answer = read_answer(stream)
     if as_json:
-        whole = {"schema": SCHEMA, **facts, "said": said, **answer_to_json(answer)}
-        sys.stdout.write(f"{to_json(whole)}\n")
+        record = {"schema": SCHEMA, **facts, "said": prompt, **answer_to_json(answer)}
+        sys.stdout.write(f"{to_json(record)}\n")
     elif not answer.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()

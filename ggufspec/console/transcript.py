@@ -26,11 +26,11 @@ _FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
 
 
 def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: bool) -> str:
-    """Return the whole text of a file.
+    """Return the text of a transcript file.
 
     Args:
-        conversation: what was said and measured.
-        facts: what it was said to: pair, models, llama.cpp, when.
+        conversation: the turns and comparisons.
+        facts: pair, models, llama.cpp and time.
         as_json: JSON, else Markdown.
     """
     if as_json:
@@ -38,15 +38,19 @@ def render(conversation: Conversation, facts: Mapping[str, Any], *, as_json: boo
         text = json.dumps({"schema": SCHEMA, **facts, "entries": entries}, indent=2, ensure_ascii=False)
         return f"{text}\n"
     listed = "".join(f"- {name}: {_code(value)}\n" for name, value in facts.items() if value)
-    told = "".join(map(_markdown, conversation.entries))
-    return f"# ggufspec chat: {facts['pair']}\n\n{listed}{told}{_table(conversation)}"
+    body = "".join(map(_markdown, conversation.entries))
+    return f"# ggufspec chat: {facts['pair']}\n\n{listed}{body}{_table(conversation)}"
 
 
 def to_json(entry: Entry) -> dict[str, Any]:
-    """Return one thing that happened; absent figures are null."""
+    """Return an entry as JSON; absent measurements are null."""
     if isinstance(entry, Turn):
-        said = {"kind": "turn", "said": entry.said, "settings": asdict(entry.settings)}
-        return said | {"answer": answer_to_json(entry.answer)}
+        return {
+            "kind": "turn",
+            "said": entry.prompt,
+            "settings": asdict(entry.settings),
+            "answer": answer_to_json(entry.answer),
+        }
     if isinstance(entry, AnswerComparison):
         return {
             "kind": "comparison",
@@ -60,7 +64,7 @@ def to_json(entry: Entry) -> dict[str, Any]:
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
-    """Return an answer with its figures, under the names that results have elsewhere."""
+    """Return an answer as JSON, with the field names of stored results."""
     sample = answer.sample
     return {
         "role": answer.role.value,
@@ -83,8 +87,8 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 
 def _markdown(entry: Entry) -> str:
     if isinstance(entry, Turn):
-        said = _fenced(entry.said) if entry.said else "(let it go on)\n"
-        return f"\n## You\n\n{said}\n## {_heading(entry.answer)}\n\n{_answer(entry.answer)}"
+        prompt = _fenced(entry.prompt) if entry.prompt else "(continue)\n"
+        return f"\n## You\n\n{prompt}\n## {_heading(entry.answer)}\n\n{_answer(entry.answer)}"
     if isinstance(entry, AnswerComparison):
         parts = [f"\n## Compared\n\n{_fenced(entry.prompt)}"]
         parts += [f"\n### {_heading(answer)}\n\n{_answer(answer)}" for answer in entry.answers]
@@ -92,7 +96,7 @@ def _markdown(entry: Entry) -> str:
             speed_up = f"{entry.speed_up:.2f}× the target's tokens/s; " if entry.speed_up else ""
             parts.append(f"\nDrafting: {speed_up}text: {entry.verdict}.\n")
         return "".join(parts)
-    return "\n---\n\nThe conversation began anew.\n"
+    return "\n---\n\nNew conversation.\n"
 
 
 def _heading(answer: Answer) -> str:
@@ -104,7 +108,7 @@ def _answer(answer: Answer) -> str:
 
 
 def _table(conversation: Conversation) -> str:
-    """Return every answer as a row."""
+    """Return a table with a row for each answer."""
     rows = [_cells(settings, answer) for settings, answer in conversation.answers]
     if not rows:
         return ""
@@ -126,7 +130,7 @@ def _cells(settings: ChatSettings, answer: Answer) -> tuple[str, ...]:
 
 
 def _fenced(text: str) -> str:
-    """Return a text as it is, whatever it contains: its fence is longer than any in it."""
+    """Return a text in a fence that is longer than any fence in it."""
     longest = max((len(fence) for fence in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}text\n{text}\n{fence}\n"

@@ -1,4 +1,4 @@
-"""How a line is typed: several lines, history, completion, and a status below."""
+"""The input line: several lines, history, completion, and a status line below."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Commands(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Return what may stand in place of the word before the cursor."""
+        """Return completions for the word before the cursor."""
         text = document.text_before_cursor
         if text.startswith(_SAVE):
             yield from self._paths.get_completions(Document(text.removeprefix(_SAVE)), complete_event)
@@ -41,11 +41,11 @@ class _Commands(Completer):
 
 
 def prompt_session(history: Path, status: Callable[[], str]) -> PromptSession[str]:
-    """Return what reads lines. Enter sends, Alt-Enter and a trailing backslash begin another line.
+    """Return the input prompt. Enter sends; Alt-Enter or a backslash at the end starts another line.
 
     Args:
-        history: the file that earlier lines are kept in; only this user can read it.
-        status: returns what stands below the line.
+        history: the file of earlier lines; only this user can read it.
+        status: returns the text of the status line.
     """
     return PromptSession(
         history=_history(history),
@@ -61,12 +61,12 @@ def prompt_session(history: Path, status: Callable[[], str]) -> PromptSession[st
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
-    """Keep what is typed meanwhile off the screen; it appears in the next line. Ctrl-C works."""
+def hide_typing() -> Iterator[None]:
+    """Do not echo typed keys meanwhile; they appear in the next line. Ctrl-C works."""
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
-    except (termios.error, OSError, ValueError):  # no terminal
+    except (termios.error, OSError, ValueError):  # not a terminal
         yield
         return
     silent = [*before]
@@ -85,7 +85,7 @@ def _history(path: Path) -> History:
         path.touch(mode=_PRIVATE)
         with path.open("ab"):
             return FileHistory(path)
-    except OSError:  # nothing can be kept there
+    except OSError:  # the file cannot be written
         return InMemoryHistory()
 
 
@@ -106,7 +106,7 @@ def _keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     @keys.add("c-c")
-    def _forget_line(event: KeyPressEvent) -> None:
+    def _clear_line(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()
         else:

@@ -1,4 +1,4 @@
-"""What the console shows, as rich renderables; what models write is made harmless first."""
+"""What the console shows, as rich renderables. Control characters of models are removed first."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _REFRESH_S = 1 / 20
 NAMES = {Role.TARGET: "target alone", Role.DRAFTER: "drafter alone", Role.DRAFTING: "drafting"}
 
 
-def mark(console: Console) -> str:
+def mark_style(console: Console) -> str:
     """Return the style of accepted draft tokens."""
     return _UNCOLOURED if console.no_color else _DRAFTED
 
 
-def coloured(spans: Iterable[Span], console: Console) -> Text:
-    """Return a text in which accepted draft tokens stand out."""
-    return Text.assemble(*((harmless(span.text), mark(console) if span.drafted else "") for span in spans))
+def mark_tokens(spans: Iterable[Span], console: Console) -> Text:
+    """Return a text with accepted draft tokens marked."""
+    style = mark_style(console)
+    return Text.assemble(*((harmless(span.text), style if span.drafted else "") for span in spans))
 
 
 class AnswerView:
-    """Prints an answer while it comes: whole lines stay, the last one and the status below are redrawn."""
+    """Prints an answer as it is generated: complete lines stay, the last line and the status are redrawn."""
 
     def __init__(self, console: Console, stream: Stream) -> None:
         self._console, self._stream = console, stream
@@ -55,7 +56,7 @@ class AnswerView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.update(Text(), refresh=True)
         self._live.stop()
@@ -63,8 +64,8 @@ class AnswerView:
             self._print(self._line)
 
     def add(self, span: Span) -> None:
-        """Show what came."""
-        self._line.append_text(coloured([span], self._console))
+        """Show the next tokens."""
+        self._line.append_text(mark_tokens([span], self._console))
         lines = [
             row
             for line in self._line.split("\n", allow_blank=True)
@@ -72,7 +73,7 @@ class AnswerView:
         ] or [Text()]
         self._line = lines[-1]
         self._draw(refresh=len(lines) == 1 and time.monotonic() - self._drawn_at > _REFRESH_S)
-        if len(lines) > 1:  # printing draws what is live anew, below
+        if len(lines) > 1:  # printing redraws the live part below
             self._print(Text("\n").join(lines[:-1]))
 
     def _print(self, line: Text) -> None:
@@ -88,7 +89,7 @@ class AnswerView:
 
 
 def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
-    """Return the answers side by side, their figures below each."""
+    """Return the answers side by side, with their measurements below."""
     table = Table(expand=True)
     table.add_column("", style=_ASIDE, no_wrap=True)
     answers = compared.answers
@@ -96,7 +97,7 @@ def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
         size = f" γ={answer.sample.n_draft}" if answer.sample.n_draft else ""
         table.add_column(f"{NAMES[answer.role]}{size}", ratio=1, overflow="fold")
     samples = [answer.sample for answer in answers]
-    table.add_row("", *(_trimmed(coloured(answer.spans, console)) for answer in answers))
+    table.add_row("", *(_trimmed(mark_tokens(answer.spans, console)) for answer in answers))
     table.add_section()
     rows: dict[str, list[str]] = {
         "tokens": [str(sample.gen_tokens or 0) for sample in samples],
@@ -104,12 +105,10 @@ def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
         "tokens/s": [format_rate(sample.decode_tps) if sample.decode_tps else "" for sample in samples],
         "accepted": ["" if sample.accept_rate is None else f"{sample.accept_rate:.0%}" for sample in samples],
     }
-    ours = [
-        (compared.verdict or "", compared.speed_up) if one.role is Role.DRAFTING else ("", None)
-        for one in answers
-    ]
-    rows["speed-up"] = [f"{speed_up:.2f}×" if speed_up else "" for _, speed_up in ours]
-    rows["text"] = [verdict for verdict, _ in ours]
+    drafting = [answer.role is Role.DRAFTING for answer in answers]
+    speed_up = f"{compared.speed_up:.2f}×" if compared.speed_up else ""
+    rows["speed-up"] = [speed_up if is_drafting else "" for is_drafting in drafting]
+    rows["text"] = [compared.verdict or "" if is_drafting else "" for is_drafting in drafting]
     for name, cells in rows.items():
         if any(cells):
             table.add_row(name, *cells)
@@ -117,16 +116,16 @@ def comparison(compared: AnswerComparison, console: Console) -> RenderableType:
 
 
 def _trimmed(text: Text) -> Text:
-    """Return a text without blanks around it."""
+    """Return a text without whitespace around it."""
     begin = len(text.plain) - len(text.plain.lstrip())
     return text[begin : len(text.plain.rstrip())] if text.plain.strip() else Text()
 
 
 def stats(conversation: Conversation) -> RenderableType:
-    """Return what was measured so far, or that nothing was."""
+    """Return the measurements so far as a table."""
     rows = list(totals(conversation))
     if not rows:
-        return Text("nothing was measured yet", style=_ASIDE)
+        return Text("nothing has been measured yet", style=_ASIDE)
     table = Table()
     for name in ("", "answers", "tokens", "tokens/s", "accepted", "tokens/round"):
         table.add_column(name, justify="right" if name else "left")
@@ -143,22 +142,22 @@ def stats(conversation: Conversation) -> RenderableType:
 
 
 def help_text(console: Console) -> RenderableType:
-    """Return what can be typed, and what the colour says."""
+    """Return the commands, the keys and the meaning of the marks."""
     table = Table.grid(padding=(0, 2))
     for usage in COMMANDS.values():
         words, _, arguments = usage.words.partition(" ")
-        table.add_row(Text.assemble((words, "bold"), f" {arguments}"), usage.does)
+        table.add_row(Text.assemble((words, "bold"), f" {arguments}"), usage.description)
     keys = (
-        "Enter sends; Alt-Enter, or a backslash at the end of a line, begins another line. Ctrl-C stops the "
-        "answer, Ctrl-D leaves. //text says a text that begins with a slash."
+        "Enter sends. Alt-Enter, or a backslash at the end of a line, starts another line. Ctrl-C stops the "
+        "answer, Ctrl-D leaves. Write // to begin a prompt with a slash."
     )
     meaning = Text.assemble(
         "Tokens ",
-        ("marked like this", mark(console)),
-        " were proposed by the drafter and accepted by the target. The others are the target's own: the "
-        "first token of an answer, the last one of each round, and all where nothing is drafted. The marks "
-        "come from the counts that llama-server sends with each token and are exact; only a character made "
-        "of several tokens stays unmarked where not all of them are known to be drafts. Servers up to b9108 "
-        "count a whole round ahead: there, marks are inexact behind such a character, for one round.",
+        ("marked like this", mark_style(console)),
+        " were proposed by the drafter and accepted by the target. The target itself wrote the others: the "
+        "first token of an answer, the last token of each round, and all tokens where nothing is drafted. "
+        "The marks are exact, because llama-server sends its counts with each token, with one exception: a "
+        "character made of several tokens is marked only if all of them are known to be drafts. Servers up "
+        "to b9108 count one round ahead, so after such a character the marks of one round are inexact.",
     )
     return Group(table, "", keys, "", meaning)

@@ -1,4 +1,4 @@
-"""Checks what a bench needs, and names the command that fixes each problem; nothing is changed."""
+"""Checks what a bench needs, and names a command that fixes each problem. It changes nothing."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _NEEDED = {"compiler", "CMake", "Ninja"}
 
 
 def examine(*, offline: bool = False) -> Checkup:
-    """Look at everything.
+    """Run all checks.
 
     Args:
-        offline: ask nothing of the network.
+        offline: do not use the network.
     """
-    about_settings, known = _settings()
+    settings_finding, known = _settings()
     access = hub.Access(offline=offline or known["offline"].value is True)
-    question = models.Question(access)
-    installs, skipped, wrong = programs.find(known["llama"])
-    gpus = next((each.gpus for each in installs if each.gpus), ()) or machine.nvidia_smi()
+    request = models.HubRequest(access)
+    installs, skipped, misnamed = programs.find_installs(known["llama"])
+    gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
     threads = known["threads"].value
     built = tuple(building.now())
-    found = (
-        about_settings,
+    findings = (
+        settings_finding,
         *machines.now(threads if isinstance(threads, int) else None),
         *machines.gpus(gpus, nvml.temperature_c()),
         *_disks(access),
         *built,
-        *([wrong] if wrong else ()),
-        *(() if wrong and not installs else programs.installs(installs, gpus)),
+        *([misnamed] if misnamed else ()),
+        *(() if misnamed and not installs else programs.installs(installs, gpus)),
         *programs.skipped(skipped),
         programs.library(installs, programs.binding_version()),
-        *models.now(access, question),
+        *models.now(access, request),
     )
-    can_build = not any(each.name in _NEEDED and each.status is FindingStatus.MISSING for each in built)
-    return Checkup(findings=found, can_run=wrong is None and bool(installs or can_build))
+    can_build = not any(item.name in _NEEDED and item.status is FindingStatus.MISSING for item in built)
+    return Checkup(findings=findings, can_run=misnamed is None and bool(installs or can_build))
 
 
 def _settings() -> tuple[Finding, Mapping[str, Setting]]:
@@ -52,11 +52,11 @@ def _settings() -> tuple[Finding, Mapping[str, Setting]]:
         known = settings.read_settings()
     except GgufspecError as error:
         return missing("settings", error.message, error.hint or "ggufspec config path"), settings.defaults()
-    given = [f"{key} = {each.value}" for key, each in known.items() if each.where]
-    for name, meant in settings.strange_variables().items():
-        guess = f"; did you mean {meant}?" if meant else ""
-        return remark("settings", f"ggufspec does not know {name}{guess}", f"unset {name}"), known
-    return ok("settings", ", ".join(given) or "all defaults"), known
+    changed = [f"{key} = {item.value}" for key, item in known.items() if item.where]
+    for name, guess in settings.strange_variables().items():
+        advice = f"; did you mean {guess}?" if guess else ""
+        return remark("settings", f"ggufspec does not know {name}{advice}", f"unset {name}"), known
+    return ok("settings", ", ".join(changed) or "all defaults"), known
 
 
 def _disks(access: hub.Access) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The result of one check: a value, a status, and the fix."""
+"""The result of one check: its text, a status, and the fix."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ class FindingStatus(StrEnum):
     """How a finding is judged."""
 
     OK = "ok"
-    REMARK = "remark"  # measurements work, but something is worth knowing
-    MISSING = "missing"  # something cannot be done without it
+    REMARK = "remark"  # measurements work, but may be slower or disturbed
+    MISSING = "missing"  # something does not work without it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of the doctor's report; ``mend`` is a command or short advice, None if nothing is wrong."""
+    """One line of the doctor's report; ``fix`` is a command or short advice, None if nothing is wrong."""
 
     name: str
     status: FindingStatus
-    said: str
-    mend: str | None = None
+    text: str
+    fix: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkup:
-    """All findings, and whether the main job, a bench, can run or be made to run."""
+    """All findings; ``can_run`` is whether a bench can run, after a build if necessary."""
 
     findings: tuple[Finding, ...]
     can_run: bool
 
 
-def ok(name: str, said: str) -> Finding:
-    """Return a finding that needs nothing."""
-    return Finding(name=name, status=FindingStatus.OK, said=said)
+def ok(name: str, text: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(name=name, status=FindingStatus.OK, text=text)
 
 
-def remark(name: str, said: str, mend: str | None = None) -> Finding:
-    """Return a finding that is worth knowing."""
-    return Finding(name=name, status=FindingStatus.REMARK, said=said, mend=mend)
+def remark(name: str, text: str, fix: str | None = None) -> Finding:
+    """Return a finding about a possible problem."""
+    return Finding(name=name, status=FindingStatus.REMARK, text=text, fix=fix)
 
 
-def missing(name: str, said: str, mend: str) -> Finding:
-    """Return a finding without which something cannot be done."""
-    return Finding(name=name, status=FindingStatus.MISSING, said=said, mend=mend)
+def missing(name: str, text: str, fix: str) -> Finding:
+    """Return a finding about something that is missing."""
+    return Finding(name=name, status=FindingStatus.MISSING, text=text, fix=fix)
 
 
 _INSTALLERS = (
@@ -61,8 +61,8 @@ _INSTALLERS = (
 )
 
 
-def install_words(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
-    """Return the command by which this system installs packages."""
+def install_command(packages: str, known: Sequence[tuple[str, str]] = _INSTALLERS) -> str:
+    """Return this system's command to install packages."""
     words = next((words for tool, words in known if shutil.which(tool)), "install")
     return f"{words} {packages}"
 
@@ -71,7 +71,7 @@ def render(checkup: Checkup, output: str) -> str:
     """Return one line per finding with its fix below it, or everything as JSON.
 
     Args:
-        checkup: what was found.
+        checkup: the findings.
         output: ``text`` or ``json``.
     """
     if output == "json":
@@ -79,8 +79,8 @@ def render(checkup: Checkup, output: str) -> str:
         return to_json({"can_run": checkup.can_run, "findings": rows}, indent=2) + "\n"
     width = max(len(finding.name) for finding in checkup.findings)
     lines = []
-    for each in checkup.findings:
-        lines.append(f"{each.status:<7}  {each.name:<{width}}  {each.said}")
-        if each.mend:
-            lines.append(f"{'':<7}  {'':<{width}}  → {each.mend}")
+    for finding in checkup.findings:
+        lines.append(f"{finding.status:<7}  {finding.name:<{width}}  {finding.text}")
+        if finding.fix:
+            lines.append(f"{'':<7}  {'':<{width}}  → {finding.fix}")
     return "".join(f"{line}\n" for line in lines)

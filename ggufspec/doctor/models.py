@@ -1,4 +1,4 @@
-"""The Hub and what came from it: login, reachability, cached models and pairs; and the stored results."""
+"""The Hub, cached models and pairs, and stored results."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from ggufspec.modelfiles import catalog, hub
 from ggufspec.modelfiles.hub import client
 
 PATIENCE_S = 2.5
-_SOME_MODEL = "ggml-org/models"
+_EXAMPLE_REPO = "ggml-org/models"
 
 
-class Question:
-    """A question to the Hub, on its way while other things are looked at."""
+class HubRequest:
+    """A request to the Hub that runs in the background of the other checks."""
 
     def __init__(self, access: hub.Access) -> None:
-        """Ask who we are; nothing waits for the answer yet."""
+        """Ask for the login, without waiting for the answer."""
         self._access, self._asked_at = access, time.monotonic()
-        self._came: list[str | Exception] = []
+        self._answers: list[str | Exception] = []
         self._thread = threading.Thread(target=self._ask, daemon=True)
         if not access.is_offline:
             self._thread.start()
 
     def answer(self, patience_s: float = PATIENCE_S) -> str | Exception | None:
-        """Return what came within so many seconds of asking, whatever the network does; else None."""
+        """Return the answer or the error; None if neither arrived within so many seconds of the request."""
         if not self._access.is_offline:
             self._thread.join(max(0.0, self._asked_at + patience_s - time.monotonic()))
-        return self._came[0] if self._came else None
+        return self._answers[0] if self._answers else None
 
     def _ask(self) -> None:
         try:
-            self._came.append(_greet(self._access))
-        except Exception as error:  # noqa: BLE001  # whatever the network does is a remark
-            self._came.append(error)
+            self._answers.append(_describe_login(self._access))
+        except Exception as error:  # noqa: BLE001  # any failure of the network is a remark
+            self._answers.append(error)
 
 
-def reached(access: hub.Access, said: str | Exception | None) -> Finding:
-    """Judge the answer to a question; None is one that did not come in time."""
+def reachability(access: hub.Access, answer: str | Exception | None) -> Finding:
+    """Report whether the Hub can be reached; ``answer`` is None if it did not arrive in time."""
     name = "Hub"
     login = "a token is set" if access.has_token else "not logged in: public models only"
     if access.is_offline:
         return ok(name, f"not checked: offline; {login}")
-    if isinstance(said, str):
-        return ok(name, said)
-    if said is None:
+    if isinstance(answer, str):
+        return ok(name, answer)
+    if answer is None:
         problem = f"{access.host} did not answer within {PATIENCE_S:g} s"
-    elif getattr(getattr(said, "response", None), "status_code", None) == 401:
+    elif getattr(getattr(answer, "response", None), "status_code", None) == 401:
         return remark(name, f"{access.host} does not accept the access token", "hf auth login")
     else:
-        problem = f"{access.host} cannot be reached: {client.reason(said)}"
+        problem = f"{access.host} cannot be reached: {client.reason(answer)}"
     return remark(
         name, f"{problem}; {login}", "check the connection, proxies and HF_ENDPOINT; cached models work"
     )
 
 
 def cached(access: hub.Access) -> Finding:
-    """Say how many models the cache holds."""
+    """Report the number and size of cached models."""
     sizes = {path.resolve(): path.stat().st_size for _, _, path in hub.cached_files(access)}
     total = units.format_bytes(sum(sizes.values()))
     return ok(
@@ -71,37 +71,37 @@ def cached(access: hub.Access) -> Finding:
 
 
 def pairs() -> Finding:
-    """Say which pairs of the catalogue can be measured at once."""
+    """Report which pairs of the catalogue are downloaded."""
     try:
         known = catalog.load_catalogue()
     except GgufspecError as error:
         return remark("pairs", error.message, error.hint)
-    here = [name for name, pair in known.items() if _is_here(name)]
-    said = f"{len(here)} of {len(known)} downloaded: {', '.join(here)}"
-    return ok("pairs", said) if set(here) - {"demo"} else remark("pairs", said, "ggufspec fetch")
+    downloaded = [name for name, pair in known.items() if _is_here(name)]
+    text = f"{len(downloaded)} of {len(known)} downloaded: {', '.join(downloaded)}"
+    return ok("pairs", text) if set(downloaded) - {"demo"} else remark("pairs", text, "ggufspec fetch")
 
 
 def stored(ids: Sequence[str], folder: Path) -> Finding:
-    """Say how many benches are stored, and which was the last."""
+    """Report the number of stored benches and the last one."""
     if not ids:
         return ok("results", f"none yet in {folder}")
     return ok("results", f"{len(ids)} in {folder}, the last is {ids[-1]}")
 
 
-def now(access: hub.Access, question: Question) -> Iterator[Finding]:
-    """Look at what is here; the answer of the Hub is waited for."""
-    yield reached(access, question.answer())
+def now(access: hub.Access, request: HubRequest) -> Iterator[Finding]:
+    """Check the Hub, the cache, the pairs and the results."""
+    yield reachability(access, request.answer())
     yield cached(access)
     yield pairs()
     yield stored(results.ids(), paths.runs_dir())
 
 
-def _greet(access: hub.Access) -> str:
+def _describe_login(access: hub.Access) -> str:
     api = access.api()
     if access.has_token:
         return f"logged in at {access.host} as {api.whoami()['name']}"
     try:
-        api.model_info(_SOME_MODEL, timeout=PATIENCE_S)  # whether it exists does not matter: no answer does
+        api.model_info(_EXAMPLE_REPO, timeout=PATIENCE_S)  # any answer will do, even that it does not exist
     except client.HTTP_ERROR as error:
         if getattr(error, "response", None) is None:
             raise

@@ -1,4 +1,4 @@
-"""Installed builds of llama.cpp: what each can do, and whether the in-process engine has its library."""
+"""Installs of llama.cpp: their programs, and the library of the in-process engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ggufspec.doctor.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install import Install, Skipped
-from ggufspec.llama.install import installs as install
+from ggufspec.llama.install import installs as install_survey
 from ggufspec.machine import Gpu
 from ggufspec.settings import Setting, SettingSource
 
@@ -19,71 +19,76 @@ _BUILD = "ggufspec build"
 _DRAFTERS = (Program.TREE, Program.SIMPLE, Program.SERVER)
 
 
-def installs(found: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Say what each install can do, the one that is used first on top."""
-    if not found:
+def installs(present: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """Report the programs of each install; the first install is the one that is used."""
+    if not present:
         yield missing(_NAME, "not found", _BUILD)
-    for each in found:
-        can = ", ".join(program.value for program in each.programs)
-        origin = "" if each.origin == "own build" else f", {each.origin}"
-        which = f"{each.version or 'of unknown version'} {each.backend or 'unknown backend'}"
-        said = f"{which}: {can}{origin} ({each.root})"
-        if each is found[0] and gpus and each.gpu is False:
-            yield remark(_NAME, f"{said}: it does not use the GPU", f"{_BUILD} --backend cuda")
-        elif not set(_DRAFTERS) & each.programs.keys():
-            yield remark(_NAME, f"{said}: none of its programs can draft", _BUILD)
+    for install in present:
+        programs_text = ", ".join(program.value for program in install.programs)
+        origin = "" if install.origin == "own build" else f", {install.origin}"
+        name = f"{install.version or 'of unknown version'} {install.backend or 'unknown backend'}"
+        text = f"{name}: {programs_text}{origin} ({install.root})"
+        if install is present[0] and gpus and install.gpu is False:
+            yield remark(_NAME, f"{text}: it does not use the GPU", f"{_BUILD} --backend cuda")
+        elif not set(_DRAFTERS) & install.programs.keys():
+            yield remark(_NAME, f"{text}: none of its programs can draft", _BUILD)
         else:
-            yield ok(_NAME, said)
+            yield ok(_NAME, text)
 
 
 def skipped(builds: Sequence[Skipped]) -> Iterator[Finding]:
-    """Say which of our builds cannot be used, and why."""
+    """Report the builds that cannot be used, with the reason."""
     for build in builds:
         judge = missing if build.is_damaged else remark
         yield judge(_NAME, f"{build.path} is not used: {build.reason}", build.command)
 
 
-def find(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...], Finding | None]:
-    """Return the installs, the one that is used first on top, and what cannot be used.
+def find_installs(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Skipped, ...], Finding | None]:
+    """Return the installs, the builds that cannot be used, and what is wrong with the named one.
 
-    The last is what is wrong with the one that is named.
+    The first install is the one that is used.
 
     Args:
         named: the setting ``llama``.
     """
-    found, unusable = install.survey_installs()
+    present, unusable = install_survey.survey_installs()
     if named is None or named.value is None:
-        return found, unusable, None
+        return present, unusable, None
     where = named.where or named.key
-    first = install.probe(paths.expanded(str(named.value), where), where)
+    first = install_survey.probe(paths.expanded(str(named.value), where), where)
     if first is not None:
-        return (first, *(each for each in found if each.root != first.root)), unusable, None
+        return (first, *(other for other in present if other.root != first.root)), unusable, None
     from_file = named.source is SettingSource.FILE
     wrong = missing(
         _NAME,
-        f"{where} names {named.value}, which holds no working llama.cpp program",
+        f"{where} is {named.value}, which has no working llama.cpp program",
         "ggufspec config unset llama" if from_file else f"unset {where}",
     )
-    return found, unusable, wrong
+    return present, unusable, wrong
 
 
-def library(found: Sequence[Install], binding: str | None) -> Finding:
-    """Say whether the in-process engine has a library that belongs to the installed binding.
+def library(present: Sequence[Install], binding: str | None) -> Finding:
+    """Report whether the in-process engine has a library that fits the installed binding.
 
     Args:
-        found: the installs.
+        present: the installs.
         binding: the version of llama-cpp-python; None where it is not installed.
     """
     name = "library"
     if binding is None:
-        said = "llama-cpp-python is not installed: no --engine inprocess"
-        return remark(name, said, "pip install llama-cpp-python")
-    usable = next((each for each in found if each.library is not None and _is_usable(each)), None)
+        text = "llama-cpp-python is not installed: no --engine inprocess"
+        return remark(name, text, "pip install llama-cpp-python")
+    usable = next(
+        (candidate for candidate in present if candidate.library is not None and _is_usable(candidate)), None
+    )
     if usable is not None:
         return ok(name, f"llama-cpp-python {binding} with {usable.library}")
-    others = ", ".join(each.version or "unknown version" for each in found if each.library) or "no library"
+    versions = (
+        ", ".join(candidate.version or "unknown version" for candidate in present if candidate.library)
+        or "no library"
+    )
     return remark(
-        name, f"llama-cpp-python {binding} needs a library of the same release; found: {others}", _BUILD
+        name, f"llama-cpp-python {binding} needs a library of the same release; found: {versions}", _BUILD
     )
 
 

@@ -1,7 +1,7 @@
-"""What ggufspec keeps on this machine, how much room it takes, and its removal by name.
+"""What ggufspec stores on this machine, its size, and its removal by name.
 
-Everything but results and profiles can be made or fetched again. Models lie in the Hub's cache, which other
-programs share; which program fetched one is not recorded there.
+Everything except results and profiles can be built or downloaded again. Models are in the Hub's cache, which
+other programs share. The cache does not record which program downloaded a model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNFINISHED = "unfinished-builds"
 
 
 class StorageKind(StrEnum):
-    """What something is; the first part of its name."""
+    """The kinds of stored items; a kind is the first part of an item's name."""
 
     BUILDS = "builds"
     SOURCES = "sources"
@@ -40,7 +40,7 @@ class StorageKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredItem:
-    """Something that can be removed; ``places`` are its files and folders, the main one first."""
+    """An item that can be removed; ``places`` are its files and folders, the main one first."""
 
     kind: StorageKind
     label: str
@@ -49,22 +49,22 @@ class StoredItem:
 
     @property
     def name(self) -> str:
-        """What a user calls it: ``builds/0.3.36-cpu-1659bb9f``."""
+        """The name on the command line: ``builds/0.3.36-cpu-1659bb9f``."""
         return f"{self.kind}/{self.label}"
 
     @property
     def size_bytes(self) -> int:
-        """What it takes; symbolic links are not followed."""
+        """Bytes on the disk; symbolic links are not followed."""
         return sum(map(paths.size_bytes, self.places))
 
     @property
     def changed_at(self) -> datetime:
-        """When it was last written, in local time."""
+        """Time of the last change, in local time."""
         return datetime.fromtimestamp(self.places[0].lstat().st_mtime).astimezone()
 
 
 def root(kind: StorageKind) -> Path:
-    """Return the folder in which everything of a kind lies."""
+    """Return the folder of a kind."""
     folders = {
         StorageKind.BUILDS: paths.builds_dir(),
         StorageKind.SOURCES: paths.sources_dir(),
@@ -77,43 +77,43 @@ def root(kind: StorageKind) -> Path:
 
 
 def list_items(kinds: Sequence[StorageKind] = tuple(StorageKind)) -> tuple[StoredItem, ...]:
-    """Return everything of some kinds, in the order of ``Kind``."""
+    """Return the items of some kinds, in the order of ``StorageKind``."""
     return tuple(item for kind in StorageKind if kind in kinds for item in _LISTS[kind]())
 
 
 def select(names: Sequence[str]) -> tuple[StoredItem, ...]:
-    """Return what names mean: a kind for all of it, or one item's name. Models are named one by one.
+    """Return the items of names: a kind for all its items, or one item. Models must be named one by one.
 
     Raises:
-        GgufspecError: a name means nothing.
+        GgufspecError: a name is unknown.
     """
     present, selected = list_items(), dict[str, StoredItem]()
     for name in names:
         if name == StorageKind.MODELS:
             raise GgufspecError(
-                "other programs share the models, so each has to be named",
+                "other programs share the models, so name each model",
                 "`ggufspec cache list models` lists them",
             )
         chosen = [item for item in present if name in {item.name, item.kind.value}]
         if not chosen and name not in list(StorageKind):
             close = get_close_matches(name, [*(item.name for item in present), *StorageKind], n=1)
             raise GgufspecError(
-                f"there is nothing called {name!r}" + (f"; did you mean {close[0]}?" if close else ""),
-                "`ggufspec cache list` lists what can be named",
+                f"there is no item {name!r}" + (f"; did you mean {close[0]}?" if close else ""),
+                "`ggufspec cache list` lists the names",
             )
         selected |= {item.name: item for item in chosen}
     return tuple(selected.values())
 
 
 def remove(item: StoredItem) -> None:
-    """Remove something for good.
+    """Remove an item permanently.
 
     Raises:
-        GgufspecError: it is in use, cannot be removed, or is a link to somewhere else.
+        GgufspecError: it is in use, cannot be removed, or is a link.
     """
     place = item.places[0]
-    for one in item.places:
-        _check(one)
+    for path in item.places:
+        _check(path)
     try:
         match item.kind:
             case StorageKind.BUILDS:
@@ -130,12 +130,12 @@ def remove(item: StoredItem) -> None:
                     _delete(place)
                     lock.release()
             case _:
-                for one in item.places:
-                    _delete(one)
+                for path in item.places:
+                    _delete(path)
     except filelock.Timeout as error:
         raise GgufspecError(f"{item.name} is in use by a build", "wait for it, then try again") from error
     except OSError as error:
-        raise GgufspecError(f"{item.name} cannot be removed: {error.strerror}", f"look at {place}") from error
+        raise GgufspecError(f"{item.name} cannot be removed: {error.strerror}", f"check {place}") from error
 
 
 def _builds() -> Iterator[StoredItem]:
@@ -156,36 +156,36 @@ def _sources() -> Iterator[StoredItem]:
 
 def _cuda() -> Iterator[StoredItem]:
     for folder in _visible(root(StorageKind.CUDA)):
-        yield _item(StorageKind.CUDA, folder, note="CUDA's compiler and libraries")
+        yield _item(StorageKind.CUDA, folder, note="CUDA compiler and libraries")
 
 
 def _models() -> Iterator[StoredItem]:
     for cached in hub.cached_repos(hub.Access()):
-        note = "a download that was not finished" if cached.is_unfinished else ""
+        note = "unfinished download" if cached.is_unfinished else ""
         yield StoredItem(kind=StorageKind.MODELS, label=cached.repo, places=(cached.folder,), note=note)
 
 
 def _digests() -> Iterator[StoredItem]:
     for pattern in ("digests.sqlite*", "verified.json*"):
         for file in sorted(paths.cache_dir().glob(pattern)):
-            yield _item(StorageKind.DIGESTS, file, note="files that were hashed")
+            yield _item(StorageKind.DIGESTS, file, note="checksums of files")
 
 
 def _other() -> Iterator[StoredItem]:
     logs, work = (paths.builds_dir() / name for name in (".logs", ".work"))
     if _visible(logs):
-        yield StoredItem(kind=StorageKind.OTHER, label="logs", places=(logs,), note="of builds that failed")
+        yield StoredItem(kind=StorageKind.OTHER, label="logs", places=(logs,), note="logs of failed builds")
     if _visible(work):
         yield StoredItem(
-            kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="what killed builds left"
+            kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="remains of interrupted builds"
         )
     for file in sorted(paths.cache_dir().glob("vega-*.js")):
-        yield _item(StorageKind.OTHER, file, note="draws charts in reports")
+        yield _item(StorageKind.OTHER, file, note="draws the charts of reports")
 
 
 def _profiles() -> Iterator[StoredItem]:
     for file in sorted(root(StorageKind.PROFILES).glob("*.json")):
-        yield _item(StorageKind.PROFILES, file, note="measured costs, which forecasts use")
+        yield _item(StorageKind.PROFILES, file, note="measured costs for forecasts")
 
 
 def _results() -> Iterator[StoredItem]:
@@ -211,28 +211,28 @@ def _item(kind: StorageKind, place: Path, *, note: str = "") -> StoredItem:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """Return what is in a folder, without locks and work in progress."""
+    """Return the contents of a folder, without locks and work in progress."""
     return sorted(path for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
 
 
 def _check(place: Path) -> None:
-    """Refuse to go through a symbolic link from our own folders to a place outside of them.
+    """Refuse a symbolic link inside our own folders.
 
-    The folders that a user may choose can be links themselves.
+    The folders that a user chooses may be links themselves.
 
     Raises:
-        GgufspecError: the place, or a folder between it and the chosen one, is a link.
+        GgufspecError: the place, or a folder above it, is a link.
     """
     chosen = (paths.cache_dir(), paths.data_dir(), hub.Access().cache_dir)
     for folder in (place, *place.parents):
         if folder in chosen:
             return
         if folder.is_symlink():
-            raise GgufspecError(f"{folder} is a link to another place", "remove by hand what it leads to")
+            raise GgufspecError(f"{folder} is a link to another folder", "remove its target yourself")
 
 
 def _delete(place: Path) -> None:
-    """Remove a file or a folder; links in it are removed, never what they lead to."""
+    """Remove a file or a folder; links in it are removed, not their targets."""
     if place.is_dir():
         shutil.rmtree(place)
     else:

@@ -1,4 +1,4 @@
-"""The values that travel through ggufspec: frozen, free of I/O, named as the field names them."""
+"""The values that all rooms share: frozen, without I/O, with the names of the field."""
 
 from __future__ import annotations
 

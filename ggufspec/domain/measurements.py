@@ -1,4 +1,4 @@
-"""What came out: one run's sample, how it ended, where and under which conditions it was measured."""
+"""The result of a run: its sample, its outcome, and the build, machine and conditions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Status(StrEnum):
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
     CRASHED = "crashed"  # a signal, or an abort
-    FAILED = "failed"  # another exit code than 0
+    FAILED = "failed"  # an exit code other than 0
     TIMED_OUT = "timed out"
 
 
 class RunOutcome(StrEnum):
-    """What a run is worth: its status, or what is wrong with one that ended well (``analysis.warnings``)."""
+    """A run's status, or the problem of a run that ended well; see ``outcome`` in analysis/warnings.py."""
 
     OK = "ok"
     SUMMARY_LOST = "summary lost"
@@ -43,29 +43,29 @@ class RunOutcome(StrEnum):
     CRASHED = "crashed"
     FAILED = "failed"
     TIMED_OUT = "timed out"
-    IMPLAUSIBLE = "implausible"  # figures that contradict each other or the clock
+    IMPLAUSIBLE = "implausible"  # numbers that contradict each other or the clock
     GPU_LESS_BUILD = "GPU-less build"
-    FEWER_LAYERS = "fewer layers"  # on the GPU than were asked for
+    FEWER_LAYERS = "fewer layers"  # on the GPU than requested
     SPILLED = "spilled"  # out of a GPU's own memory
     DEVICE_UNUSED = "device unused"
     DRAFTER_ON_CPU = "drafter on CPU"
     TEXT_DIFFERS = "text differs"
-    DISTURBED = "disturbed"  # others used the processor meanwhile
+    DISTURBED = "disturbed"  # other programs used the processor meanwhile
 
 
 class TextVerdict(StrEnum):
-    """Why a drafting text leaves the target's own."""
+    """Why a text of drafting differs from the target's own."""
 
-    NEAR_TIE = "near-tie"  # two tokens are almost equally likely: the size of a batch may decide
+    NEAR_TIE = "near-tie"  # two tokens are almost equally likely, so that the batch size may decide
     DIVERGENCE = "divergence"  # the target would not have written this
 
 
 def _on_gpus(placement: tuple[Placement, ...]) -> int | None:
-    return sum(each.total_bytes for each in placement if not each.on_host) if placement else None
+    return sum(part.total_bytes for part in placement if not part.on_host) if placement else None
 
 
 _COUNTS_FIRST = (Program.TREE, Program.SERVER)
-"""The programs that count the token which comes from the prompt's own evaluation."""
+"""The programs whose count includes the token from the evaluation of the prompt."""
 
 
 class Round(NamedTuple):
@@ -77,10 +77,10 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What one model occupies on one device, in bytes, as the log says; kinds that it does not name are None.
+    """The memory of one model on one device, in bytes, from the log; what it does not name is None.
 
     ``device`` is llama.cpp's name: ``CPU``, ``CUDA0``; ``CUDA_Host`` is the host's memory, locked for a GPU.
-    ``spilled_bytes`` is by how much it exceeds what the device had free before; None where nobody tells.
+    ``spilled_bytes`` is how much it exceeds the free memory of the device before; None where unknown.
     """
 
     device: str
@@ -92,22 +92,22 @@ class Placement:
 
     @property
     def total_bytes(self) -> int:
-        """Everything together."""
+        """The sum of all parts."""
         kinds = (self.model_bytes, self.kv_bytes, self.compute_bytes, self.output_bytes)
         return sum(size or 0 for size in kinds)
 
     @property
     def on_host(self) -> bool:
-        """Whether it is the processor's own memory."""
+        """Whether the device is the host's memory."""
         return self.device == "CPU" or self.device.endswith("_Host")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one run says. Times in seconds or milliseconds as named; absent is None, never 0.
+    """The measurements of one run. Times in seconds or milliseconds as named; absent is None, never 0.
 
-    ``gen_tokens``, ``gen_tps``, ``prompt_tokens`` and ``prompt_tps`` are the program's own figures, on the
-    definition of the program that wrote them; ``decode_tps`` puts all programs on one definition.
+    ``gen_tokens``, ``gen_tps``, ``prompt_tokens`` and ``prompt_tps`` are the program's own numbers, by its
+    own definition; ``decode_tps`` has one definition for all programs.
     """
 
     status: Status
@@ -117,18 +117,18 @@ class Sample:
     prompt_tps: float | None = None
     gen_tokens: int | None = None
     gen_tps: float | None = None
-    gen_s: float | None = None  # drafting programs: the whole window; plain ones: the evaluation alone
+    gen_s: float | None = None  # drafting programs: the complete window; plain ones: evaluation only
     sampling_s: float | None = None  # plain programs only: drafting programs count it in gen_s
     n_draft: int | None = None  # γ as requested
     n_drafted: int | None = None
     n_accepted: int | None = None
     n_rounds: int | None = None  # the target's evaluations after the prompt's own, drafts or not
-    rounds: tuple[Round, ...] | None = None  # each of them, where the program tells
+    rounds: tuple[Round, ...] | None = None  # if the program reports them
     accepted_at: tuple[int, ...] | None = None  # how often the draft's first, second, … token was accepted
     draft_s: float | None = None  # seconds of gen_s spent on drafting
     verify_s: float | None = None  # seconds of gen_s spent on the target's evaluations
     ttft_s: float | None = None  # from the request to its first token, as the client sees it
-    itl_s: float | None = None  # median time between two tokens' arrivals; tokens of one round come at once
+    itl_s: float | None = None  # median time between two tokens; tokens of one round arrive together
     load_ms: float | None = None
     offloaded_layers: int | None = None
     total_layers: int | None = None
@@ -138,7 +138,7 @@ class Sample:
     draft_total_layers: int | None = None
     draft_placement: tuple[Placement, ...] = ()
     text: str | None = None
-    tokens: tuple[int, ...] | None = None  # what was generated, where the program tells ids
+    tokens: tuple[int, ...] | None = None  # ids of the generated tokens, if the program reports them
 
     @property
     def accept_rate(self) -> float | None:
@@ -149,19 +149,19 @@ class Sample:
 
     @property
     def gpu_bytes(self) -> int | None:
-        """What the target, or the one model of the run, occupies on GPUs; None where nobody tells."""
+        """GPU memory of the target, or of the only model of the run; None where unknown."""
         return _on_gpus(self.placement)
 
     @property
     def draft_gpu_bytes(self) -> int | None:
-        """The same of the drafter beside it."""
+        """GPU memory of the drafter that is loaded with the target; None where unknown."""
         return _on_gpus(self.draft_placement)
 
     @property
     def decoded(self) -> int | None:
-        """Tokens decoded after the prompt, without the one that comes for free.
+        """Tokens decoded after the prompt, without the first one.
 
-        The first token comes from the prompt's own evaluation, so it is not counted where the program
+        The first token comes from the evaluation of the prompt, so it is subtracted if the program
         counts it: plain programs report N-1 evaluations; the tree program and the server report N tokens in
         a window that evaluates N-1; the simple program evaluates every token it reports.
         """
@@ -179,7 +179,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Which llama.cpp measured."""
+    """The llama.cpp that measured."""
 
     version: str | None  # the build number or release that the programs report
     commit: str | None
@@ -188,7 +188,7 @@ class Build:
 
 
 class FileUse(StrEnum):
-    """What a file that was measured with is."""
+    """The use of a file in a bench."""
 
     MODEL = "model"  # or one part of it
     PROGRAM = "program"
@@ -197,7 +197,7 @@ class FileUse(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FileIdentity:
-    """A file that a bench was measured with, by its content; ``sha256`` in lower-case hexadecimal."""
+    """A file of a bench, identified by its content; ``sha256`` in lower-case hexadecimal."""
 
     use: FileUse
     path: str
@@ -211,13 +211,13 @@ class FileIdentity:
 
     @property
     def summary(self) -> str:
-        """The file's content in a few characters."""
+        """The start of the checksum, and the size."""
         return f"SHA-256 {self.sha256[:_DIGITS]}… ({self.size_bytes} bytes)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a measurement was taken."""
+    """The machine that measured."""
 
     hostname: str
     system: str
@@ -225,16 +225,16 @@ class Machine:
     cores: int
     memory_bytes: int
     gpus: tuple[str, ...] = ()
-    gpu_driver: str | None = None  # NVIDIA's, as NVML says it: "580.65.06"
-    gpu_bytes: tuple[int, ...] = ()  # memory of each NVIDIA GPU that may be used
+    gpu_driver: str | None = None  # NVIDIA's version, from NVML: "580.65.06"
+    gpu_bytes: tuple[int, ...] = ()  # memory of each NVIDIA GPU that is visible
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The machine's state while a run was measured; what cannot be read here is None.
+    """The machine's state during a run; what cannot be read is None.
 
-    It begins before the run and ends after it, loading and lost attempts included. NVIDIA's GPUs are read
-    some times a second meanwhile; only those that CUDA_VISIBLE_DEVICES allows count, idle ones too.
+    The time covers the complete run with loading and failed attempts. NVIDIA's GPUs are read several times a
+    second; those that CUDA_VISIBLE_DEVICES allows count, idle ones included.
     """
 
     others_cores: float | None = None  # cores that other programs kept busy, steal included
@@ -242,27 +242,27 @@ class Conditions:
     cpu_mhz: float | None = None  # mean over the cores, at the end
     cpu_c: float | None = None  # the hottest sensor of the processor, at the end
     cpu_w: float | None = None  # mean power of the processor's packages
-    cpu_j: float | None = None  # what they used
-    swapped_bytes: int | None = None  # moved from and to swap by everyone meanwhile
+    cpu_j: float | None = None  # energy of the packages
+    swapped_bytes: int | None = None  # moved to and from swap by all programs
     gpu_mhz: float | None = None  # mean clock of the GPUs' multiprocessors
-    gpu_memory_mhz: float | None = None  # and of their memory
-    gpu_c: float | None = None  # the hottest GPU at its hottest
+    gpu_memory_mhz: float | None = None  # mean clock of their memory
+    gpu_c: float | None = None  # highest temperature of the hottest GPU
     gpu_w: float | None = None  # mean power of all GPUs together, boards included
-    gpu_peak_w: float | None = None  # the most that was seen
-    gpu_power_limit_w: float | None = None  # what all together may draw
-    gpu_j: float | None = None  # what they used, by their counters or else by the power that was seen
-    gpu_used_bytes: int | None = None  # GPU memory in use before the run, everyone's
-    gpu_peak_bytes: int | None = None  # the most that was seen in use, everyone's
-    gpu_throttled: tuple[str, ...] | None = None  # what held clocks back, see machine/nvml.py; () for nothing
+    gpu_peak_w: float | None = None  # highest power read
+    gpu_power_limit_w: float | None = None  # power limit of all GPUs together
+    gpu_j: float | None = None  # their energy, from their counters or from the power read
+    gpu_used_bytes: int | None = None  # GPU memory in use before the run, by all programs
+    gpu_peak_bytes: int | None = None  # most GPU memory read in use, by all programs
+    gpu_throttled: tuple[str, ...] | None = None  # reasons of throttling, see machine/nvml.py; () for none
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Where a drafting text leaves the target's own; places count what was generated, from 0.
+    """Where a text of drafting differs from the target's own; places count generated text, from 0.
 
-    ``target_token`` and ``drafting_token`` are what each wrote there; ``margin`` is how much likelier the
-    target's own is to the target itself, in nats; both None until the place was judged. ``unjudged`` is why
-    it was not judged, where that was tried in vain.
+    ``target_token`` and ``drafting_token`` are the tokens of the two texts there, where known. ``margin`` is
+    the difference of their log-probabilities under the target, in nats; None until the place was judged.
+    ``unjudged`` is why judging it failed.
     """
 
     at_char: int
@@ -276,7 +276,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """One run: what was asked, what came out, and where. A failed run is a row, not an exception."""
+    """One run with its specification, sample and conditions. A failed run is a row, not an exception."""
 
     spec: RunSpec
     repeat: int
@@ -285,17 +285,17 @@ class RunResult:
     argv: tuple[str, ...]
     log: str  # the raw logs' common path, relative to the run's folder, without ending
     started_at: str  # ISO 8601, UTC
-    wall_s: float  # all attempts and our own work around them
+    wall_s: float  # all attempts, and ggufspec's own work
     program_s: float  # the llama.cpp process of the last attempt
     peak_rss_bytes: int | None = None
     error: str | None = None
     attempts: int = 1
     warmup: bool = False
-    anchor: bool = False  # re-measures one configuration through the bench, to see drift
-    rerun: int = 0  # 1, 2, … replace an earlier run of the same cell, which stays in the record
+    anchor: bool = False  # measures one configuration again, to detect drift
+    rerun: int = 0  # 1, 2, … replace an earlier run of the same cell, which stays stored
     remeasured: bool = False  # with all arms of its prompt and repeat, because one of them had collapsed
     load: int | None = None  # number of the load in the bench; runs with one number shared a process
     conditions: Conditions | None = None
-    text_identical: bool | None = None  # greedy drafting runs: is the text the target's own?
+    text_identical: bool | None = None  # greedy drafting: whether the text is the target's own
     difference: Difference | None = None
     doubts: tuple[str, ...] = ()  # names of warnings, see analysis/warnings.py

@@ -1,4 +1,4 @@
-"""What is asked: models, prompts, and everything that decides what one run measures."""
+"""What a run measures: models, prompts and settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ggufspec.choices import Experts, Layers, Method, Role, SplitMode
 class ModelFile:
     """One GGUF, on disk (``path``) or on the Hub (``repo`` and ``filename``).
 
-    ``content`` is what it holds, whatever its name: the SHA-256 of the file, or of a model in several files
-    that of the list of theirs. None until the files were read for it. ``sha256`` is what the Hub lists.
+    ``content`` identifies the content: the SHA-256 of the file or, for a model in several files, of the list
+    of their checksums; None until the files are read. ``sha256`` is the checksum on the Hub.
     """
 
     filename: str
@@ -31,7 +31,7 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A target and the drafter that drafts for it, or None where drafting needs no second model."""
+    """A target and its drafter; ``draft`` is None where drafting needs no second model."""
 
     name: str
     target: ModelFile
@@ -40,12 +40,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Offload:
-    """How many layers of each model go to the GPU, to which devices, and how they are spread over them.
+    """How many layers of each model go to the GPU, to which devices, and how they are split.
 
-    Beside the layers, None and () leave it to llama.cpp. Devices are named as ``--list-devices`` does
-    (``CUDA0``; ``none`` for none at all); a drafter without devices of its own uses the target's.
+    Except for the layers, None and () are llama.cpp's defaults. Devices are named as ``--list-devices`` does
+    (``CUDA0``; ``none`` for no device); a drafter without devices of its own uses the target's.
     ``tensor_split`` (shares of the devices, in their order), ``split_mode`` and ``main_gpu`` hold for both
-    models. ``fit`` is whether llama.cpp may lower what is "auto" until it fits.
+    models. ``fit`` is whether llama.cpp may lower "auto" layers until the model fits.
     """
 
     target_layers: Layers = "auto"
@@ -61,23 +61,23 @@ class Offload:
 
     @property
     def target_alone(self) -> Offload:
-        """What is left of it where only the target is loaded."""
+        """The offload of a run that loads only the target."""
         return replace(self, draft_layers="auto", draft_devices=(), draft_cpu_moe=None)
 
     @property
     def drafter_alone(self) -> Offload:
-        """What is left of it where only the drafter is loaded."""
-        own = self.draft_devices or self.devices
-        return replace(self, target_layers="auto", devices=(), draft_devices=own, cpu_moe=None)
+        """The offload of a run that loads only the drafter."""
+        devices = self.draft_devices or self.devices
+        return replace(self, target_layers="auto", devices=(), draft_devices=devices, cpu_moe=None)
 
     @property
     def drafter_as_target(self) -> Offload:
-        """The drafter's part, said as a target's: what loads it alone says it so."""
+        """The drafter's offload in the fields of a target, for a run that loads it alone."""
         part = self.drafter_alone
-        said = replace(
+        as_target = replace(
             part, target_layers=part.draft_layers, devices=part.draft_devices, cpu_moe=part.draft_cpu_moe
         )
-        return said.target_alone
+        return as_target.target_alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +100,11 @@ class Sampling:
 class Drafting:
     """How draft tokens are proposed: at most ``n_max`` (γ) per round.
 
-    A draft ends early before a token that the drafter gives less than ``p_min``; drafts shorter than
-    ``n_min`` are not verified. Programs of the tree kind know neither.
+    A draft ends before a token to which the drafter gives a probability below ``p_min``; drafts shorter than
+    ``n_min`` are not verified. Tree programs have neither setting.
 
-    ``synthetic`` lets dice decide what is accepted instead of the target: the share of rounds that accept
-    the draft's first, second, … token, ``n_max`` numbers that never rise. The text means nothing then.
+    ``synthetic`` simulates acceptance: the probability that a round accepts the draft's first, second, …
+    token; ``n_max`` numbers that do not increase. The text is then meaningless.
     """
 
     n_max: int
@@ -118,9 +118,9 @@ class Drafting:
 class Prompt:
     """One text to continue, with a name that is stable between runs.
 
-    ``message`` is what the user says where a chat template made the text of it. In a suite, ``followups``
-    are the user's later turns of a conversation; a run has none left: each turn is a prompt of its own,
-    with the target's answers to the earlier ones in its text.
+    ``message`` is the user's message, if a chat template made the text. In a suite, ``followups`` are the
+    user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
+    target's answers to the earlier turns.
     """
 
     id: str
@@ -131,16 +131,16 @@ class Prompt:
 
 
 NO_PROMPT = Prompt(id="", text="")
-"""The prompt of a specification that stands for an arm or a load, on any prompt."""
+"""The prompt of a specification that stands for an arm or a load with any prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Everything that decides what one run measures. ``drafting is None`` is plain decoding.
+    """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
-    ``kv_type`` is the type of both caches as llama.cpp spells it (``q8_0``), ``ubatch`` the tokens that are
-    evaluated at once; None leaves the build's own default. ``build`` names the llama.cpp that runs it, by the
-    keys of ``Meta.builds``, where a bench measures several; None where it measures one.
+    ``kv_type`` is the type of both caches in llama.cpp's spelling (``q8_0``), ``ubatch`` the number of tokens
+    evaluated at once; None is the build's default. ``build`` names the llama.cpp that runs it, by the keys of
+    ``Meta.builds``, where a bench measures several; None where it measures one.
     """
 
     pair: Pair
@@ -158,7 +158,7 @@ class RunSpec:
 
     @property
     def model(self) -> ModelFile:
-        """The model that this run's text comes from."""
+        """The model that writes this run's text."""
         if self.role is Role.DRAFTER:
             assert self.pair.draft is not None
             return self.pair.draft
@@ -171,12 +171,12 @@ class RunSpec:
 
     @property
     def own_offload(self) -> Offload:
-        """The offload of the model that this run's text comes from, said as a target's."""
+        """The offload of the model that writes this run's text, in the fields of a target."""
         return self.offload.drafter_as_target if self.role is Role.DRAFTER else self.offload
 
     @property
     def baseline(self) -> RunSpec:
-        """What this run is compared with: the target alone, on the same prompt under the same settings."""
+        """The run to compare with: the target alone, with the same prompt and settings."""
         return replace(
             self,
             pair=replace(self.pair, draft=None),
@@ -187,10 +187,10 @@ class RunSpec:
 
     @cached_property
     def key(self) -> str:
-        """Twelve hexadecimal digits that name what is measured, stable between processes.
+        """Twelve hexadecimal digits that identify what is measured, stable between processes.
 
-        The pair's name and a drafter that this run does not load are not part of it. A model is named by its
-        content where that is known, else by all that says where it came from.
+        The pair's name, and a drafter that this run does not load, do not count. A model is identified by
+        its content if that is known, otherwise by its name and origin.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
         if self.build is None:  # keys of benches of one llama.cpp do not know it
@@ -204,12 +204,12 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
-    given = vars(value).items()
-    return {name: part for name, part in given if part not in (None, ()) or name not in _ADDED_LATER}
+    fields = vars(value).items()
+    return {name: part for name, part in fields if part not in (None, ()) or name not in _ADDED_LATER}
 
 
 _ADDED_LATER = {
     *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
     *("cpu_moe", "draft_cpu_moe", "content"),
 }
-"""Fields that stored keys do not know: they change a key only where they are given."""
+"""Fields that older keys do not have: they change a key only if they are set."""

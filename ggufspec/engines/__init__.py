@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ggufspec.domain import ENGINES, Program, RunSpec
+from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.several import BuildsEngine
-from ggufspec.engines.synthetic import check_synthetic
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command import check_synthetic as check_program
 from ggufspec.llama.install import Install
 
 __all__ = [
@@ -34,38 +35,62 @@ def program_for(name: str, spec: RunSpec) -> Program:
 
 
 def check_library(install: Install) -> None:
-    """Refuse an install whose library the engine ``inprocess`` cannot use, before anything is measured.
+    """Make sure that the engine ``inprocess`` can use an install's library.
 
     Raises:
-        NoInstallError: it has none, or one that does not belong to the installed binding.
+        NoInstallError: it has no library, or the library does not match the installed binding.
     """
-    from ggufspec.engines.library import belonging  # loads what only this engine needs
+    from ggufspec.engines.library import belonging  # only this engine needs it
 
     belonging.check_library(install)
+
+
+def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) -> None:
+    """Make sure that synthetic acceptance can be measured.
+
+    Args:
+        engine: the row of ENGINES to measure with.
+        install: the llama.cpp to measure with.
+        methods: the drafting methods; empty without a drafter.
+
+    Raises:
+        GgufspecError: the engine or its llama.cpp does not support it, or not only a model drafts.
+    """
+    if ENGINES[engine] is not Program.SERVER:
+        raise GgufspecError(
+            f"the engine {engine} does not support synthetic acceptance: only llama-server does",
+            "add --engine server",
+        )
+    if not methods or any(not method.needs_drafter for method in methods):
+        raise GgufspecError(
+            "synthetic acceptance needs a draft model, and no other drafting method",
+            "name one with --draft-model, and leave --method out",
+        )
+    check_program(install.executable(Program.SERVER))
 
 
 def make(
     name: str, install: Install, *, timeout_s: float | None = None, capacity: int | None = None
 ) -> Engine:
-    """Return the engine of that name, measuring with ``install``.
+    """Return an engine by name.
 
     Args:
         name: a row of ENGINES.
         install: the llama.cpp to measure with.
-        timeout_s: kill what runs or loads for longer.
-        capacity: how many loads an engine may hold at once, where it keeps any; without it, one on a GPU
-            and any number elsewhere, as the weights are mapped and shared there.
+        timeout_s: time limit for a run and for a load.
+        capacity: how many processes with loaded models an engine may keep at once. None for one if a GPU is
+            used, and no limit otherwise, because the system shares mapped weights between processes.
     """
     if capacity is None and install.gpu is not False:
         capacity = 1
     if name == "inprocess":
-        from ggufspec.engines.inprocess import InprocessEngine  # the library's binding is slow to import
+        from ggufspec.engines.inprocess import InprocessEngine  # slow to import
 
         return InprocessEngine(install=install, name=name, timeout_s=timeout_s, capacity=capacity)
     program = ENGINES[name]
     if program is not Program.SERVER:
         return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
-    from ggufspec.engines.server.engine import ServerEngine  # its HTTP client would slow every start
+    from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)
 

@@ -1,4 +1,4 @@
-"""What every engine can do, so that a bench need not know which one it has."""
+"""The protocol of all engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ggufspec.domain import RunSpec, Sample
 
 
 class Engine(Protocol):
-    """Measures one specification once; a failing run is a Measurement with a status, not an exception.
+    """Measures one RunSpec once. A failing run is a Measurement with a status, not an exception.
 
     Engines are context managers, because some keep models loaded between runs.
     """
@@ -24,37 +24,43 @@ class Engine(Protocol):
 
     @property
     def capacity(self) -> int | None:
-        """How many loads are held at once; None for any number, or where every run loads anew."""
+        """How many processes with loaded models are kept at once.
+
+        None if there is no limit, or if every run loads its models.
+        """
         return None
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
-        """Return the command behind ``measure``, as it can be pasted into a shell."""
+        """Return the command that ``measure`` runs, ready to paste into a shell."""
         raise NotImplementedError
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
-        """Run once. Raw output goes to ``log`` with the endings ``.out`` and ``.err`` before it is read."""
+        """Run once. Raw output is written to ``log`` with the suffixes ``.out`` and ``.err``, then parsed."""
         raise NotImplementedError
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
-        """Return what must be loaded for a run; equal keys share a load. None where every run loads anew."""
+        """Return a key for what must be loaded for a run; runs with equal keys share it.
+
+        None if every run loads its models.
+        """
         return None
 
     def close(self) -> None:
-        """End whatever is kept between runs; the engine can be used again afterwards."""
+        """End all processes kept between runs. The engine can be used again afterwards."""
         return
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One run's figures; ``error`` is the line that says why a run failed, None for a good one."""
+    """The result of one run; ``error`` is one line that says why it failed, or None."""
 
     sample: Sample
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How a llama.cpp program ended, from its exit code and its log."""
+"""Why a run failed, from the exit code and the log of a llama.cpp program."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _HINTS = {
 }
 
 
-class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of the results
-    """A run cannot go on; ``status`` and ``reason`` become those of its Measurement.
+class Failure(Exception):  # noqa: N818  # it becomes a row of the results, not an error
+    """A run failed; ``status`` and ``reason`` go into its Measurement.
 
-    ``log`` is what a program wrote that never got as far as its first run.
+    ``log`` is the output of a program that failed before its first run.
     """
 
     def __init__(self, status: Status, reason: str) -> None:
@@ -43,34 +43,34 @@ class Failure(Exception):  # noqa: N818  # it ends a run, and becomes a row of t
 
 
 def failure_error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:
-    """Return the error that belongs to a status, with its hint or another one."""
+    """Return the error for a status, with its own hint or ``otherwise``."""
     return _ERRORS[status](message, _HINTS.get(status, otherwise))
 
 
 def explain(returncode: int, log: bytes) -> tuple[Status, str]:
-    """Return why a program ended badly: what its log says, else what the system says.
+    """Return why a program failed, from its log or else from its exit code.
 
     Args:
-        returncode: another one than 0; negative for the signal that ended the program.
-        log: what the program wrote to standard error.
+        returncode: not 0; negative if a signal ended the program.
+        log: the program's standard error.
     """
     diagnosis = parsing.diagnose(log)
     if diagnosis is not None:
         return diagnosis
     name = proc.signal_name(-returncode) if returncode < 0 else None
     if name == "SIGKILL":
-        return Status.OUT_OF_MEMORY, "killed from outside, most likely by the system for lack of memory"
+        return Status.OUT_OF_MEMORY, "killed by SIGKILL, most likely by the system because memory ran out"
     if name is not None:
         return Status.CRASHED, f"died of {name}"
     return Status.FAILED, f"exit code {returncode}"
 
 
 def refused(status_code: object, message: object) -> Failure:
-    """Return the failure behind an error that a server reports.
+    """Return the failure for an error that a server reports.
 
     Args:
-        status_code: HTTP's; what is not a number counts as 500.
-        message: the reason in the server's words.
+        status_code: HTTP status; anything but an integer counts as 500.
+        message: the server's error message.
     """
     code = status_code if isinstance(status_code, int) else 500
     reason = " ".join(str(message).split())[:300]
@@ -79,7 +79,7 @@ def refused(status_code: object, message: object) -> Failure:
 
 
 def error_message(body: str) -> str:
-    """Return the reason in the body of a refused request, as a rule ``{"error": {"message": …}}``."""
+    """Return the error message in the body of a refused request: usually ``{"error": {"message": …}}``."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -87,20 +87,20 @@ def error_message(body: str) -> str:
 
 
 @dataclass(kw_only=True)
-class Tail:
-    """The end of a growing log."""
+class LogTail:
+    """The unread end of a log that a process still writes."""
 
     log: Path
-    _reported: int = 0  # bytes that were handed out
+    _reported: int = 0  # bytes that ``read`` has returned
 
     def peek(self) -> bytes:
-        """Return what was logged since the last ``read``."""
+        """Return the bytes logged since the last ``read``."""
         with self.log.open("rb") as file:
             file.seek(self._reported)
             return file.read()
 
     def read(self) -> bytes:
-        """Return the same, and do not return it again."""
-        news = self.peek()
-        self._reported += len(news)
-        return news
+        """Return the same bytes and mark them as read."""
+        unread = self.peek()
+        self._reported += len(unread)
+        return unread

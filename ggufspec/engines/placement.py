@@ -1,4 +1,4 @@
-"""What the log of a load says of where models are, as a part of the samples of runs that came later."""
+"""Add the placement of models, which only the log of their load shows, to the samples of later runs."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import replace
 from ggufspec.domain import Sample
 
 
-def as_drafter(head: Sample) -> Sample:
-    """Return what a model's own log says as that of one which drafts beside another."""
+def as_drafter(load: Sample) -> Sample:
+    """Return the placement that a model's own load log shows, as the placement of a drafter."""
     return replace(
-        head,
-        draft_offloaded_layers=head.offloaded_layers,
-        draft_total_layers=head.total_layers,
-        draft_placement=head.placement,
+        load,
+        draft_offloaded_layers=load.offloaded_layers,
+        draft_total_layers=load.total_layers,
+        draft_placement=load.placement,
     )
 
 
-def placed(sample: Sample, head: Sample, beside: Sample | None) -> Sample:
-    """Return a run's sample with the places of its models.
+def with_placement(sample: Sample, load: Sample, drafter_load: Sample | None) -> Sample:
+    """Return a run's sample with the placement of its models.
 
     Args:
-        sample: what the run says.
-        head: what the log of the load says; its target is the model that the run's text comes from.
-        beside: the same, of a load whose second model drafts in this run; None where no model does.
+        sample: the run's figures.
+        load: parsed load log of the model that writes the text, as its target.
+        drafter_load: parsed load log of the drafter, as its drafter; None if no model drafts.
     """
-    found = replace(
+    sample = replace(
         sample,
-        offloaded_layers=head.offloaded_layers,
-        total_layers=head.total_layers,
-        devices=head.devices,
-        placement=head.placement,
+        offloaded_layers=load.offloaded_layers,
+        total_layers=load.total_layers,
+        devices=load.devices,
+        placement=load.placement,
     )
-    if beside is None:
-        return found
+    if drafter_load is None:
+        return sample
     return replace(
-        found,
-        draft_offloaded_layers=beside.draft_offloaded_layers,
-        draft_total_layers=beside.draft_total_layers,
-        draft_placement=beside.draft_placement,
+        sample,
+        draft_offloaded_layers=drafter_load.draft_offloaded_layers,
+        draft_total_layers=drafter_load.draft_total_layers,
+        draft_placement=drafter_load.draft_placement,
     )

@@ -1,4 +1,4 @@
-"""What an engine keeps loaded between runs; the load that was used longest ago is ended first."""
+"""Processes with loaded models that an engine keeps between runs; the least recently used one ends first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 
-class Load(Protocol):
+class HeldProcess(Protocol):
     """A process that keeps models loaded."""
 
     @property
@@ -20,53 +20,53 @@ class Load(Protocol):
 
 
 K = TypeVar("K", bound=Hashable)
-L = TypeVar("L", bound=Load)
+P = TypeVar("P", bound=HeldProcess)
 
 
 @dataclass(kw_only=True)
-class Pool(Generic[K, L]):
-    """Loads by key: at most ``capacity`` at once, None for any number."""
+class Pool(Generic[K, P]):
+    """Processes by key: at most ``capacity`` at once, or any number if that is None."""
 
     capacity: int | None
-    _held: OrderedDict[K, L] = field(default_factory=OrderedDict)
+    _held: OrderedDict[K, P] = field(default_factory=OrderedDict)
 
-    def get(self, key: K) -> L | None:
-        """Return a usable load as the one used last; None without one."""
+    def get(self, key: K) -> P | None:
+        """Return the usable process of a key and mark it as used; None without one."""
         self.drop_unusable(key)
         if key in self._held:
             self._held.move_to_end(key)
         return self._held.get(key)
 
     def holds(self, key: K) -> bool:
-        """Whether a usable load is held; this does not count as a use."""
+        """Whether a key has a usable process; this does not count as a use."""
         return key in self._held and self._held[key].is_usable
 
     def make_room(self) -> None:
-        """End loads until one more may be held."""
+        """End processes until one more may be held."""
         while self.capacity is not None and len(self._held) >= max(1, self.capacity):
             self.drop(next(iter(self._held)))
 
-    def put(self, key: K, load: L) -> None:
-        """Hold a load; ``make_room`` first."""
-        self._held[key] = load
+    def put(self, key: K, process: P) -> None:
+        """Hold a process; call ``make_room`` first."""
+        self._held[key] = process
 
     def drop(self, key: K) -> None:
-        """End a load, if it is held."""
-        load = self._held.pop(key, None)
-        if load is not None:
-            load.close()
+        """End the process of a key, if there is one."""
+        process = self._held.pop(key, None)
+        if process is not None:
+            process.close()
 
     def drop_unusable(self, key: K) -> None:
-        """End a load that is held and not usable."""
+        """End the process of a key if it is not usable."""
         if key in self._held and not self._held[key].is_usable:
             self.drop(key)
 
-    def forget(self, load: L) -> None:
-        """End a load under every key that it is held by."""
-        for key in [key for key, held in self._held.items() if held is load]:
+    def forget(self, process: P) -> None:
+        """End a process that may be held under several keys."""
+        for key in [key for key, held in self._held.items() if held is process]:
             self.drop(key)
 
     def clear(self) -> None:
-        """End all loads."""
+        """End all processes."""
         for key in list(self._held):
             self.drop(key)

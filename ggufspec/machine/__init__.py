@@ -1,4 +1,4 @@
-"""The machine that measures: what it is, which GPUs it has, and its state while a run is measured."""
+"""This machine: hardware, GPUs, and its load, temperature and energy while a run is measured."""
 
 from __future__ import annotations
 

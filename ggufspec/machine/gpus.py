@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from ggufspec import proc
 
 _QUERY = ("--query-gpu=uuid,memory.total,memory.free,name", "--format=csv,noheader,nounits")
-_TIMEOUT_S = 20.0  # the driver is loaded first where nothing keeps it loaded
+_TIMEOUT_S = 20.0  # the first call may have to load the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU, and how much of its memory was free when it was asked."""
+    """One GPU; ``free_bytes`` is the memory that was free when the driver was asked."""
 
     name: str
     total_bytes: int
@@ -23,9 +23,9 @@ class Gpu:
 
 
 def nvidia_smi() -> tuple[Gpu, ...]:
-    """Return the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES allows; none without the tool.
+    """Return the GPUs that nvidia-smi lists and CUDA_VISIBLE_DEVICES allows; none without nvidia-smi.
 
-    Those that share the host's memory report none of their own and are left out.
+    GPUs that share the host's memory report no memory and are left out.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -43,22 +43,22 @@ def nvidia_smi() -> tuple[Gpu, ...]:
 
 
 def visible(uuids: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of those GPUs that CUDA_VISIBLE_DEVICES allows, by number or by (start of) UUID.
+    """Return the indices of the GPUs that CUDA_VISIBLE_DEVICES lists by number or by UUID (or its beginning).
 
-    As in CUDA, the first entry that names no GPU ends the list. Numbers count in the driver's order; CUDA's
-    differs from it only where GPUs of several kinds are mixed.
+    As in CUDA, the first invalid entry ends the list. Numbers are in the driver's order; CUDA's order differs
+    only on machines with different models of GPU.
     """
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return tuple(range(len(uuids)))
-    found: list[int] = []
-    for word in map(str.strip, wanted.split(",")):
-        places = [
-            place
-            for place, uuid in enumerate(uuids)
-            if word == str(place) or (word.startswith("GPU-") and uuid.startswith(word))
+    indices: list[int] = []
+    for entry in map(str.strip, wanted.split(",")):
+        matches = [
+            index
+            for index, uuid in enumerate(uuids)
+            if entry == str(index) or (entry.startswith("GPU-") and uuid.startswith(entry))
         ]
-        if len(places) != 1:
+        if len(matches) != 1:
             break
-        found += places
-    return tuple(found)
+        indices += matches
+    return tuple(indices)

@@ -1,4 +1,4 @@
-"""What the machine is: its name, its processor, its memory."""
+"""This machine's name, processor and memory."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def snapshot(gpus: tuple[str, ...] = ()) -> Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Memory to run in: the host's, what of it is available, and that of the GPUs that may be used.
+    """Memory for models: the host's total, the part that is free, and the GPUs that may be used.
 
-    Caches of files can be given back and count as free.
+    The system's file cache counts as free.
     """
 
     total_bytes: int
@@ -41,7 +41,7 @@ class Room:
 
 
 def memory(gpus: tuple[Gpu, ...] = ()) -> Room:
-    """Return how much memory there is now; ``gpus`` are those that the build in use can use."""
+    """Return the memory available now; ``gpus`` are those that the llama.cpp in use can use."""
     host = psutil.virtual_memory()
     return Room(total_bytes=host.total, free_bytes=host.available, gpus=gpus)
 
@@ -49,7 +49,7 @@ def memory(gpus: tuple[Gpu, ...] = ()) -> Room:
 def usable_cores() -> int:
     """Return how many physical cores this process may use, at least 1.
 
-    Hyper-threads are not counted: llama.cpp's spinning barriers make them slower than none.
+    Hyper-threads are not counted: with llama.cpp's spinning barriers they slow a run down.
     """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))

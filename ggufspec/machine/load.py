@@ -1,4 +1,4 @@
-"""How busy others keep the processor, while we and our children use it too."""
+"""The processor load of other programs, measured while this process and its children run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SHORTEST_S = 0.05
 
 
 class ProcessorLoad(NamedTuple):
-    """Cores that were busy with others' work, steal included, and those that the hypervisor took."""
+    """Cores busy with other programs (steal included), and cores taken by the hypervisor (steal)."""
 
     others_cores: float
     steal_cores: float | None
 
 
 def busy_cores(interval_s: float = 0.3) -> float:
-    """Return how many cores other processes keep busy, watched for ``interval_s`` seconds."""
+    """Return how many cores other processes keep busy, measured over ``interval_s`` seconds."""
     watch = LoadWatch.start()
     time.sleep(interval_s)
     return watch.others() or 0.0
@@ -31,48 +31,48 @@ def busy_cores(interval_s: float = 0.3) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadWatch:
-    """Processor seconds of everyone, and of us and our children, at one moment.
+    """Processor seconds of all processes, and of this process and its descendants, at one moment.
 
-    A child's seconds move when it is waited for, from its own account to that of its parent's dead children.
-    Both accounts are counted, of us and of every live descendant, so that the sum never jumps. A descendant
-    that lost its parent meanwhile is found again as long as it lives.
+    When a child is waited for, its seconds move from its own counter to its parent's counter for ended
+    children. Both counters of this process and of every live descendant are summed, so that the sum never
+    jumps. A descendant whose parent has ended still counts while it runs.
     """
 
     at_s: float
-    everyone_s: float
-    ours_s: float
-    steal_s: float | None = None  # None where the system does not count it
-    family: frozenset[psutil.Process] = frozenset()  # our live descendants
+    all_s: float
+    own_s: float
+    steal_s: float | None = None  # None if the system does not report it
+    family: frozenset[psutil.Process] = frozenset()  # live descendants
 
     @classmethod
     def start(cls, known: Iterable[psutil.Process] = ()) -> LoadWatch:
-        """Read the clocks; ``known`` are descendants of before, which count as long as they live."""
+        """Read the counters; ``known`` are earlier descendants, which count while they run."""
         family = frozenset(descendants()).union(process for process in known if process.is_running())
-        ours = sum(
+        own = sum(
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         )
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
-        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user, too
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # also part of user
         return cls(
             at_s=time.monotonic(),
-            everyone_s=sum(times) - idle - guests,
-            ours_s=ours + sum(map(_used_s, family)),
+            all_s=sum(times) - idle - guests,
+            own_s=own + sum(map(_used_s, family)),
             steal_s=getattr(times, "steal", None),
             family=family,
         )
 
     def load(self) -> ProcessorLoad | None:
-        """Return what others did since the start.
+        """Return the load of other programs since the start.
 
-        None for less than 50 ms: the kernel counts in steps of 10 ms, which would be all that one sees.
+        None within the first 50 ms: the kernel counts in steps of 10 ms, which is too coarse.
         """
         now = LoadWatch.start(self.family)
         elapsed = now.at_s - self.at_s
         if elapsed < _SHORTEST_S:
             return None
-        others = (now.everyone_s - self.everyone_s) - (now.ours_s - self.ours_s)
+        others = (now.all_s - self.all_s) - (now.own_s - self.own_s)
         steal = None if now.steal_s is None or self.steal_s is None else now.steal_s - self.steal_s
         return ProcessorLoad(
             others_cores=max(0.0, others / elapsed),
@@ -80,22 +80,22 @@ class LoadWatch:
         )
 
     def others(self) -> float | None:
-        """Return the cores that were busy with others' work since the start; None for less than 50 ms."""
+        """Return the cores busy with other programs since the start; None within the first 50 ms."""
         load = self.load()
         return None if load is None else load.others_cores
 
 
 def descendants(proc: str = "/proc") -> Iterator[psutil.Process]:
-    """Yield our live descendants, those that nobody has waited for yet included.
+    """Yield the live descendants of this process, including ended ones that were not waited for yet.
 
-    Linux lists each thread's children (CONFIG_PROC_CHILDREN), which is read in microseconds; without that,
-    psutil looks at every process of the machine.
+    Linux lists the children of each thread (CONFIG_PROC_CHILDREN), which takes microseconds. Elsewhere psutil
+    looks at every process of the machine.
     """
-    us = os.getpid()
-    if not os.path.exists(f"{proc}/{us}/task/{us}/children"):  # noqa: PTH110  # pathlib is too slow here
+    own_pid = os.getpid()
+    if not os.path.exists(f"{proc}/{own_pid}/task/{own_pid}/children"):  # noqa: PTH110  # pathlib is too slow here
         yield from psutil.Process().children(recursive=True)
         return
-    waiting, seen = [us], {us}
+    waiting, seen = [own_pid], {own_pid}
     while waiting:
         for pid in _children(f"{proc}/{waiting.pop()}/task"):
             if pid not in seen:
@@ -106,16 +106,16 @@ def descendants(proc: str = "/proc") -> Iterator[psutil.Process]:
 
 
 def _children(threads: str) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
-        for thread in os.listdir(threads):  # noqa: PTH208  # a server has a hundred threads
+        for thread in os.listdir(threads):  # noqa: PTH208  # a server may have a hundred threads
             with suppress(OSError), open(f"{threads}/{thread}/children", "rb", 0) as file:  # noqa: PTH123
-                found += map(int, file.read().split())
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def _used_s(process: psutil.Process) -> float:
-    """Processor seconds of a process and of those of its children that it has waited for."""
+    """Return the processor seconds of a process and of the children it has waited for."""
     try:
         times = process.cpu_times()
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""GPUs while something runs: read some times a second by a thread that ends with it."""
+"""The state of GPUs during a run, read several times a second by a thread."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ggufspec.domain import Conditions
 from ggufspec.machine import nvml
 
 _PERIOD_S = 0.15
-_PATIENCE_S = 1.0  # for a driver that does not answer
+_JOIN_S = 1.0  # for the thread to end if the driver does not answer
 
 
 class Moment(NamedTuple):
-    """What all GPUs told at one time of ``time.monotonic``."""
+    """The state of all GPUs at one moment; ``at_s`` is ``time.monotonic()``."""
 
     at_s: float
     gpus: tuple[nvml.Reading, ...]
 
 
 class GpuSampler:
-    """Reads the GPUs from its construction on until ``stop``, or until nobody holds it any more.
+    """Reads the GPUs from construction until ``stop``, or until the object is garbage-collected.
 
     Raises:
-        RuntimeError: no thread can be started.
+        RuntimeError: the thread cannot be started.
     """
 
     def __init__(self, period_s: float = _PERIOD_S) -> None:
-        self._found: Conditions | None = None
+        self._conditions: Conditions | None = None
         self._over = threading.Event()
         self._moments = [_now()]
         self._thread = threading.Thread(
@@ -43,14 +43,14 @@ class GpuSampler:
         self._thread.start()
 
     def stop(self) -> Conditions:
-        """End the thread and return what was seen, in the fields about GPUs; the same when called again."""
-        if self._found is None:
+        """End the thread and return the conditions of the GPUs; later calls return the same."""
+        if self._conditions is None:
             after_mj = nvml.energy_mj()
             self._over.set()
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_JOIN_S)
             moments = [*self._moments, _now()]
-            self._found = summary(moments, self._energy_mj, after_mj, power_limit_w=nvml.power_limit_w())
-        return self._found
+            self._conditions = summary(moments, self._energy_mj, after_mj, power_limit_w=nvml.power_limit_w())
+        return self._conditions
 
 
 def summary(
@@ -60,25 +60,25 @@ def summary(
     *,
     power_limit_w: float | None = None,
 ) -> Conditions:
-    """Return moments as conditions; a field that one of the GPUs never told is None.
+    """Summarise moments as conditions. A field that one of the GPUs never reported is None.
 
-    Clocks and what held them back are those between the first and the last moment, where nothing runs yet or
-    any more, if there are such.
+    Clocks and the reasons for reduced clocks leave out the first and the last moment, when nothing runs, if
+    there are others.
 
     Args:
         moments: at least the first and the last, in order of time.
-        before_mj: each GPU's energy counter at the first.
-        after_mj: and at the last.
-        power_limit_w: what all GPUs together may draw.
+        before_mj: energy counter of each GPU at the first moment.
+        after_mj: energy counter of each GPU at the last moment.
+        power_limit_w: power limit of all GPUs together.
     """
     inner = moments[1:-1] or moments
-    celsius, reasons = _told(moments, "celsius"), _told(inner, "reasons")
-    used, watts = (_together(moments, name) for name in ("used_bytes", "watts"))
+    celsius, reasons = _series(moments, "celsius"), _series(inner, "reasons")
+    used, watts = (_totals(moments, name) for name in ("used_bytes", "watts"))
     joules = _joules(moments, before_mj, after_mj)
     elapsed_s = moments[-1].at_s - moments[0].at_s
     return Conditions(
-        gpu_mhz=_mean(_told(inner, "sm_mhz")),
-        gpu_memory_mhz=_mean(_told(inner, "memory_mhz")),
+        gpu_mhz=_mean(_series(inner, "sm_mhz")),
+        gpu_memory_mhz=_mean(_series(inner, "memory_mhz")),
         gpu_c=max(map(max, celsius), default=None),
         gpu_w=None if joules is None or elapsed_s <= 0 else joules / elapsed_s,
         gpu_peak_w=max(watts, default=None),
@@ -90,19 +90,19 @@ def summary(
     )
 
 
-def _told(moments: Sequence[Moment], name: str) -> list[list[Any]]:
-    """Return what each GPU told of a field over time; nothing where one of them never did."""
+def _series(moments: Sequence[Moment], name: str) -> list[list[Any]]:
+    """Return the values of a field over time, for each GPU; empty if one of them never reported it."""
     rows = ([getattr(gpu, name) for gpu in moment.gpus] for moment in moments)
     columns = [[value for value in column if value is not None] for column in zip(*rows, strict=True)]
     return columns if all(columns) else []
 
 
-def _mean(told: Sequence[Sequence[float]]) -> float | None:
-    return fmean(map(fmean, told)) if told else None
+def _mean(series: Sequence[Sequence[float]]) -> float | None:
+    return fmean(map(fmean, series)) if series else None
 
 
-def _together(moments: Sequence[Moment], name: str) -> list[Any]:
-    """Return a field summed over all GPUs, of those moments at which all told it."""
+def _totals(moments: Sequence[Moment], name: str) -> list[Any]:
+    """Return a field summed over all GPUs, for moments at which every GPU reported it."""
     rows = ([getattr(gpu, name) for gpu in moment.gpus] for moment in moments)
     return [sum(row) for row in rows if row and None not in row]
 
@@ -110,19 +110,21 @@ def _together(moments: Sequence[Moment], name: str) -> list[Any]:
 def _joules(
     moments: Sequence[Moment], before_mj: Sequence[float | None], after_mj: Sequence[float | None]
 ) -> float | None:
-    """Return what all GPUs used: by their counters, or by the power they told where there is none.
+    """Return the energy of all GPUs: from their counters, or integrated from their power without a counter.
 
-    A counter that went back was reset, by another driver or a reset GPU, and says nothing.
+    A counter that decreased was reset (the driver was reloaded or the GPU reset) and is ignored.
     """
     total = 0.0
-    for place, (before, after) in enumerate(zip(before_mj, after_mj, strict=True)):
+    for index, (before, after) in enumerate(zip(before_mj, after_mj, strict=True)):
         if before is not None and after is not None and after >= before:
             total += (after - before) / 1000
             continue
-        told = [(moment.at_s, watts) for moment in moments if (watts := moment.gpus[place].watts) is not None]
-        if len(told) < 2:
-            return None  # some GPUs would pass for all
-        total += sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(told))
+        power = [
+            (moment.at_s, watts) for moment in moments if (watts := moment.gpus[index].watts) is not None
+        ]
+        if len(power) < 2:
+            return None  # the sum would leave a GPU out
+        total += sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(power))
     return total if before_mj else None
 
 
@@ -131,6 +133,6 @@ def _now() -> Moment:
 
 
 def _sample(moments: list[Moment], over: threading.Event, period_s: float) -> None:
-    """Add a moment every period until it is over; knows no Sampler, so that one can be forgotten."""
+    """Add a moment every period until ``over`` is set. It holds no reference to the sampler."""
     while not over.wait(period_s):
         moments.append(_now())

@@ -1,4 +1,4 @@
-"""The processor's frequency, temperature and energy, and how much was swapped; unreadable is None."""
+"""The processor's frequency, temperature and energy, and swapped bytes; None for what cannot be read."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ import psutil
 
 SYS = Path("/sys")
 _CHIPS = {"coretemp", "k10temp", "zenpower", "cpu_thermal"}
-_MOST_W = 500.0  # of one package
+_MOST_W = 500.0  # of one processor package
 
 
 class EnergyCounter(NamedTuple):
-    """Energy in µJ of one processor package since some moment; it starts over beyond its range."""
+    """Energy counter of one processor package in µJ; it wraps around at ``range_uj``."""
 
     used_uj: int
     range_uj: int
 
 
 def energy(root: Path = SYS) -> Mapping[str, EnergyCounter] | None:
-    """Return the energy counters of all processor packages (Linux's RAPL, of Intel and AMD alike).
+    """Return the energy counters of all processor packages (Linux RAPL, on Intel and AMD).
 
-    None where there are none, or where only root may read them, as on most systems since CVE-2020-8694.
-    Sub-domains (``intel-rapl:0:1``) are parts of their package; ``psys`` is more than the processor.
+    None if there are none, or if only root may read them, as on most systems since CVE-2020-8694. Sub-domains
+    (``intel-rapl:0:1``) are part of their package and not read; ``psys`` covers more than the processor.
     """
-    found: dict[str, EnergyCounter] = {}
+    counters: dict[str, EnergyCounter] = {}
     for domain in (root / "class/powercap").glob("intel-rapl:*"):
         if domain.name.count(":") > 1 or not (_read(domain / "name") or "").startswith("package"):
             continue
         used, limit = _number(domain / "energy_uj"), _number(domain / "max_energy_range_uj")
         if used is None or not limit:
-            return None  # some packages would pass for all
-        found[domain.name] = EnergyCounter(used, limit)
-    return found or None
+            return None  # the sum would leave a package out
+        counters[domain.name] = EnergyCounter(used, limit)
+    return counters or None
 
 
 def mean_w(
     before: Mapping[str, EnergyCounter] | None, after: Mapping[str, EnergyCounter] | None, elapsed_s: float
 ) -> float | None:
-    """Return the mean power of all packages between two readings; None if a counter may have lapped."""
+    """Return the mean power of all packages between two readings.
+
+    None if a counter may have wrapped around more than once.
+    """
     if not before or not after or before.keys() != after.keys() or elapsed_s <= 0:
         return None
     if any(counter.range_uj < _MOST_W * elapsed_s * 1e6 for counter in after.values()):
@@ -60,9 +63,9 @@ def frequency_mhz() -> float | None:
 
 
 def temperature_c(root: Path = SYS) -> float | None:
-    """Return what the processor's hottest sensor says.
+    """Return the highest temperature among the processor's sensors.
 
-    Only the processor's chips are read: a disk's or a laptop's can take tens of milliseconds to answer.
+    Other chips, such as those of disks, are not read: they can take tens of milliseconds to answer.
     """
     chips = [chip for chip in (root / "class/hwmon").glob("*") if _read(chip / "name") in _CHIPS]
     readings = [_number(sensor) for chip in chips for sensor in chip.glob("temp*_input")]
@@ -70,10 +73,10 @@ def temperature_c(root: Path = SYS) -> float | None:
 
 
 def swapped_bytes() -> int | None:
-    """Return what everyone has moved from and to swap since the machine started."""
+    """Return the bytes that all programs have swapped in and out since the machine started."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)  # psutil's, where the kernel does not count
+            warnings.simplefilter("error", RuntimeWarning)  # psutil warns if the kernel does not count
             swap = psutil.swap_memory()
     except (OSError, RuntimeWarning):
         return None

@@ -17,10 +17,10 @@ from ggufspec.machine.sampling import GpuSampler
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What the counters said at the start. Start and conditions together take a few milliseconds.
+    """Counters at the start of a run. ``start`` and ``conditions`` together take a few milliseconds.
 
-    Where there are GPUs to ask, a thread reads them until ``conditions`` are asked for, the ``with`` block
-    ends, or the watch is forgotten; without them there is no thread.
+    If there are GPUs to read, a thread reads them until ``conditions`` is called, the ``with`` block ends, or
+    the object is garbage-collected. Without GPUs there is no thread.
     """
 
     at_s: float
@@ -32,7 +32,7 @@ class Watch:
 
     @classmethod
     def start(cls, root: Path = sensors.SYS) -> Watch:
-        """Read the counters; ``root`` is where the kernel shows its devices."""
+        """Read the counters; ``root`` is the folder of sysfs."""
         return cls(
             load=LoadWatch.start(),
             swapped_bytes=sensors.swapped_bytes(),
@@ -43,9 +43,9 @@ class Watch:
         )
 
     def conditions(self) -> Conditions:
-        """Return the conditions since the start: counters over the whole time, sensors at its end.
+        """Return the conditions since the start: counters over the complete run, sensors at its end.
 
-        GPUs are no longer read afterwards, so later calls tell the same of them.
+        GPUs are not read afterwards, so later calls return the same values for them.
         """
         gpus = self.gpus.stop() if self.gpus else Conditions()
         elapsed_s = time.monotonic() - self.at_s
@@ -66,7 +66,7 @@ class Watch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.gpus:
             self.gpus.stop()

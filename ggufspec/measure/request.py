@@ -432,7 +432,7 @@ def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, in
         try:
             engine.argv(arm)
             program = engines.program_for(engine.name, arm)
-            lacking.setdefault(arm.build, []).extend(commands.ignored(arm, builds[arm.build], program))
+            lacking.setdefault(arm.build, []).extend(commands.find_ignored(arm, builds[arm.build], program))
         except GgufspecError as error:
             lacking.setdefault(arm.build, []).append(error.message)
     messages = [
@@ -460,7 +460,7 @@ def _check_programs(
     if engine == "inprocess":
         if lookups:
             raise GgufspecError(
-                f"the engine {engine} drafts with a second model only, not by {lookups[0].value}",
+                f"the engine {engine} drafts only with a second model, not by {lookups[0].value}",
                 "use --engine server or binary-simple",
             )
         engines.check_library(install)

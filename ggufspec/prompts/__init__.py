@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 EMBEDDED = "demo"
-"""The embedded pair's suite: it fits the little world that the pair was trained on."""
+"""The suite of the embedded pair, from the stories that the pair was trained on."""
 DEFAULT = "domains"
-"""Nine kinds of work, as messages to an assistant."""
+"""Messages to an assistant, in nine categories."""
 CONTINUATIONS = "general"
 """Texts to continue, for models without a chat template."""
 
@@ -66,7 +66,7 @@ def suite(name: str) -> PromptSuite:
     """Return a built-in suite.
 
     Raises:
-        GgufspecError: there is none of this name.
+        GgufspecError: no suite has this name.
     """
     if name not in BUILT_IN:
         raise GgufspecError(f"there is no prompt suite {name!r}", f"there are {', '.join(sorted(BUILT_IN))}")
@@ -74,11 +74,11 @@ def suite(name: str) -> PromptSuite:
 
 
 def default(*, embedded: bool, has_template: bool) -> PromptSuite:
-    """Return what is measured where nobody names a prompt: a bench of minutes, not of hours.
+    """Return the default prompts: few enough for a bench of minutes.
 
     Args:
         embedded: whether the embedded pair is measured.
-        has_template: whether messages can be put into the target's own chat template.
+        has_template: whether the target has a chat template for messages.
     """
     if embedded:
         return suite(EMBEDDED)
@@ -86,10 +86,10 @@ def default(*, embedded: bool, has_template: bool) -> PromptSuite:
 
 
 def load(path: Path) -> PromptSuite:
-    """Read a suite from a file; its ending tells the form, and anything unknown is one plain text.
+    """Read a suite from a file. The ending names the format; a file with another ending is one plain text.
 
     Raises:
-        GgufspecError: the file cannot be read, is too large, is no valid suite or holds no prompt.
+        GgufspecError: the file cannot be read, is too large, is not a valid suite or has no prompt.
     """
     ending = path.suffix.lower()
     if ending == ".parquet":
@@ -105,20 +105,22 @@ def load(path: Path) -> PromptSuite:
         name = one_line(path.stem)[:LONGEST_NAME].strip() or "prompt"
         prompt = build(name=name, turns=[text.removesuffix("\n")])
     except BadPromptError as problem:
-        raise GgufspecError(f"{path}: {problem}", "write the text to continue into it, in UTF-8") from problem
+        raise GgufspecError(
+            f"{path}: {problem}", "the file must hold the text to continue, in UTF-8"
+        ) from problem
     return assemble(path.stem, path, [PromptEntry(str(path), prompt)], instructions=False)
 
 
-def decode(content: bytes, what: str, *, name: str = "") -> str:
-    """Return text that is UTF-8, with line ends as here.
+def decode(content: bytes, source: str, *, name: str = "") -> str:
+    """Decode UTF-8, and convert line ends to newlines.
 
     Args:
         content: the bytes.
-        what: what they are, for the message: ``the prompt file x.txt``.
-        name: of the file, where there is one.
+        source: their source, for the message: ``the prompt file x.txt``.
+        name: the file's name, if there is one.
 
     Raises:
-        GgufspecError: they are not UTF-8; the message says which byte, the hint how to convert them.
+        GgufspecError: they are not UTF-8; the message names the byte, the hint a command to convert them.
     """
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -127,8 +129,9 @@ def decode(content: bytes, what: str, *, name: str = "") -> str:
         has_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         convert = f"iconv -f {'UTF-16' if has_mark else 'WINDOWS-1252'} -t UTF-8"
         line = content.count(b"\n", 0, place) + 1
+        byte = f"byte 0x{content[place]:02x} at offset {place}, line {line}"
         raise GgufspecError(
-            f"cannot read {what}: not UTF-8 text: byte 0x{content[place]:02x} at offset {place}, line {line}",
+            f"cannot read {source}: not UTF-8 text: {byte}",
             f"convert it: {convert} {shlex.quote(name)} > new{Path(name).suffix}"
             if name
             else f"convert it: {convert}",
@@ -136,14 +139,15 @@ def decode(content: bytes, what: str, *, name: str = "") -> str:
 
 
 def _read(path: Path) -> str:
-    what = f"the prompt file {path}"
+    source = f"the prompt file {path}"
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise GgufspecError(f"cannot read {what}: {error.strerror}", "check its path") from error
+        raise GgufspecError(f"cannot read {source}: {error.strerror}", "check its path") from error
     if len(content) > _MOST_BYTES:
         raise GgufspecError(
-            f"{what} is larger than {_MOST_BYTES >> 20} MiB", "keep the part that you want to measure"
+            f"{source} is larger than {_MOST_BYTES >> 20} MiB",
+            "keep only the prompts that you want to measure",
         )
-    return decode(content, what, name=path.name)
+    return decode(content, source, name=path.name)

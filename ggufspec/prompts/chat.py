@@ -1,4 +1,4 @@
-"""Conversations to text: a model's own chat template, rendered where it can do no harm."""
+"""Conversations to text: the model's own chat template, rendered in a sandbox."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _SANDBOX = Path(__file__).with_name("sandbox.py")
 _MEMORY_BYTES = 1 << 30
 _TIME_S = 10.0
 _TIME_PER_CONVERSATION_S = 0.002
-_MOST_TEMPLATE = 1 << 20  # characters; the longest ones of today have some 20,000
+_MOST_TEMPLATE = 1 << 20  # characters; long templates have some 20,000
 _PASSED_ON = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")  # what Python needs; no tokens, no keys
 _RAW = "--raw gives the prompts to the model as they are, without a template"
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one side of a conversation says; ``role`` is system, user or assistant."""
+    """One message of a conversation; ``role`` is system, user or assistant."""
 
     role: str
     content: str
 
 
 Render = Callable[[Sequence[Message]], str]
-"""Makes a prompt's text of a conversation that ends with the user's turn."""
+"""A function that makes a prompt's text from a conversation that ends with the user's turn."""
 
 
 def has_template(card: ModelCard) -> bool:
-    """Whether the model brings a chat template."""
+    """Whether the model has a chat template."""
     return bool(card.chat_template and card.chat_template.strip())
 
 
 def render(
     card: ModelCard, conversations: Sequence[Sequence[Message]], *, system: str | None = None
 ) -> tuple[str, ...]:
-    """Return what the model is to continue, for each conversation, ready for llama.cpp.
+    """Return for each conversation the text that the model is to continue, ready for llama.cpp.
 
-    The text ends where the assistant's answer begins. A BOS at its start is left out where llama.cpp puts one
-    there itself. One child process renders all conversations, in 10 s plus 2 ms for each and in 1 GiB.
+    The text ends where the assistant's answer begins. A BOS at its start is removed if llama.cpp adds one
+    itself. One child process renders all conversations, within 1 GiB and 10 s plus 2 ms for each.
 
     Args:
         card: the model; its template, its BOS and its EOS are used.
-        conversations: each begins with what the user says and ends with what is to be answered.
-        system: a system prompt for all of them. Where the template refuses or leaves out system messages, it
-            stands before the user's first message, followed by an empty line.
+        conversations: each starts and ends with a message of the user.
+        system: a system prompt for all of them. If the template refuses or drops system messages, it is put
+            before the user's first message, followed by an empty line.
 
     Raises:
-        GgufspecError: there is no template, or it does not do its work within these limits.
+        GgufspecError: there is no template, or it fails or exceeds these limits.
     """
     if not has_template(card):
         raise GgufspecError(f"{_name(card)} has no chat template", _RAW)
@@ -76,11 +76,11 @@ def render(
         "bos_token": bos,
         "eos_token": _token(card, special.eos_id),
         "system": system,
-        "conversations": [[asdict(message) for message in each] for each in conversations],
+        "conversations": [[asdict(message) for message in conversation] for conversation in conversations],
         "memory_bytes": _MEMORY_BYTES,
     }
     texts = _run(card, request, timeout_s=_TIME_S + _TIME_PER_CONVERSATION_S * len(conversations))
-    return tuple(_without(bos, text) for text in texts) if special.add_bos else texts
+    return tuple(_remove_bos(bos, text) for text in texts) if special.add_bos else texts
 
 
 def _run(card: ModelCard, request: dict[str, Any], *, timeout_s: float) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _run(card: ModelCard, request: dict[str, Any], *, timeout_s: float) -> tuple
     if completed.timed_out:
         raise _failed(card, f"it did not end within {timeout_s:.0f} s")
     answers: list[Any] = []
-    with suppress(ValueError):  # a line that breaks off
+    with suppress(ValueError):  # an incomplete line
         answers += [json.loads(line) for line in out.splitlines()]
     if answers and isinstance(answers[-1], dict):
         raise _failed(card, _reason(answers[-1]))
@@ -107,19 +107,19 @@ def _run(card: ModelCard, request: dict[str, Any], *, timeout_s: float) -> tuple
 
 
 def _reason(answer: dict[str, Any]) -> str:
-    """Say in one line what went wrong; the words are a stranger's."""
+    """Return what went wrong, in one line; the text comes from the template."""
     match answer["error"]:
         case "MemoryError":
-            return "it takes too much memory, or writes without end"
+            return "it needs too much memory, or its output does not end"
         case "RecursionError":
-            return "it calls itself without end"
+            return "its recursion does not end"
         case "SecurityError":
-            return f"it tries to leave its sandbox: {_one_line(answer['message'])}"
+            return f"it uses something that the sandbox forbids: {_one_line(answer['message'])}"
         case "RefusedError":
             return _one_line(answer["message"])
-        case kind:
+        case error_type:
             line = "" if answer["line"] is None else f"line {answer['line']}: "
-            return f"{line}{_one_line(answer['message']) or kind}"
+            return f"{line}{_one_line(answer['message']) or error_type}"
 
 
 def _failed(card: ModelCard, why: str) -> GgufspecError:
@@ -131,7 +131,7 @@ def _name(card: ModelCard) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A file from strangers must not send control characters to a terminal."""
+    """Return a text in one line without control characters, at most 200 characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
 
 
@@ -140,7 +140,7 @@ def _token(card: ModelCard, number: int | None) -> str:
     return "" if number is None or tokens is None else tokens[number].decode(errors="replace")
 
 
-def _without(bos: str, text: str) -> str:
+def _remove_bos(bos: str, text: str) -> str:
     while bos and text.startswith(bos):
         text = text.removeprefix(bos)
     return text

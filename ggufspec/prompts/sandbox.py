@@ -1,15 +1,15 @@
 """Renders chat templates in a process of its own: ``python -P sandbox.py REQUEST``, started by ``chat.py``.
 
-A template comes from strangers. Jinja's sandbox keeps it from Python's insides, a limit on memory from
-filling the machine, the caller's time limit from running for ever; files it cannot write at all. This file is
-run by its path and imports nothing of ours, so that little is loaded that could be reached.
+A template is untrusted. Jinja's sandbox protects Python's internals; limits on memory, on the size of files
+and, by the caller, on time protect the machine. This file is run by its path and imports no other module of
+ggufspec, so that a template can reach little code.
 
 REQUEST is a JSON file: template, bos_token, eos_token, system (or null), conversations ([[{role, content}]])
-and memory_bytes. One line of JSON comes out per conversation: its text, or ``{"error", "message", "line"}``
-for the first one that fails, which is the last.
+and memory_bytes. The output has one line of JSON for each conversation: its text, or ``{"error", "message",
+"line"}`` for the first that fails, which ends the output.
 
-What a template may use is what Hugging Face's transformers offers it (utils/chat_template_utils.py), but for
-the date: ``strftime_now`` gives the same day every day, so that the same prompt is the same text next week.
+Templates have the functions that Hugging Face's transformers offers (utils/chat_template_utils.py), except
+that ``strftime_now`` always returns the same day, so that the same prompt always gives the same text.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-TODAY = datetime(2024, 7, 26)  # the day that Llama 3's template takes where it is told none
-_MOST_OVERHEAD = 16 << 20  # characters that a template may add to four times what it was given
+TODAY = datetime(2024, 7, 26)  # the default of Llama 3's template
+_MOST_OVERHEAD = 16 << 20  # characters that a template may add to four times its input
 _WORDS = re.compile(r"\w+")
-_LOOKED_AT = 1000  # characters of a message
+_LOOKED_AT = 1000  # characters of a message that are searched
 
 
 class RefusedError(TemplateError):
-    """The template itself said no, or swallowed what it was given."""
+    """The template raised an exception, or dropped a message."""
 
 
 class Generation(Extension):
-    """``{% generation %}`` marks what an assistant says, for training; here it changes nothing."""
+    """``{% generation %}`` marks the assistant's text for training; here it has no effect."""
 
-    tags = {"generation"}  # noqa: RUF012  # the base class says how
+    tags = {"generation"}  # noqa: RUF012  # as the base class declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         """Return the body alone."""
@@ -51,7 +51,7 @@ class Generation(Extension):
 
 
 def compile_template(source: str) -> Template:
-    """Compile a template with the whitespace rules and the names that templates rely on."""
+    """Compile a template with the whitespace rules and functions that templates expect."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
@@ -64,10 +64,10 @@ def compile_template(source: str) -> Template:
 def render(template: Template, request: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of each conversation, up to where the assistant is to answer.
 
-    A system prompt that the template refuses or leaves out goes in front of the user's first message.
+    If the template refuses or drops a system prompt, it is put before the user's first message.
 
     Raises:
-        Exception: whatever a template may raise.
+        Exception: a template may raise any exception.
     """
     room = _MOST_OVERHEAD + 4 * sum(len(m["content"]) for c in request["conversations"] for m in c)
     for conversation in request["conversations"]:
@@ -98,14 +98,14 @@ def _render(template: Template, request: Mapping[str, Any], messages: list[dict[
         if room < 0:
             raise MemoryError
     text = "".join(pieces)
-    text.encode()  # half of a surrogate pair is no text
+    text.encode()  # raises for half of a surrogate pair
     if "\0" in text:
         raise RefusedError("it writes a NUL character")
     for role in ("user", "system"):
-        said = next((m["content"] for m in reversed(messages) if m["role"] == role), "")
-        # Templates trim and escape, but a text of which not even a long word arrives was left out.
-        if max(_WORDS.findall(said[:_LOOKED_AT]), key=len, default="") not in text:
-            raise RefusedError(f"it leaves out what the {role} says")
+        content = next((m["content"] for m in reversed(messages) if m["role"] == role), "")
+        # Templates trim and escape, but a message of which not even the longest word is there was dropped.
+        if max(_WORDS.findall(content[:_LOOKED_AT]), key=len, default="") not in text:
+            raise RefusedError(f"it leaves out the {role}'s message")
     return text
 
 
@@ -131,19 +131,19 @@ def _tojson(
 
 
 def main() -> None:
-    """Answer the request that the first argument names."""
+    """Render the request file in the first argument."""
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    for what, most in (
+    for resource_type, most in (
         (resource.RLIMIT_AS, request["memory_bytes"]),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         with suppress(ValueError, OSError):  # macOS knows the first by name only
-            resource.setrlimit(what, (most, most))
+            resource.setrlimit(resource_type, (most, most))
     try:
         for text in render(compile_template(request["template"]), request):
             sys.stdout.write(json.dumps(text) + "\n")
-    except Exception as error:  # noqa: BLE001 - a stranger's template may raise anything
+    except Exception as error:  # noqa: BLE001 - an untrusted template may raise anything
         answer = {
             "error": type(error).__name__,
             "message": str(error)[:1000],

@@ -1,4 +1,4 @@
-"""What a prompt suite is, and the checks that every suite passes, whatever file it comes from."""
+"""Prompt suites, and the checks for suites of every file format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ESCAPED_BYTE = 0xDC00  # PEP 383: added to each byte of an argument that is not
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSuite:
-    """Prompts that belong together, in their order, and those that only warm up.
+    """Prompts in order, and prompts for warm-ups.
 
-    ``instructions`` says that the texts are messages to an assistant, so that the model's chat template
-    belongs around them; otherwise they are texts to be continued as they are.
+    ``instructions`` is whether the texts are messages to an assistant, which need the model's chat template;
+    otherwise they are texts to continue as they are.
     """
 
     name: str
@@ -31,11 +31,11 @@ class PromptSuite:
     instructions: bool
 
     def sample(self, per_category: int, seed: int | None = None) -> PromptSuite:
-        """Return a suite of at most so many prompts of each category, in the same order.
+        """Return a suite with at most so many prompts of each category, in the same order.
 
         Args:
-            per_category: how many, at least 1; prompts without a category count as one of their own.
-            seed: draws them at random, the same for the same seed; None takes the first ones.
+            per_category: how many, at least 1; prompts without a category count as one category.
+            seed: chooses at random, the same for the same seed; None chooses the first ones.
         """
         groups: dict[str | None, list[int]] = defaultdict(list)
         for place, prompt in enumerate(self.prompts):
@@ -49,7 +49,7 @@ class PromptSuite:
 
 
 class PromptEntry(NamedTuple):
-    """A prompt as it stands in a file."""
+    """A prompt with its place in a file."""
 
     where: str  # FILE:LINE
     prompt: Prompt
@@ -57,11 +57,11 @@ class PromptEntry(NamedTuple):
 
 
 class BadPromptError(ValueError):
-    """Why a row or table is no prompt; whoever knows its place makes an error for users of it.
+    """A row or table is not a valid prompt. The caller, who knows its place, turns this into a GgufspecError.
 
     Args:
         message: what is wrong.
-        hint: what to do about it, where the form of the file is not the reason.
+        hint: what to do, if the file's format is not the reason.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -70,15 +70,15 @@ class BadPromptError(ValueError):
 
 
 def build(*, name: object, turns: Iterable[object], category: object = None) -> Prompt:
-    """Make a prompt of what a file says.
+    """Make a prompt from the values of a file.
 
     Args:
-        name: the id, text or a whole number.
-        turns: what the user says, one text per turn.
+        name: the id, a text or a whole number.
+        turns: the user's texts, one for each turn.
         category: a text or None.
 
     Raises:
-        BadPromptError: something is missing, empty, or of another type.
+        BadPromptError: a value is missing, empty, or of another type.
     """
     number = isinstance(name, int) and not isinstance(name, bool)
     first, *followups = _texts(turns)
@@ -91,91 +91,91 @@ def build(*, name: object, turns: Iterable[object], category: object = None) -> 
 
 
 def assemble(name: str, path: Path, entries: Iterable[PromptEntry], *, instructions: bool) -> PromptSuite:
-    """Put the prompts of a file together.
+    """Make a suite from the prompts of a file.
 
     Raises:
         GgufspecError: there is no prompt to measure, an id is used twice, or there are too many.
     """
-    found = list(entries)
-    too_many(path, len(found))
+    listed = list(entries)
+    refuse_too_many(path, len(listed))
     places: dict[str, str] = {}
-    for entry in found:
+    for entry in listed:
         if entry.prompt.id in places:
             raise GgufspecError(
-                f"{entry.where}: the id {entry.prompt.id} is taken by {places[entry.prompt.id]}",
-                "give every prompt an id of its own",
+                f"{entry.where}: the id {entry.prompt.id} is already used in {places[entry.prompt.id]}",
+                "give every prompt a different id",
             )
         places[entry.prompt.id] = entry.where
-    prompts = tuple(entry.prompt for entry in found if not entry.warmup)
+    prompts = tuple(entry.prompt for entry in listed if not entry.warmup)
     if not prompts:
-        raise GgufspecError(f"{path} holds no prompt to measure", "see models/prompts for examples of suites")
+        raise GgufspecError(f"{path} has no prompt to measure", "see models/prompts for examples of suites")
     return PromptSuite(
         name=name,
         prompts=prompts,
-        warmups=tuple(entry.prompt for entry in found if entry.warmup),
+        warmups=tuple(entry.prompt for entry in listed if entry.warmup),
         instructions=instructions,
     )
 
 
-def too_many(path: Path, count: int) -> None:
-    """Refuse a suite of more prompts than anybody measures.
+def refuse_too_many(path: Path, count: int) -> None:
+    """Refuse a suite with too many prompts.
 
     Raises:
         GgufspecError: there are more than ``MOST_PROMPTS``.
     """
     if count > MOST_PROMPTS:
         raise GgufspecError(
-            f"{path} holds more than {MOST_PROMPTS:,} prompts", "keep the part that you want to measure"
+            f"{path} has more than {MOST_PROMPTS:,} prompts", "keep only those that you want to measure"
         )
 
 
 def _texts(turns: Iterable[object]) -> list[str]:
     texts = list(turns)
     if not texts:
-        raise BadPromptError("there is no text in it")
+        raise BadPromptError("it has no text")
     return [
         check_text(text, "the text" if len(texts) == 1 else f"turn {n}") for n, text in enumerate(texts, 1)
     ]
 
 
-def check_text(value: object, what: str) -> str:
-    """Return a text that a program can be given.
+def check_text(value: object, noun: str) -> str:
+    """Check that a text can be passed to a program, and return it.
 
     Args:
         value: the text.
-        what: its name in messages.
+        noun: its name in messages.
 
     Raises:
-        BadPromptError: it is not a string, empty, or contains what no program takes.
+        BadPromptError: it is not a string, it is empty, or it contains NUL or half of a surrogate pair.
     """
     if not isinstance(value, str):
-        raise BadPromptError(f"{what} is not a string")
+        raise BadPromptError(f"{noun} is not a string")
     if not value.strip():
-        raise BadPromptError(f"{what} is empty")
+        raise BadPromptError(f"{noun} is empty")
     if "\0" in value:
-        raise BadPromptError(f"{what} contains a NUL character (at character {value.index(chr(0))})")
+        raise BadPromptError(f"{noun} contains a NUL character (at character {value.index(chr(0))})")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _not_unicode(value, error.start, what) from error
+        raise _not_unicode(value, error.start, noun) from error
     return value
 
 
-def _not_unicode(text: str, place: int, what: str) -> BadPromptError:
-    """Say which byte of the command line is not UTF-8; Python shows it as half of a surrogate pair."""
+def _not_unicode(text: str, place: int, noun: str) -> BadPromptError:
+    """Return the error for half of a surrogate pair: Python's form of a byte in argv that is not UTF-8."""
     byte = ord(text[place]) - _ESCAPED_BYTE
     if not 0x80 <= byte <= 0xFF:
-        return BadPromptError(f"{what} contains half of a surrogate pair, which is not a character")
+        return BadPromptError(f"{noun} contains half of a surrogate pair, which is not a character")
     return BadPromptError(
-        f"{what} is not UTF-8: byte 0x{byte:02x} at offset {len(text[:place].encode())}",
+        f"{noun} is not UTF-8: byte 0x{byte:02x} at offset {len(text[:place].encode())}",
         "use a terminal with a UTF-8 locale, or convert the text: iconv -f WINDOWS-1252 -t UTF-8",
     )
 
 
-def _name(value: object, what: str) -> str:
-    """Ids and categories go into tables and the names of logs: short, on one line, no control characters."""
+def _name(value: object, noun: str) -> str:
+    """Check an id or category: for tables and names of logs, it must be one short line."""
     if not isinstance(value, str):
-        raise BadPromptError(f"{what} is not a string")
+        raise BadPromptError(f"{noun} is not a string")
     if not value.strip() or not value.isprintable() or len(value) > LONGEST_NAME:
-        raise BadPromptError(f"{what} has to be one line of 1 to {LONGEST_NAME} characters")
+        raise BadPromptError(f"{noun} has to be one line of 1 to {LONGEST_NAME} characters")
     return value

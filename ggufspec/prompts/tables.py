@@ -1,4 +1,4 @@
-"""Suites in TOML: ``[[prompt]]`` tables, and ``kind`` for the whole file."""
+"""Suites in TOML: ``[[prompt]]`` tables, and ``kind`` for the file."""
 
 from __future__ import annotations
 
@@ -26,27 +26,29 @@ def read_toml(path: Path, text: str) -> PromptSuite:
     ``kind`` is "messages" (to an assistant, through the chat template) or "continuations", the default.
 
     Raises:
-        GgufspecError: this is no TOML, or not of this form.
+        GgufspecError: the file is not TOML, or not in this format.
     """
     try:
         suite = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GgufspecError(f"{path} is no prompt suite: {error}", _FORM) from error
+        raise GgufspecError(f"{path} is not a prompt suite: {error}", _FORM) from error
     kind = suite.get("kind", "continuations")
     if kind not in _KINDS:
         raise GgufspecError(f'{path}: the kind is {kind!r}, not "messages" or "continuations"', _FORM)
     tables = suite.get("prompt", [])
     strange = sorted(suite.keys() - _SUITE_KEYS)
     if strange or not isinstance(tables, list):
-        what = f"knows no {strange[0]!r}" if strange else "has a 'prompt' that is no [[prompt]]"
-        raise GgufspecError(f"{path} {what}", _FORM)
+        problem = (
+            f"has an unknown key {strange[0]!r}" if strange else "has a 'prompt' that is not a [[prompt]]"
+        )
+        raise GgufspecError(f"{path} {problem}", _FORM)
     return assemble(path.stem, path, _entries(path, text, tables), instructions=_KINDS[kind])
 
 
 def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
     lines = [number for number, line in enumerate(text.splitlines(), start=1) if _HEADING.match(line)]
     for place, table in enumerate(tables):
-        # A text may quote a heading: then the lines tell nothing, and the prompt is counted instead.
+        # A text may contain such a heading. Then line numbers are unknown, and the prompt's number is used.
         where = f"{path}:{lines[place]}" if len(lines) == len(tables) else f"{path}, prompt {place + 1}"
         try:
             yield _entry(where, table)
@@ -56,14 +58,14 @@ def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:
 
 def _entry(where: str, table: Any) -> PromptEntry:
     if not isinstance(table, dict):
-        raise BadPromptError("this is no table")
+        raise BadPromptError("it is not a table")
     if strange := sorted(table.keys() - _PROMPT_KEYS):
-        raise BadPromptError(f"a prompt has no {strange[0]!r}")
+        raise BadPromptError(f"a prompt has no key {strange[0]!r}")
     for key in ("id", "text"):
         if key not in table:
             raise BadPromptError(f"the {key} is missing")
     followups, warmup = table.get("followups", []), table.get("warmup", False)
     if not isinstance(followups, list) or not isinstance(warmup, bool):
-        raise BadPromptError("followups has to be a list of texts, and warmup true or false")
+        raise BadPromptError("followups must be a list of texts, and warmup true or false")
     prompt = build(name=table["id"], turns=[table["text"], *followups], category=table.get("category"))
     return PromptEntry(where, prompt, warmup)

@@ -1,4 +1,4 @@
-"""The turns of a conversation as prompts, each with the target's answers to the earlier turns in its text."""
+"""The turns of a conversation as prompts; the text of each includes the target's earlier answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PromptTurns:
     """The turns of one prompt of a suite, made one by one as the target answers them.
 
     Attributes:
-        made: the turns so far, none with followups; at first the prompt's own text.
+        made: the turns so far, without followups; at first the prompt's own text.
     """
 
     def __init__(self, prompt: Prompt, render: Render | None) -> None:
@@ -20,7 +20,7 @@ class PromptTurns:
 
         Args:
             prompt: of a suite; its ``followups`` are the later turns.
-            render: makes the text of a later turn; without it turns and answers are joined as they are.
+            render: makes the text of a later turn; None joins turns and answers as they are.
         """
         self.made = [replace(prompt, followups=())]
         self._followups = prompt.followups
@@ -29,17 +29,17 @@ class PromptTurns:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no turn is left to make."""
+        """Whether all turns are made."""
         return len(self.made) > len(self._followups)
 
     def add_answer(self, answer: str) -> None:
-        """Make the next turn, once the target has answered the last one.
+        """Make the next turn from the target's answer to the last one.
 
         Args:
             answer: the target's text.
 
         Raises:
-            IndexError: no turn is left.
+            IndexError: all turns are made.
         """
         last, followup = self.made[-1], self._followups[len(self.made) - 1]
         self._messages += [Message("user", last.message or last.text), Message("assistant", answer)]

@@ -1,4 +1,4 @@
-"""What benches found: a frozen ResultSet, and the store that survives being killed at any instant."""
+"""The results of benches: a frozen ResultSet, and a store that loses no finished run in a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the folders of benches by name; nothing is written here."""
+"""Find the folders of benches by name; nothing is written here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ids() -> tuple[str, ...]:
 
 
 def next_number() -> int:
-    """Return the number of a new bench: one more than any that is stored."""
+    """Return the number of a new bench: the largest stored number plus one."""
     return 1 + max((start.number for start in _starts()), default=0)
 
 
@@ -49,14 +49,16 @@ def find_bench(run: str) -> Path:
         raise ResultsError("no bench is stored yet", "run `ggufspec bench` first")
     shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
     if matches:
-        raise ResultsError(f"{shown} is the beginning of {len(matches)} runs", f"for example {matches[0]}")
+        raise ResultsError(
+            f"{shown} is the beginning of {len(matches)} runs", f"use a complete id, such as {matches[0]}"
+        )
     raise ResultsError(
         f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
     )
 
 
 class _Start(msgspec.Struct):
-    """What decides the order of benches; damaged ones come first."""
+    """The sort key of benches; damaged ones come first."""
 
     number: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BENCHES)] = 0
     started_at: str = ""
@@ -64,7 +66,7 @@ class _Start(msgspec.Struct):
 
 
 def _starts() -> list[_Start]:
-    """Return when each bench began, in their order."""
+    """Return the sort keys of all benches, in order."""
     root = paths.runs_dir()
     try:
         folders = [folder for folder in root.iterdir() if _is_bench(folder)] if root.is_dir() else []
@@ -84,7 +86,7 @@ def _start(folder: Path) -> _Start:
 
 
 def _is_bench(folder: Path) -> bool:
-    """Whether there is a bench; a text that cannot be a folder's name is none, nor is one being deleted."""
+    """Whether a folder holds a bench; one that is being deleted does not, nor does an invalid name."""
     try:
         return not folder.name.startswith(".") and (folder / META).is_file()
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Reading the folder of a bench, and finding out what of it is damaged.
+"""Read the folder of a bench, and find damage in it.
 
-A process or a machine may stop at any instant, so the end of runs.jsonl may be torn, empty or only partly
-there: nobody was told that those runs are stored, and they are left out with a warning. Damage before that
-end is an error; ``salvage`` reads what is left of such a bench.
+A process or a machine may stop at any moment, so the end of runs.jsonl may be incomplete. Those runs were
+never reported as stored; they are left out with a warning. Damage before the end is an error; ``salvage``
+reads what is left of such a bench.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MOST_NAMED = 5  # damaged lines in one message
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What a folder holds.
+    """The contents of a bench's folder.
 
-    ``size`` is how many bytes at the start of runs.jsonl are undamaged lines, ``checksum`` theirs, and
-    ``end`` how many bytes the file has. ``damage`` says in sentences what was left out.
+    ``size`` is the length in bytes of the undamaged lines at the start of runs.jsonl, ``checksum`` is that of
+    these bytes, and ``end`` is the size of the file. ``damage`` says in sentences what was left out.
     """
 
     meta: Meta
@@ -48,20 +48,20 @@ class Stored:
 
 
 class _DamageError(ValueError):
-    """Something else than ggufspec changed the files."""
+    """The files were changed by another program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """How the lines of a schema version are read; ``sealed`` ones have checksums."""
+    """How the lines of a schema version are read; ``sealed`` lines have checksums."""
 
     decode: Callable[..., Sequence[Any]]
-    take: Callable[[Ledger, Any], object]
-    take_remains: Callable[[Ledger, Any], int]
+    add: Callable[[Ledger, Any], object]
+    add_remains: Callable[[Ledger, Any], int]
     sealed: bool
 
     def is_undamaged(self, line: bytes) -> bool:
-        """Whether a line is as it was written, as far as that can be told of one without a checksum."""
+        """Whether a line is undamaged; without a checksum, whether it can be decoded."""
         if self.sealed:
             return seals.check_seal(line) is not None
         try:
@@ -73,9 +73,9 @@ class _Format:
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """A line of runs.jsonl, looked at on its own.
+    """A line of runs.jsonl on its own.
 
-    ``joined`` says whether it was written together with the line before it, ``follows`` whether nothing is
+    ``joined`` is whether it was written together with the line before it, ``follows`` whether no line is
     missing between the two.
     """
 
@@ -87,11 +87,11 @@ class _Line:
 
 
 def read_bench(folder: Path, *, salvage: bool = False) -> Stored:
-    """Return what is stored in the folder of a bench.
+    """Return the contents of a bench's folder.
 
     Args:
         folder: of the bench.
-        salvage: read what is left of a damaged one.
+        salvage: read what is left of a damaged bench.
 
     Raises:
         ResultsError: it cannot be read, it is damaged, or a newer ggufspec wrote it.
@@ -110,13 +110,13 @@ def read_bench(folder: Path, *, salvage: bool = False) -> Stored:
     except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise ResultsError(
             f"cannot read the run in {folder}: {error}",
-            "its files were damaged or edited"
+            "its files are damaged or were edited"
             + ("" if salvage else f": `ggufspec show {folder.name} --salvage` shows what is left of it"),
         ) from error
 
 
 def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
-    """Return what meta.json says, and for salvage what is wrong with it."""
+    """Return the contents of meta.json and, for salvage, its damage."""
     content = (folder / META).read_bytes()
     try:
         meta = msgspec.json.decode(content, type=Meta, dec_hook=records.decode_hook)
@@ -140,7 +140,7 @@ def _read_meta(folder: Path, *, salvage: bool) -> tuple[Meta, tuple[str, ...]]:
 
 
 def _unknown(name: str) -> Meta:
-    """Return what is known of a bench whose meta.json cannot be read."""
+    """Return a Meta for a bench whose meta.json cannot be read."""
     return Meta(
         id=name,
         started_at="",
@@ -152,7 +152,7 @@ def _unknown(name: str) -> Meta:
 
 
 def _read_undamaged(file: Path, meta: Meta, line_format: _Format) -> Stored | None:
-    """Return what an undamaged file holds; None where anything is wrong with it."""
+    """Return the contents of an undamaged file; None if it is damaged."""
     ledger, size, number, checksum = Ledger(), 0, 0, seals.start(meta.id)
     with file.open("rb") as stream:
         while chunk := stream.read(_CHUNK):  # faster than all at once: it stays in the processor's cache
@@ -162,7 +162,7 @@ def _read_undamaged(file: Path, meta: Meta, line_format: _Format) -> Stored | No
                 return None
             try:
                 new = line_format.decode(lines, first=number + 1)
-                line_format.take(ledger, new)
+                line_format.add(ledger, new)
             except ValueError:
                 return None
             size, number, checksum = size + len(lines), number + len(new), after
@@ -170,7 +170,7 @@ def _read_undamaged(file: Path, meta: Meta, line_format: _Format) -> Stored | No
 
 
 def _read_damaged(content: bytes, meta: Meta, line_format: _Format, *, salvage: bool) -> Stored:
-    """Return what a damaged file holds, if the damage is at its end or it is to be salvaged.
+    """Return the contents of a damaged file, if the damage is at its end or ``salvage`` is set.
 
     An append is one write. So damage is at the end unless a line that began a later append is undamaged.
     """
@@ -185,10 +185,10 @@ def _read_damaged(content: bytes, meta: Meta, line_format: _Format, *, salvage: 
 
 
 def _read_beginning(content: bytes, lines: Sequence[_Line], meta: Meta, line_format: _Format) -> Stored:
-    """Return what the undamaged lines at the start of a file hold."""
+    """Return the contents of the undamaged lines at the start of a file."""
     beginning, ledger, checksum = b"".join(line.content for line in lines), Ledger(), seals.start(meta.id)
     if beginning:
-        line_format.take(ledger, line_format.decode(beginning))
+        line_format.add(ledger, line_format.decode(beginning))
         checksum = seals.follow(beginning, checksum) or 0
     rest = content[len(beginning) :].rstrip(b"\n")
     left_out = units.counted(rest.count(b"\n") + 1, "line") if rest else ""
@@ -205,7 +205,7 @@ def _read_beginning(content: bytes, lines: Sequence[_Line], meta: Meta, line_for
 
 
 def _read_remains(content: bytes, meta: Meta, line_format: _Format, damage: tuple[str, ...]) -> Stored:
-    """Return what is left of a file, wherever it is damaged; each line once."""
+    """Return the contents of all undamaged lines, each once."""
     lines = list(_lines(content, line_format, seals.start(meta.id)))
     ledger, remains, unknown = Ledger(), list[Any](), 0
     for line in dict.fromkeys(line.content for line in lines if line.undamaged):
@@ -213,15 +213,15 @@ def _read_remains(content: bytes, meta: Meta, line_format: _Format, damage: tupl
             remains += line_format.decode(line)
         except ValueError:
             unknown += 1
-    lost = unknown + line_format.take_remains(ledger, remains)
+    lost = unknown + line_format.add_remains(ledger, remains)
     sentences = [*damage, *(f"left out: {sentence}" for sentence in _damaged(lines))]
     if lost:
-        sentences.append(f"left out: {units.counted(lost, 'line')} of {RUNS} that need a damaged one")
+        sentences.append(f"left out: {units.counted(lost, 'line')} of {RUNS} that refer to a damaged line")
     return Stored(meta=meta, ledger=ledger, size=0, end=0, checksum=0, damage=tuple(sentences))
 
 
 def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_Line]:
-    """Yield each line of a file; ``checksum`` is that before the first."""
+    """Yield each line of a file; ``checksum`` is the one before the first line."""
     before: int | None = checksum
     for number, line in enumerate(BytesIO(content), start=1):
         seal = seals.check_seal(line) if line_format.sealed else None
@@ -236,12 +236,12 @@ def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_Lin
 
 
 def _likeliest_format(content: bytes) -> _Format:
-    """Return the format under which most lines of a file are undamaged."""
+    """Return the format in which most lines of a file are undamaged."""
     return max(_FORMATS.values(), key=lambda known: sum(line.undamaged for line in _lines(content, known, 0)))
 
 
 def _damaged(lines: Sequence[_Line]) -> list[str]:
-    """Say which lines are damaged, and where some are missing."""
+    """Return sentences about damaged and missing lines."""
     damaged = [line.number for line in lines if not line.undamaged]
     missing = [line.number for line in lines if line.undamaged and not line.follows]
     sentences = []
@@ -264,12 +264,12 @@ _New = dict[type, dict[int, int]]
 """Type of a shared record -> its id before -> its id now."""
 
 
-def _take_remains(ledger: Ledger, remains: Iterable[Any]) -> int:
-    """Add what is left of a bench to an empty ledger; return how many records need one that is lost.
+def _add_remains(ledger: Ledger, remains: Iterable[Any]) -> int:
+    """Add the records of a damaged bench to an empty ledger; return how many refer to a lost one.
 
-    A judgement names its run by its log, as lost lines make the count of runs unknown.
+    A judgement finds its run by its log, because lost lines change the count of runs.
     """
-    new: _New = {kind: {} for kind in (SpecRecord, CallRecord, TextRecord, OutputRecord)}
+    new: _New = {record_type: {} for record_type in (SpecRecord, CallRecord, TextRecord, OutputRecord)}
     lost = 0
     for record in remains:
         renumbered = _renumbered(record, new, ledger)
@@ -278,12 +278,12 @@ def _take_remains(ledger: Ledger, remains: Iterable[Any]) -> int:
             continue
         if type(record) in new:
             new[type(record)][record.id] = renumbered.id
-        ledger.take([renumbered])
+        ledger.add([renumbered])
     return lost
 
 
 def _renumbered(record: Any, new: _New, ledger: Ledger) -> Any:
-    """Return a record with the numbers that it and what it refers to have in the ledger, or None."""
+    """Return a record with the ids of the ledger; None if it refers to a lost record."""
     match record:
         case SpecRecord():
             return structs.replace(record, id=len(ledger.specs))
@@ -310,7 +310,7 @@ def _renumbered(record: Any, new: _New, ledger: Ledger) -> Any:
 
 
 class _Moved(msgspec.Struct):
-    """What stands elsewhere today."""
+    """A field that is now in ``Conditions``."""
 
     others_cores: float | None = None
 
@@ -336,15 +336,15 @@ def _decode_version_1(lines: bytes, *, first: int = 1) -> list[RunResult]:
     return runs
 
 
-def _take_version_1(ledger: Ledger, runs: Sequence[RunResult]) -> int:
-    """Add runs to a ledger; return how many cannot be added: none, as no run refers to another line."""
+def _add_version_1(ledger: Ledger, runs: Sequence[RunResult]) -> int:
+    """Add runs to a ledger; return 0, as no run refers to another line that may be lost."""
     for run in runs:
-        ledger.take(ledger.records_of(run))
+        ledger.add(ledger.records_of(run))
     return 0
 
 
 _FORMATS = {
-    1: _Format(decode=_decode_version_1, take=_take_version_1, take_remains=_take_version_1, sealed=False),
-    2: _Format(decode=records.decode, take=Ledger.take, take_remains=_take_remains, sealed=False),
-    3: _Format(decode=records.decode, take=Ledger.take, take_remains=_take_remains, sealed=True),
+    1: _Format(decode=_decode_version_1, add=_add_version_1, add_remains=_add_version_1, sealed=False),
+    2: _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=False),
+    3: _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=True),
 }

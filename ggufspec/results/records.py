@@ -1,14 +1,14 @@
-"""The lines of runs.jsonl: what stays the same from run to run is written once, and runs refer to it.
+"""The lines of runs.jsonl: values that runs share are written once, and runs refer to them.
 
-{"kind":"spec","id":0,"spec":{…}}                    what was asked
-{"kind":"call","id":0,"engine":"binary","argv":[…]}  how it was run
-{"kind":"text","id":0,"text":"…"}                    what was written
-{"kind":"output","id":0,"status":"ok","text":0,…}    a Sample but for its text and its times
-{"kind":"run","spec":0,"call":0,"output":0,…}        a RunResult; its Sample's times stand here
-{"kind":"judged","run":7,"text_identical":false,…}   what was found out about a run's text later
+{"kind":"spec","id":0,"spec":{…}}                    the specification
+{"kind":"call","id":0,"engine":"binary","argv":[…]}  engine and command line
+{"kind":"text","id":0,"text":"…"}                    the generated text
+{"kind":"output","id":0,"status":"ok","text":0,…}    a Sample without its text and times
+{"kind":"run","spec":0,"call":0,"output":0,…}        a RunResult with its Sample's times
+{"kind":"judged","run":7,"text_identical":false,…}   the comparison of a run's text, made later
 
-Ids count from 0 within a kind. A line refers to earlier lines only. What has its default is left out. Each
-line ends with its checksums, see seals.py. All fields come from the domain's classes: a new one is stored
+Ids count from 0 within a kind. A line refers to earlier lines only. Default values are left out. Each line
+ends with its checksums, see seals.py. All fields come from the domain's classes, so a new field is stored
 without a change here.
 """
 
@@ -28,13 +28,13 @@ from ggufspec.errors import ResultsError
 
 Id = Annotated[int, msgspec.Meta(ge=0)]
 
-TIMES = tuple(field.name for field in fields(Sample) if field.name.endswith(("_s", "_ms", "_tps")))
+TIME_FIELDS = tuple(field.name for field in fields(Sample) if field.name.endswith(("_s", "_ms", "_tps")))
 """The fields of a Sample that differ from run to run; all others repeat where decoding is greedy."""
-SAID = ("text", "tokens")
+TEXT_FIELDS = ("text", "tokens")
 
 
 class SpecRecord(Struct, tag_field="kind", tag="spec", omit_defaults=True, kw_only=True):
-    """What was asked; ``key`` is the specification's own, so that readers need not compute it."""
+    """A specification; ``key`` is stored with it, so that readers need not compute it."""
 
     id: Id
     spec: RunSpec
@@ -45,7 +45,7 @@ class SpecRecord(Struct, tag_field="kind", tag="spec", omit_defaults=True, kw_on
 
 
 class CallRecord(Struct, tag_field="kind", tag="call", omit_defaults=True, kw_only=True):
-    """Which engine ran what."""
+    """An engine and its command line."""
 
     id: Id
     engine: str
@@ -53,7 +53,7 @@ class CallRecord(Struct, tag_field="kind", tag="call", omit_defaults=True, kw_on
 
 
 class TextRecord(Struct, tag_field="kind", tag="text", omit_defaults=True, kw_only=True):
-    """What was generated."""
+    """A generated text."""
 
     id: Id
     text: str | None = None
@@ -61,9 +61,9 @@ class TextRecord(Struct, tag_field="kind", tag="text", omit_defaults=True, kw_on
 
 
 class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, kw_only=True):
-    """What was found out later about the text of a run.
+    """The comparison of a run's text with the target's, made after the run.
 
-    ``run`` counts the run lines from 0, and ``log`` is that run's; schema version 2 has no ``log``.
+    ``run`` counts the run lines from 0, and ``log`` is the run's log. Schema version 2 has no ``log``.
     """
 
     run: Id
@@ -75,24 +75,27 @@ class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, k
 def _mirror(
     name: str, source: type, *, without: tuple[str, ...], extra: Mapping[str, Any], tag: str | None
 ) -> Any:
-    """Return a Struct with a dataclass's fields, which decodes several times as fast as the dataclass."""
+    """Return a Struct with the fields of a dataclass; it decodes several times as fast as the dataclass."""
     types = get_type_hints(source)
-    own = [
+    mirrored = [
         (field.name, types[field.name], *(() if field.default is MISSING else (field.default,)))
         for field in fields(source)
         if field.name not in {*without, *extra}
     ]
-    also = [(key, *kind) if isinstance(kind, tuple) else (key, kind) for key, kind in extra.items()]
+    added = [
+        (key, *declaration) if isinstance(declaration, tuple) else (key, declaration)
+        for key, declaration in extra.items()
+    ]
     return defstruct(
         name,
-        [*also, *own],
+        [*added, *mirrored],
         module=__name__,
         namespace={"__doc__": source.__doc__, **_properties(source)},
         tag_field=tag and "kind",
         tag=tag,
         omit_defaults=True,
         kw_only=True,
-        gc=False,  # they refer to nothing that could refer back
+        gc=False,  # no reference cycles
     )
 
 
@@ -103,10 +106,14 @@ def _properties(source: type) -> dict[str, property]:
 ConditionsRecord = _mirror("ConditionsRecord", Conditions, without=(), extra={}, tag=None)
 
 OutputRecord = _mirror(
-    "OutputRecord", Sample, without=(*SAID, *TIMES), extra={"id": Id, "text": (Id | None, None)}, tag="output"
+    "OutputRecord",
+    Sample,
+    without=(*TEXT_FIELDS, *TIME_FIELDS),
+    extra={"id": Id, "text": (Id | None, None)},
+    tag="output",
 )
 
-_TIME_TYPES = {name: (kind, None) for name, kind in get_type_hints(Sample).items() if name in TIMES}
+_TIME_TYPES = {name: (kind, None) for name, kind in get_type_hints(Sample).items() if name in TIME_FIELDS}
 
 RunRecord = _mirror(
     "RunRecord",
@@ -125,23 +132,23 @@ RunRecord = _mirror(
 Record = SpecRecord | CallRecord | TextRecord | OutputRecord | RunRecord | JudgedRecord
 
 
-def decode_hook(wanted: type, value: object) -> object:
-    """Make what JSON has no word for."""
-    if wanted is Path:
+def decode_hook(expected: type, value: object) -> object:
+    """Return a value of a type that JSON does not have."""
+    if expected is Path:
         return Path(str(value))
-    raise NotImplementedError(wanted.__name__)
+    raise NotImplementedError(expected.__name__)
 
 
 def encode(value: object) -> bytes:
-    """Return a value as one line of JSON, without the line's end and without a check of its numbers."""
+    """Return a value as one line of JSON without a newline; numbers are not checked."""
     return msgspec.json.encode(value, enc_hook=_encode_hook)
 
 
 def encode_checked(value: object) -> bytes:
-    """Return a value as one line of JSON; JSON has no NaN and no infinity, and would make null of them.
+    """Return a value as one line of JSON, whose numbers are finite: JSON would write others as null.
 
     Raises:
-        ResultsError: it holds such a number.
+        ResultsError: a number is not finite.
     """
     for name, number in _not_finite(msgspec.to_builtins(value, enc_hook=_encode_hook), ""):
         raise ResultsError(
@@ -152,7 +159,7 @@ def encode_checked(value: object) -> bytes:
 
 
 def decode(lines: bytes, *, first: int = 1) -> list[Any]:
-    """Return the records of complete lines, one of each.
+    """Return the records of complete lines, one for each line.
 
     Raises:
         ValueError: a line is not a record; says which, where the first one has the number ``first``.
@@ -170,7 +177,7 @@ def decode(lines: bytes, *, first: int = 1) -> list[Any]:
 
 
 def _not_finite(value: Any, name: str) -> Iterator[tuple[str, float]]:
-    """Yield the numbers that are not finite, each with its place such as ``sampling.temperature``."""
+    """Yield the numbers that are not finite, each with its name such as ``sampling.temperature``."""
     if isinstance(value, float):
         if not math.isfinite(value):
             yield name, value

@@ -1,4 +1,4 @@
-"""ResultSet: what a bench found, as a frozen value; what was stored later belongs to later ResultSets."""
+"""ResultSet: the results of a bench as a frozen value; later runs belong to later ResultSets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SCHEMA_VERSION = 3
 class Meta:
     """What all runs of one bench share. ``doubts`` maps the names of warnings to their advice.
 
-    ``number`` counts the benches of a store: a clock that was wrong once does not change their order.
-    ``planned_runs`` is how many runs that count make the bench complete. ``files`` are the models and the
-    programs and libraries of llama.cpp that were measured, ``environment`` the variables that may have
-    changed their speed. Schema versions 1 and 2 have none of these; None is what nobody recorded.
+    ``number`` counts the benches of a store, so that a wrong clock does not change their order.
+    ``planned_runs`` is the number of counted runs of a complete bench. ``files`` are the measured models and
+    the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed. None
+    is not recorded; schema versions 1 and 2 have none of these.
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
-    which they were given; ``build`` is the first. It is empty where there is only one.
+    which they were given; ``build`` is the first. It is empty for a bench of one.
     """
 
     id: str
@@ -48,25 +48,25 @@ class Meta:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSet:
-    """The runs of one bench, in the order in which they were made.
+    """The runs of one bench, in the order of measurement.
 
-    ``damage`` says in sentences what could not be read of it, and is empty for an undamaged one.
+    ``damage`` says in sentences what could not be read; it is empty for an undamaged bench.
     """
 
     meta: Meta
     folder: Path
     runs: Runs
     damage: tuple[str, ...] = field(default=(), compare=False)
-    writer: Writer | None = field(default=None, repr=False, compare=False)  # None: read, not opened
+    writer: Writer | None = field(default=None, repr=False, compare=False)  # None: opened for reading only
 
     @property
     def measured(self) -> Runs:
-        """The runs that are no warm-ups."""
+        """The runs without warm-ups."""
         return self.runs.select([i for i, warmup in enumerate(self.runs.column("warmup")) if not warmup])
 
     @property
     def current(self) -> Runs:
-        """The runs that count: no warm-ups, no anchors, of each cell the newest, in order of the first."""
+        """The runs that count: the newest of each cell, without warm-ups and anchors."""
         return self.runs.newest()
 
     @property
@@ -78,20 +78,20 @@ class ResultSet:
 
     @property
     def is_complete(self) -> bool | None:
-        """Whether every planned run is there, failed ones included; None where the plan is not known."""
+        """Whether every planned run exists, failed ones included; None where the plan is not known."""
         planned = self.meta.planned_runs
         return None if planned is None else len(self.current) >= planned
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         return notebooks.html(self)
 
 
 def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = False) -> CellKey:
-    """Return what names a cell of a bench."""
+    """Return the key of a cell of a bench."""
     return (spec.key, repeat, warmup, anchor)
 
 
 def finished(results: ResultSet) -> frozenset[CellKey]:
-    """Return the cells that have a run, whether it ended well or not."""
+    """Return the cells that have a run, failed or not."""
     return frozenset(results.runs.cells())

@@ -1,4 +1,4 @@
-"""A sequence of RunResults that costs nothing to make, and whole columns of it for large benches."""
+"""A sequence of RunResults that are made on demand, with columns for large benches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
 from ggufspec.domain import Conditions, RunResult, RunSpec
-from ggufspec.results.ledger import OUTPUT, RUN, Ledger
-from ggufspec.results.records import SAID, TIMES
+from ggufspec.results.ledger import OUTPUT_FIELDS, RUN_FIELDS, Ledger
+from ggufspec.results.records import TEXT_FIELDS, TIME_FIELDS
 
 if TYPE_CHECKING:  # numpy is heavy, and small benches need none of it
     import numpy as np
@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # numpy is heavy, and small benches need none of it
 _CONDITIONS = frozenset(field.name for field in fields(Conditions))
 _JUDGED = frozenset({"text_identical", "difference"})
 _CALL = frozenset({"engine", "argv"})
-_OUTPUT = frozenset({*OUTPUT, "decoded", "accept_rate"})  # no time enters these properties
-_RUN = frozenset({*RUN, *TIMES})
+_OUTPUT = frozenset({*OUTPUT_FIELDS, "decoded", "accept_rate"})  # properties that use no time
+_RUN = frozenset({*RUN_FIELDS, *TIME_FIELDS})
 
 CellKey = tuple[str, int, bool, bool]
-"""What names a cell of a bench: its spec's key, which repeat, whether a warm-up, whether an anchor."""
+"""The key of a cell: the spec's key, the repeat, whether it is a warm-up, whether it is an anchor."""
 
 
 class Runs(Sequence[RunResult]):
@@ -31,12 +31,12 @@ class Runs(Sequence[RunResult]):
     It compares equal to any sequence of the same runs.
 
     Args:
-        ledger: what is stored.
-        places: which of its runs; without it, all that are there now.
-        n_judged: how many of its judgements count; without it, all that are there now.
+        ledger: the stored records.
+        places: indices of the runs; None for all runs stored now.
+        n_judged: how many judgements apply; None for all stored now.
     """
 
-    __slots__ = ("_found", "_ledger", "_n_judged", "_places", "_said")
+    __slots__ = ("_ledger", "_n_judged", "_outputs", "_places", "_run_records")
 
     def __init__(
         self, ledger: Ledger, places: Sequence[int] | None = None, n_judged: int | None = None
@@ -44,8 +44,8 @@ class Runs(Sequence[RunResult]):
         self._ledger = ledger
         self._places = range(len(ledger.runs)) if places is None else places
         self._n_judged = ledger.n_judged if n_judged is None else n_judged
-        self._found: list[Any] | None = None  # the records at the places, once somebody wants a column
-        self._said: list[Any] | None = None  # and what they refer to as their outputs
+        self._run_records: list[Any] | None = None  # of the places, once a column is read
+        self._outputs: list[Any] | None = None  # the output records of these runs
 
     def __len__(self) -> int:
         return len(self._places)
@@ -69,33 +69,33 @@ class Runs(Sequence[RunResult]):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]  # as a list: it holds what has no hash
+    __hash__ = None  # type: ignore[assignment]  # like a list: its items have no hash
 
     def __repr__(self) -> str:
         return f"<{len(self)} runs>"
 
     @property
     def specs(self) -> list[RunSpec]:
-        """The specification of each run; runs of the same one share the object."""
-        return self._through("spec", self._ledger.specs)
+        """The specification of each run; equal ones are one object."""
+        return self._look_up("spec", self._ledger.specs)
 
     @property
     def outputs(self) -> list[Any]:
-        """What each run said: a Sample but for its text and its times; equal ones share the object."""
-        if self._said is None:
-            self._said = self._through("output", self._ledger.outputs)
-        return self._said
+        """The output of each run: a Sample without its text and times; equal ones are one object."""
+        if self._outputs is None:
+            self._outputs = self._look_up("output", self._ledger.outputs)
+        return self._outputs
 
     def select(self, places: Sequence[int]) -> Runs:
-        """Return the runs at these places of this sequence."""
+        """Return the runs at these indices of this sequence."""
         return Runs(self._ledger, [self._places[place] for place in places], self._n_judged)
 
     def column(self, name: str) -> list[Any]:
         """Return one value of every run without making RunResults: some 10 ms for 100,000 runs.
 
         Args:
-            name: of a field of RunResult (but ``sample`` and ``conditions``), of Conditions, of a field of
-                Sample, or its ``decoded`` or ``accept_rate``.
+            name: a field of RunResult (except ``sample`` and ``conditions``), of Conditions or of Sample, or
+                ``decoded`` or ``accept_rate`` of Sample.
 
         Raises:
             AttributeError: there is no such column.
@@ -104,17 +104,17 @@ class Runs(Sequence[RunResult]):
         if name == "spec":
             return self.specs
         if name in _CALL:
-            return self._through("call", [getattr(call, name) for call in ledger.calls])
-        if name in SAID:
-            texts = (None if each.text is None else ledger.texts[each.text] for each in ledger.outputs)
-            return self._through("output", [text and getattr(text, name) for text in texts])
+            return self._look_up("call", [getattr(call, name) for call in ledger.calls])
+        if name in TEXT_FIELDS:
+            texts = (None if output.text is None else ledger.texts[output.text] for output in ledger.outputs)
+            return self._look_up("output", [text and getattr(text, name) for text in texts])
         if name in _OUTPUT:
             return list(map(attrgetter(name), self.outputs))
         if name in _CONDITIONS:
-            return [getattr(state, name, None) for state in self._own("conditions")]
+            return [getattr(state, name, None) for state in self._values("conditions")]
         if name not in _RUN:
             raise AttributeError(f"runs have no column {name!r}")
-        return self._as_judged(name, self._own(name)) if name in _JUDGED else self._own(name)
+        return self._apply_judgements(name, self._values(name)) if name in _JUDGED else self._values(name)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column of numbers as an array; absent ones are NaN.
@@ -126,12 +126,12 @@ class Runs(Sequence[RunResult]):
 
         if name == "decode_tps":
             decoded, gen_s, sampling_s = map(self.numbers, ("decoded", "gen_s", "sampling_s"))
-            told = np.where((decoded > 0) & (gen_s > 0), decoded, np.nan)
-            return told / (gen_s + np.nan_to_num(sampling_s))
+            decoded = np.where((decoded > 0) & (gen_s > 0), decoded, np.nan)
+            return decoded / (gen_s + np.nan_to_num(sampling_s))
         return np.array(self.column(name), dtype=np.float64)
 
     def by_spec(self) -> tuple[Sequence[RunSpec], NDArray[np.intp]]:
-        """Return the specifications of the bench, and for each run the place of its own among them."""
+        """Return the specifications of the bench, and for each run the index of its specification."""
         return tuple(self._ledger.specs), self._numbers_of("spec")
 
     def cells(self) -> list[CellKey]:
@@ -140,31 +140,31 @@ class Runs(Sequence[RunResult]):
         return [(key_of[r.spec], r.repeat, r.warmup, r.anchor) for r in self._records()]
 
     def newest(self) -> Runs:
-        """Return the runs without warm-ups and anchors, of each cell the last, in order of the first."""
+        """Return the runs without warm-ups and anchors: the last of each cell, in order of the first."""
         first: dict[str, int] = {}
         same = [first.setdefault(spec.key, at) for at, spec in enumerate(self._ledger.specs)]
         runs = zip(self._records(), self._places, strict=True)
-        # a cell is one number here: 100,000 tuples would wake the garbage collector
+        # a cell is one number here, because 100,000 tuples make the garbage collector run
         last = {(same[r.spec] << 32) + r.repeat: place for r, place in runs if not (r.warmup or r.anchor)}
         return Runs(self._ledger, list(last.values()), self._n_judged)
 
     def _numbers_of(self, reference: str) -> NDArray[np.intp]:
         import numpy as np
 
-        return np.array(self._own(reference), dtype=np.intp)
+        return np.array(self._values(reference), dtype=np.intp)
 
     def _records(self) -> list[Any]:
-        if self._found is None:
-            self._found = [self._ledger.runs[place] for place in self._places]
-        return self._found
+        if self._run_records is None:
+            self._run_records = [self._ledger.runs[place] for place in self._places]
+        return self._run_records
 
-    def _own(self, name: str) -> list[Any]:
+    def _values(self, name: str) -> list[Any]:
         return list(map(attrgetter(name), self._records()))
 
-    def _through(self, reference: str, table: Sequence[Any]) -> list[Any]:
-        return [table[number] for number in self._own(reference)]
+    def _look_up(self, reference: str, table: Sequence[Any]) -> list[Any]:
+        return [table[number] for number in self._values(reference)]
 
-    def _as_judged(self, name: str, values: list[Any]) -> list[Any]:
+    def _apply_judgements(self, name: str, values: list[Any]) -> list[Any]:
         for at, place in enumerate(self._places if self._ledger.judged else ()):
             judgement = self._ledger.judgement(place, self._n_judged)
             if judgement is not None:

@@ -1,4 +1,4 @@
-"""JSON Schemas of what is stored, made of the classes that are stored; copies lie in schemas/."""
+"""JSON Schemas of the stored files, made from the stored classes; copies are in schemas/."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JOINED = {"joined": {"const": True, "description": "written together with the l
 
 
 def schema() -> dict[str, dict[str, Any]]:
-    """Return the schemas by their files' names: a line of runs.jsonl, and meta.json."""
+    """Return the schemas by file name: one for a line of runs.jsonl, one for meta.json."""
     return {
         f"run-{SCHEMA_VERSION}.json": _schema(Record, "One line of runs.jsonl", _JOINED | _SEAL),
         f"meta-{SCHEMA_VERSION}.json": _schema(Meta, "meta.json", _SEAL),
@@ -37,7 +37,7 @@ def schema() -> dict[str, dict[str, Any]]:
 
 
 def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema; ``ending`` is what the objects of a file end with, see seals.py."""
+    """Return a schema; ``ending`` has the fields at the end of each object, see seals.py."""
     table = {
         "$schema": _DIALECT,
         "title": f"{title} of a bench stored by ggufspec, schema version {SCHEMA_VERSION}",
@@ -45,7 +45,7 @@ def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists
     for definition in plain["$defs"].values():
-        if "description" in definition:  # a docstring, which newer Pythons keep without its indentation
+        if "description" in definition:  # a docstring; newer Pythons remove its indentation
             definition["description"] = inspect.cleandoc(definition["description"])
     outermost = (reference["$ref"].rpartition("/")[2] for reference in plain.get("anyOf", [plain]))
     for name in outermost:
@@ -54,7 +54,7 @@ def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any
     return plain
 
 
-def _hook(kind: type) -> dict[str, Any]:
-    if kind is Path:
+def _hook(unknown: type) -> dict[str, Any]:
+    if unknown is Path:
         return {"type": "string"}
-    raise NotImplementedError(kind.__name__)
+    raise NotImplementedError(unknown.__name__)

@@ -1,16 +1,15 @@
-"""Checksums in stored JSON: each object ends with two CRC-32s, so that no damage goes unnoticed.
+"""Checksums in stored JSON: each object ends with two CRC-32s, which detect damage.
 
 {"kind":"run",…,"crc32":["1a2b3c4d","5e6f7a8b"]}
 {"kind":"run",…,"joined":true,"crc32":["…","…"]}
 
-The first is that of the file up to the object, the second that of the file up to this second checksum itself.
-So a line can be checked on its own, a file by its last line, and a line that was lost, moved or doubled does
-not go unnoticed either. The checksum of a file starts with that of the bench's id: what lies on the disk of
-another bench is not taken for a part of this one. ``joined`` marks a line that was written together with
-the one before it.
+The first is the checksum of the file up to the object, the second that of the file up to this second
+checksum. So a line can be checked on its own, a file by its last line, and lost, moved or repeated lines are
+detected, too. The checksum of a file starts with that of the bench's id, so that lines of another bench are
+detected. ``joined`` marks a line that was written together with the line before it.
 
-A CRC-32 detects every single flipped bit, every burst of up to 32 bits, and all but one in four billion of
-other changes.
+A CRC-32 detects every flipped bit, every burst of up to 32 bits, and other changes except one in four
+billion.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def seal_all(contents: Iterable[bytes], before: int) -> tuple[bytes, int]:
 
 
 def follow(lines: bytes, before: int) -> int | None:
-    """Return the checksum of a file after some lines; None where anything about them is wrong.
+    """Return the checksum of a file after some lines; None if they are damaged.
 
     Only the last line's checksum is compared: it covers all bytes before it.
     """
@@ -67,7 +66,7 @@ def follow(lines: bytes, before: int) -> int | None:
 
 
 def check_seal(line: bytes) -> Seal | None:
-    """Return the checksums of a line, wherever it stands; None for a line that is damaged or has none."""
+    """Return the checksums of a line; None if it is damaged or has none."""
     match = _SEAL.search(line, max(0, len(line) - _SEAL_BYTES))
     if match is None or match.end() < len(line):
         return None
@@ -77,5 +76,5 @@ def check_seal(line: bytes) -> Seal | None:
 
 
 def has_seal(content: bytes) -> bool:
-    """Return whether a text ends like one with checksums, be they right or wrong."""
+    """Return whether a text ends with checksums, right or wrong."""
     return b'"crc32":["' in content[-_SEAL_BYTES:]

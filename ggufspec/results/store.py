@@ -1,12 +1,12 @@
-"""The store: one folder per bench, every run on the disk before the next one starts.
+"""The store: one folder per bench, every run is on the disk before the next one starts.
 
-<data>/runs/<id>/meta.json     build, machine, when, with which command line, schema version
-                 runs.jsonl    everything that was measured, see records.py; flushed to the disk
-                 logs/         untouched output of every run
+<data>/runs/<id>/meta.json     build, machine, time, command line, schema version
+                 runs.jsonl    all runs, see records.py; flushed to the disk
+                 logs/         the unchanged output of every run
                  lock          held by the process that writes
 
-A process may be killed at any instant: a folder without meta.json is not a bench yet, and what an append left
-unfinished at the end of runs.jsonl was never a run. Both files have checksums, see seals.py.
+A process may be killed at any moment: a folder without meta.json is not a bench yet, and an incomplete line
+at the end of runs.jsonl is not a run. Both files have checksums, see seals.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
 from ggufspec.results.writer import Lock, Writer, disk, write_object
 
-_DELETED = ".deleted-"  # before the name of a folder that is being removed
+_DELETED = ".deleted-"  # prefix of a folder that is being removed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -47,23 +47,23 @@ def create(
     environment: Mapping[str, str] | None = None,
     builds: Mapping[str, Build] | None = None,
 ) -> ResultSet:
-    """Make the folder of a new bench and return it as an empty ResultSet that can be appended to.
+    """Make the folder of a new bench, and return an empty ResultSet for appending.
 
     Args:
-        engine: what measures.
-        command: the command line that asked for it.
+        engine: the engine's name.
+        command: ggufspec's command line.
         build: the llama.cpp that is measured.
-        machine: where.
+        machine: the machine that measures.
         doubts: names of warnings and their advice.
-        name: its id and its folder's name; without it, made of the time.
-        planned_runs: how many runs that count make it complete.
+        name: the bench's id and folder name; None makes one from the time.
+        planned_runs: the number of counted runs of the complete bench.
         files: the models, programs and libraries that are measured.
         environment: the variables that may change their speed.
         builds: the llama.cpps that are measured, by their ids, if there are several.
 
     Raises:
-        ResultsError: the name cannot be one, or is taken; the folder cannot be written.
-        DiskFullError: there is no room for it.
+        ResultsError: the name is invalid or in use, or the folder cannot be written.
+        DiskFullError: the disk is full.
     """
     now = datetime.now(UTC)
     if name is not None and (name == folders.LATEST or not _NAME.fullmatch(name)):
@@ -91,9 +91,7 @@ def create(
         with Lock(folder) as lock:
             file = folder / reading.RUNS
             if (folder / reading.META).exists() or (file.exists() and file.stat().st_size):
-                raise ResultsError(
-                    f"there is a bench {meta.id} already", "resume it, or choose another name for the new one"
-                )
+                raise ResultsError(f"the bench {meta.id} already exists", "resume it, or choose another name")
             file.touch()
             write_object(folder / reading.META, meta)  # from here on it is a bench
             paths.sync(folder.parent)
@@ -104,22 +102,22 @@ def create(
 def reopen(
     run: str | Path = folders.LATEST, *, build: Build | None = None, machine: Machine | None = None
 ) -> ResultSet:
-    """Return a stored bench to which runs can be appended; what a crash cut short is removed.
+    """Open a stored bench for appending; an incomplete line after a crash is removed.
 
     Args:
         run: as for ``load``.
-        build: the llama.cpp that is to measure the rest; None does not compare it.
-        machine: where the rest is to be measured; None does not compare it.
+        build: the llama.cpp for the remaining runs; None does not compare it.
+        machine: the machine for the remaining runs; None does not compare it.
 
     Raises:
-        ResultsError: there is no such run, it cannot be read, it is being written by another process, an
-            older ggufspec wrote it, or the rest would not be comparable.
-        DiskFullError: there is no room.
+        ResultsError: the bench does not exist, cannot be read, is being written by another process, was
+            written by an older ggufspec, or further runs would not be comparable.
+        DiskFullError: the disk is full.
     """
     folder = folders.find_bench(str(run))
     with disk(folder), Lock(folder) as lock:
         stored = reading.read_bench(folder)
-        _refuse_other(stored.meta, build, machine)
+        _check_comparable(stored.meta, build, machine)
         writer = Writer(
             file=folder / reading.RUNS,
             ledger=stored.ledger,
@@ -128,16 +126,16 @@ def reopen(
             size=stored.size,
             end=stored.end,
         )
-        writer.append(())  # cuts off what a crash left
+        writer.append(())  # removes what a crash left
     return replace(_view(stored.meta, folder, writer), damage=stored.damage)
 
 
 def amend(results: ResultSet, **changes: Any) -> ResultSet:
-    """Store other values of some fields of a bench's Meta, and return the ResultSet that has them.
+    """Change fields of a bench's Meta, and return the new ResultSet.
 
     Raises:
-        ResultsError: the ResultSet was loaded, not created or reopened; somebody else writes to the bench.
-        DiskFullError: there is no room.
+        ResultsError: the ResultSet was loaded, not created or reopened; another process writes to the bench.
+        DiskFullError: the disk is full.
     """
     meta = replace(results.meta, **changes)
     if meta != results.meta:
@@ -149,11 +147,11 @@ def amend(results: ResultSet, **changes: Any) -> ResultSet:
 
 
 def append(results: ResultSet, run: RunResult) -> ResultSet:
-    """Store one run durably and return the ResultSet of everything that is stored then.
+    """Store one run durably, and return the ResultSet with it.
 
     Raises:
         ResultsError: the ResultSet was loaded, not created or reopened.
-        DiskFullError: there is no room; what was stored before stays readable.
+        DiskFullError: the disk is full; earlier runs stay readable.
     """
     writer = _writer(results)
     _write(writer, writer.ledger.records_of(run))
@@ -162,15 +160,15 @@ def append(results: ResultSet, run: RunResult) -> ResultSet:
 
 
 def judge(results: ResultSet, judged: RunResult) -> ResultSet:
-    """Store what was found out later about a run's text, and return the ResultSet that says so.
+    """Store a later comparison of a run's text, and return the ResultSet with it.
 
     Args:
         results: created or reopened.
-        judged: the run, found by its log, with its new ``text_identical`` and ``difference``.
+        judged: the run with its new ``text_identical`` and ``difference``; its log identifies it.
 
     Raises:
         ResultsError: no run of this bench has this log, or the ResultSet was loaded.
-        DiskFullError: there is no room.
+        DiskFullError: the disk is full.
     """
     writer = _writer(results)
     runs = writer.ledger.runs
@@ -185,16 +183,16 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
 
 
 def close(results: ResultSet) -> None:
-    """Let others write to a bench; it ends by itself with the last ResultSet of it, or the process."""
+    """Let other processes write to a bench. Without this call, the lock ends with the last ResultSet."""
     if results.writer is not None:
         results.writer.lock.release()
 
 
 def confirm(results: ResultSet) -> None:
-    """Raise where something that was appended is not there any more, or a second process may write.
+    """Check that all appended runs are still stored and no second process writes.
 
     Raises:
-        ResultsError: somebody removed, replaced or changed the files meanwhile, or the ResultSet was loaded.
+        ResultsError: the files were removed, replaced or changed meanwhile, or the ResultSet was loaded.
     """
     writer = _writer(results)
     with disk(results.folder):
@@ -206,10 +204,10 @@ def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSe
 
     Args:
         run: a run's id or the unique beginning of one, ``last``, or the path of its folder.
-        salvage: read what is left of a damaged one; its ``damage`` says what is not.
+        salvage: read what is left of a damaged bench; ``damage`` says what is missing.
 
     Raises:
-        ResultsError: there is no such run, or its files cannot be read.
+        ResultsError: the bench does not exist, or its files cannot be read.
     """
     folder = folders.find_bench(str(run))
     stored = reading.read_bench(folder, salvage=salvage)
@@ -217,13 +215,13 @@ def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSe
 
 
 def delete(run: str) -> None:
-    """Remove a stored bench and its logs for good.
+    """Remove a stored bench and its logs permanently.
 
     Args:
         run: as for ``load``.
 
     Raises:
-        ResultsError: there is no such run in the store, or it is being written.
+        ResultsError: the bench is not in the store, or it is being written.
     """
     folder = folders.find_bench(run)
     if folder.is_symlink() or folder.parent.resolve() != paths.runs_dir().resolve():
@@ -236,15 +234,15 @@ def delete(run: str) -> None:
 
 
 def _write(writer: Writer, new: Sequence[Any]) -> None:
-    """Add records to the file, then to the ledger; where only one was done, nothing more is written."""
+    """Add records to the file, then to the ledger. If only the first worked, the lock is released."""
     contents = [records.encode_checked(record) for record in new]
     try:
         with disk(writer.file.parent):
             writer.append(contents)
-        writer.ledger.take(new)
+        writer.ledger.add(new)
     except GgufspecError:  # nothing was added
         raise
-    except BaseException:  # Ctrl-C in between
+    except BaseException:  # Ctrl-C between the two
         writer.lock.release()
         raise
 
@@ -261,8 +259,8 @@ def _writer(results: ResultSet) -> Writer:
     return results.writer
 
 
-def _refuse_other(meta: Meta, build: Build | None, machine: Machine | None) -> None:
-    """Raise where runs that are added would not be comparable with those that are there."""
+def _check_comparable(meta: Meta, build: Build | None, machine: Machine | None) -> None:
+    """Raise if further runs would not be comparable with the stored ones."""
     if meta.schema_version != SCHEMA_VERSION:
         raise ResultsError(
             f"the bench {meta.id} was written by an older ggufspec (schema {meta.schema_version})",

@@ -1,4 +1,4 @@
-"""Writing to a bench: files replaced in one step, complete lines appended, one process at a time."""
+"""Write to a bench: replace files in one step, append complete lines, one process at a time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOCK = "lock"
 
 
 class Lock:
-    """The right to write to a bench; ends with this object, ``release`` or the process, however it ends.
+    """The lock for writing to a bench; it ends with this object, with ``release`` or with the process.
 
-    As a context it is released by an exception only: afterwards a writer has it. The descriptor is kept here,
-    not in a ``FileLock``, because ``check`` must compare the locked file with the one that has its name now:
-    where the file was removed, another process can lock a new one.
+    A ``with`` block releases it only on an exception, because otherwise a writer keeps it. The descriptor is
+    kept here, not in a ``FileLock``, because ``check`` compares the locked file with the file of that name:
+    if that was removed, another process can lock a new one.
 
     Raises:
-        ResultsError: another process, or another ResultSet of this one, has it.
+        ResultsError: another process, or another ResultSet of this process, has the lock.
         OSError: the lock's file cannot be made or locked.
     """
 
@@ -42,7 +42,7 @@ class Lock:
                 self._close()
                 raise ResultsError(
                     f"the bench {folder.name} is already being written",
-                    "wait until the other process has ended, or start a new bench",
+                    "wait for the other process, or start a new bench",
                 )
             if self._is_in_place():
                 return
@@ -51,8 +51,8 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is not None:
             self.release()
 
     @property
@@ -65,7 +65,7 @@ class Lock:
         self._close()
 
     def check(self) -> None:
-        """Raise if the lock's file was removed: another process may have locked a new one.
+        """Raise if the lock's file was removed, because another process may have locked a new one.
 
         Raises:
             ResultsError: it was removed or replaced.
@@ -87,10 +87,10 @@ class Writer:
     Attributes:
         file: the file, which exists.
         ledger: its records in memory.
-        lock: the right to write.
+        lock: the lock of the bench.
         checksum: of the first ``size`` bytes.
         size: bytes of undamaged lines at the file's start.
-        end: bytes of the file; None after a failed write, of which any part may be in the file.
+        end: size of the file; None after a failed write, which may have written a part.
     """
 
     file: Path
@@ -106,7 +106,7 @@ class Writer:
         self._identity = self.file.stat()
 
     def append(self, contents: Sequence[bytes]) -> None:
-        """Add JSON objects as lines, and wait until they are on the disk; after a failure none was added.
+        """Append JSON objects as lines, and wait until they are on the disk; a failure adds none.
 
         Raises:
             ResultsError: another program changed, replaced or removed the file, or the lock's.
@@ -117,7 +117,7 @@ class Writer:
             self.lock.check()
             size = self._check(file)
             self.end = None
-            if size > self.size:  # a crash or a failed write left a part of a line
+            if size > self.size:  # a part of a line, left by a crash or a failed write
                 file.truncate(self.size)
             file.seek(self.size)
             file.write(lines)
@@ -128,7 +128,7 @@ class Writer:
             self._check(file)
 
     def check(self) -> None:
-        """Raise if anything that was appended is missing.
+        """Raise if appended lines are missing.
 
         Raises:
             ResultsError: another program changed, replaced or removed the file, or the lock's.
@@ -156,8 +156,8 @@ class Writer:
             raise self._changed(f"was cut from {self.size} to {status.st_size} bytes")
         if self.end is not None and status.st_size > self.end:
             file.seek(self.end)
-            if b"\n" in file.read():  # otherwise the start of a line, which no reader takes
-                raise self._changed(f"has grown from {self.end} to {status.st_size} bytes")
+            if b"\n" in file.read():  # otherwise a part of a line, which readers ignore
+                raise self._changed(f"grew from {self.end} to {status.st_size} bytes")
         return status.st_size
 
     def _changed(self, change: str) -> ResultsError:
@@ -176,17 +176,17 @@ def _is_at(path: Path, status: os.stat_result) -> bool:
 
 
 def write_object(path: Path, value: object) -> None:
-    """Write a value as a file of JSON with its checksum, in one step.
+    """Write a value as a JSON file with its checksum, in one step.
 
     Raises:
-        ResultsError: it holds a number that is not finite.
+        ResultsError: a number is not finite.
         OSError: it cannot be written.
     """
     replace_file(path, seals.seal(records.encode_checked(value), 0)[0])
 
 
 def read_object(path: Path) -> bytes:
-    """Return the JSON of such a file, or of an older one without a checksum.
+    """Return the content of such a file, or of an older one without a checksum.
 
     Raises:
         ResultsError: it does not match its checksum.
@@ -194,12 +194,12 @@ def read_object(path: Path) -> bytes:
     """
     content = path.read_bytes()
     if seals.has_seal(content) and seals.follow(content, 0) is None:
-        raise ResultsError(f"{path} does not match its checksum", "it was damaged or edited")
+        raise ResultsError(f"{path} does not match its checksum", "it is damaged or was edited")
     return content
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file in one step: after a crash or a power cut the old or the new one is there, complete."""
+    """Replace a file in one step: after a crash or a power cut, the complete old or new file remains."""
     draft = path.with_name(f"{path.name}.tmp")
     with draft.open("wb") as file:
         file.write(content)
@@ -211,7 +211,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def disk(folder: Path) -> Iterator[None]:
-    """Raise DiskFullError where the disk is full, ResultsError for other errors of the disk."""
+    """Convert errors of the disk to DiskFullError and ResultsError."""
     try:
         yield
     except OSError as error:

@@ -98,7 +98,7 @@ def test_an_answer_streams_and_settings_change(llama: Install) -> None:
         assert re.search(r"40 tokens · [\d.]+ tokens/s · \d+% of \d+ drafted accepted", answer)
         assert _GREEN in person.raw
         assert "drafting γ=5" in person.asks("/gamma 5")
-        assert "loaded anew" in person.asks("/gamma 4")
+        assert "loaded again" in person.asks("/gamma 4")
         assert "accepted" in person.asks("")
         assert "target alone" in person.asks("/draft off")
         alone = person.asks("Then")
@@ -108,7 +108,7 @@ def test_an_answer_streams_and_settings_change(llama: Install) -> None:
         assert "up to 7 tokens" in person.asks("/length 7")
         assert "7 tokens · " in person.asks("")
         assert "did you mean /draft?" in person.asks("/drat on")
-        assert "no place for a system prompt" in person.asks("/system Be brief.")
+        assert "a system prompt needs a chat template" in person.asks("/system Be brief.")
         stats = person.asks("/stats")
         assert all(kind in stats for kind in ("drafting γ=3", "drafting γ=4", "target alone"))
 
@@ -139,7 +139,7 @@ def test_compare_shows_three_columns_and_save_writes_them(llama: Install, tmp_pa
         shown = person.asks("/compare Q: Who is the best friend of Tom?\\\rA:")
         assert re.search(r"target alone .* drafter alone .* drafting γ=3", shown)
         assert re.search(r"speed-up .*\d\.\d\d×", shown)
-        assert "the target's own" in shown
+        assert "same as the target's" in shown
         person.asks(f"/save {tmp_path}/said.md")
         person.asks(f"/save {tmp_path}/said.json")
         person.asks("/clear")
@@ -166,7 +166,7 @@ def test_compare_shows_three_columns_and_save_writes_them(llama: Install, tmp_pa
 def test_a_full_context_is_said_so(llama: Install) -> None:
     with _console(llama, "-n", "300", "-c", "256") as person:
         assert (
-            "the context of 256 tokens is full; /clear begins anew, or start with a larger -c"
+            "the context of 256 tokens is full; /clear starts a new conversation, or start with a larger -c"
             in person.asks(_STORY)
         )
         assert "the context of 256 tokens is full" in person.asks("And then they all went home.")
@@ -194,7 +194,7 @@ def test_a_template_gets_the_whole_conversation(llama: Install, templated: Path,
         person.asks("And who am I?")
         assert "system prompt: Be brief." in person.asks("/system Be brief.")
         person.asks("And they?")
-        assert "nothing was said" in person.asks("")
+        assert "the prompt is empty" in person.asks("")
         person.asks(f"/save {tmp_path}/said.json")
     first, second, third = (
         entry["answer"] for entry in json.loads((tmp_path / "said.json").read_text())["entries"]
@@ -268,7 +268,7 @@ def test_one_answer_goes_through_pipes(llama: Install) -> None:
     ("words", "code", "said"),
     [
         ((), 2, "a chat needs a terminal"),
-        (("--once", " "), 1, "nothing was said"),
+        (("--once", " "), 1, "the prompt is empty"),
         (("--once", "word " * 400, "-c", "256"), 8, "context"),
         (("--once", "x", "--chat"), 1, "no chat template"),
         (("--once", "x", "--system", "y"), 1, "needs a chat template"),

@@ -21,7 +21,7 @@ else:
 from ggufspec import paths, proc
 from ggufspec.llama.build import recipes, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
-from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.cuda import wheels
 from ggufspec.llama.install import processor
@@ -67,14 +67,14 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
             return found
 
 
-def configure(tree: Path, wish: Wish, work: Path) -> tuple[int, str, str]:
+def configure(tree: Path, settings: CompileSettings, work: Path) -> tuple[int, str, str]:
     """Configure as a build does; return the exit status, what CMake said, and what it keeps."""
     cmake, ninja = toolchain.cmake(), toolchain.tool("ninja", hint="pip install ninja")
     words = [str(cmake), "-S", str(tree), "-B", str(work / "build"), "-G", "Ninja"]
-    placed = recipes.layout(work / "build" / "bin", origin="$ORIGIN", alone=wish.cuda is not None)
-    options = (*recipes.cmake_options(tree, wish), f"CMAKE_MAKE_PROGRAM={ninja}", *placed)
-    nvcc = wish.cuda.nvcc if wish.cuda else None
-    environment = toolchain.environment(wish.backend, history=False, cuda_compiler=nvcc)
+    placed = recipes.layout(work / "build" / "bin", origin="$ORIGIN", alone=settings.cuda is not None)
+    options = (*recipes.cmake_options(tree, settings), f"CMAKE_MAKE_PROGRAM={ninja}", *placed)
+    nvcc = settings.cuda.nvcc if settings.cuda else None
+    environment = toolchain.environment(settings.backend, history=False, cuda_compiler=nvcc)
     completed, out, err = proc.capture(
         [*words, *(f"-D{option}" for option in options)], env=environment, timeout_s=280
     )
@@ -86,8 +86,8 @@ def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     cuda = toolkit(monkeypatch, tmp_path)
     plugins = recipes.has_plugins(tree)
     cpu = processor.cpu_features() if plugins and processor.is_x86() else None
-    wish = Wish(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
-    returncode, said, kept = configure(tree, wish, tmp_path)
+    settings = CompileSettings(backend=Backend.CUDA, architectures=("90",), cuda=cuda, cpu=cpu)
+    returncode, said, kept = configure(tree, settings, tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_CUDA:BOOL=ON" in kept
     assert ("GGML_BACKEND_DL:BOOL=ON" in kept) is plugins
@@ -96,14 +96,14 @@ def test_cuda(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.skipif(shutil.which("glslc") is None, reason="no glslc: the Vulkan SDK is not installed")
 def test_vulkan(tree: Path, tmp_path: Path) -> None:
-    returncode, said, kept = configure(tree, Wish(backend=Backend.VULKAN), tmp_path)
+    returncode, said, kept = configure(tree, CompileSettings(backend=Backend.VULKAN), tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_VULKAN:BOOL=ON" in kept
 
 
 @pytest.mark.skipif(shutil.which("hipconfig") is None, reason="no hipconfig: ROCm is not installed")
 def test_hip(tree: Path, tmp_path: Path) -> None:
-    returncode, said, kept = configure(tree, Wish(backend=Backend.HIP), tmp_path)
+    returncode, said, kept = configure(tree, CompileSettings(backend=Backend.HIP), tmp_path)
     assert returncode == 0, said[-3000:]
     assert "GGML_HIP:BOOL=ON" in kept or "GGML_HIPBLAS:BOOL=ON" in kept
 
@@ -111,7 +111,9 @@ def test_hip(tree: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", [Backend.CUDA, Backend.VULKAN, Backend.HIP])
 def test_every_tree_knows_a_spelling_of_every_backend(tree: Path, backend: Backend) -> None:
     cpu = processor.cpu_features()
-    chosen = dict(word.split("=", 1) for word in recipes.cmake_options(tree, Wish(backend=backend, cpu=cpu)))
+    chosen = dict(
+        word.split("=", 1) for word in recipes.cmake_options(tree, CompileSettings(backend=backend, cpu=cpu))
+    )
     declared = (tree / "ggml" / "CMakeLists.txt").read_text()
     (switch,) = [name for name in recipes.BACKENDS[backend] if chosen.get(name) == "ON"]
     assert f"option({switch} " in declared

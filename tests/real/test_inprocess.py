@@ -19,7 +19,7 @@ from ggufspec import engines, proc, prompts
 from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.engines.library.messages import Part
+from ggufspec.engines.library.messages import RoundPart
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 from tests.support import models, shell
@@ -210,15 +210,15 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     assert min(one.seconds for one in curve.timings) >= 0
     assert {one.depth_tokens for one in curve.timings} == {32, 128}
     for part, sizes in (
-        (Part.VERIFY, {1, 2, 5}),
-        (Part.ABSORB, {1, 2, 5}),
-        (Part.DRAFT, {1, 4}),
+        (RoundPart.VERIFY, {1, 2, 5}),
+        (RoundPart.ABSORB, {1, 2, 5}),
+        (RoundPart.DRAFT, {1, 4}),
     ):
         here = [one for one in curve.timings if one.part is part and one.drafter == 0]
         assert {one.tokens for one in here} == sizes
         assert len(here) == 3 * 2 * 2 * 2  # sizes, depths, repeats, samples of each
     alone = [one for one in curve.timings if one.drafter is None]
-    assert [(one.part, one.tokens) for one in alone] == [(Part.VERIFY, 1)] * 8
+    assert [(one.part, one.tokens) for one in alone] == [(RoundPart.VERIFY, 1)] * 8
     with pytest.raises(Failure, match="do not fit"):
         engine.curve(spec, [drafter], depths=(500,))
 
@@ -227,7 +227,7 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     ("with_signal", "status", "reason"),
     [
         (signal.SIGSEGV, Status.CRASHED, "died of SIGSEGV"),
-        (signal.SIGKILL, Status.OUT_OF_MEMORY, "killed from outside"),
+        (signal.SIGKILL, Status.OUT_OF_MEMORY, "killed by SIGKILL"),
     ],
 )
 def test_a_crash_in_the_middle_of_a_run_is_a_row(
@@ -318,7 +318,7 @@ def test_a_library_that_hides_its_version_is_found_out(legacy: Install, tmp_path
     with InprocessEngine(install=replace(legacy, version="b2697"), timeout_s=60) as engine:
         measured = engine.measure(_spec(Role.TARGET), tmp_path / "log")
     assert measured.sample.status is Status.LOAD_FAILED
-    assert "does not belong to the installed llama-cpp-python" in (measured.error or "")
+    assert "does not match the installed llama-cpp-python" in (measured.error or "")
 
 
 def test_the_command_makes_the_same_run(engine: InprocessEngine, llama: Install, tmp_path: Path) -> None:

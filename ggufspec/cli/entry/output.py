@@ -81,6 +81,21 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(harmless(str(message)), err=err, nl=nl)
 
 
+def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
+    """Print a table: on a terminal one that fits its width, otherwise one line for each row.
+
+    Args:
+        headings: one for each column.
+        rows: at least one; in each, one text for each column.
+        err: print to standard error.
+    """
+    from ggufspec.report.text import tables
+
+    stream = sys.stderr if err else sys.stdout
+    is_shown = stream is not None and stream.isatty()
+    echo(tables.grid(headings, rows, tables.TERMINAL if is_shown else tables.PLAIN), err=err)
+
+
 def echo_json(value: Any) -> None:
     """Print a value as indented JSON; control characters become escapes."""
     click.echo(to_json(value, indent=2))

@@ -57,7 +57,7 @@ class Count(click.IntRange):
         return number
 
 
-class Layers(click.ParamType[int | str]):
+class LayersParam(click.ParamType[int | str]):
     """A number of layers, ``all`` or ``auto``."""
 
     name = "layers"

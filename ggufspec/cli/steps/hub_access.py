@@ -1,4 +1,4 @@
-"""What ``fetch``, ``pairs`` and ``suggest`` share: downloads with progress, the drafter rule, tables."""
+"""What ``fetch`` and ``suggest`` share: surveys, downloads with progress, and the drafter rule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
-from rich.text import Text
 
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, echo_table
 from ggufspec.domain import Pair, Program
 from ggufspec.errors import ConsentNeededError, NoInstallError
 from ggufspec.harmless import one_line
@@ -32,8 +30,13 @@ if TYPE_CHECKING:
 ASK_ABOVE_BYTES = 10_000_000_000
 
 
-def format_survey(survey: hub.Survey) -> str:
-    """Return the files of a pair with their sizes, what is cached already, and the free disk space."""
+def print_survey(survey: hub.Survey, *, err: bool) -> None:
+    """Print the files of a pair with their sizes, what is cached already, and the free disk space.
+
+    Args:
+        survey: of the pair.
+        err: print to standard error.
+    """
     rows = []
     for item in survey.items:
         size, cached = item.file.size_bytes, item.here_bytes
@@ -44,24 +47,12 @@ def format_survey(survey: hub.Survey) -> str:
         for model in (survey.pair.target, survey.pair.draft)
         if model is not None and model.repo is None
     ]
-    lines = table(["file", "size", ""], rows)
-    return (
-        f"{lines}to download: {format_bytes(survey.missing_bytes)}; "
-        f"free at {survey.folder}: {format_bytes(survey.free_bytes)}\n"
+    echo_table(["file", "size", ""], rows, err=err)
+    echo(
+        f"to download: {format_bytes(survey.missing_bytes)}; "
+        f"free at {survey.folder}: {format_bytes(survey.free_bytes)}",
+        err=err,
     )
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table as plain text, never wrapped: it may go through a pipe."""
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for name in head:
-        grid.add_column(name, no_wrap=True, justify="right" if name in {"size", "ratio"} else "left")
-    for row in rows:
-        grid.add_row(*map(Text, map(one_line, row)))
-    console = Console(width=400, color_system=None)
-    with console.capture() as captured:
-        console.print(grid)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def confirm_download(survey: hub.Survey, *, yes: bool) -> None:

@@ -1,10 +1,10 @@
-"""llama.cpp as a library, in a child process of ours that may crash without taking anything along."""
+"""llama.cpp as a library, in a child process whose crash does not end ggufspec."""
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import Part, Timing
+from ggufspec.engines.library.messages import RoundPart, Timing
 
 __all__ = [
-    "Part",
+    "RoundPart",
     "Timing",
 ]

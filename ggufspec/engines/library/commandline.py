@@ -1,4 +1,4 @@
-"""The worker's command: one run as words that can be pasted into a shell, and back."""
+"""The worker's command line: format one run as arguments, and parse them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec.domain import Drafting, Experts, Sampling
-from ggufspec.engines.library.messages import ModelLoad, Run
+from ggufspec.engines.library.messages import ModelLoad, WorkerRun
 
 WORKER = (sys.executable, "-P", "-m", "ggufspec.engines.library.worker")
 
 
-def words(run: Run, library: Path) -> tuple[str, ...]:
-    """Return the arguments that describe a run; flags are named as llama.cpp's programs name them."""
+def format_command(run: WorkerRun, library: Path) -> tuple[str, ...]:
+    """Return the arguments that describe a run; flags have the names of llama.cpp's programs."""
     target, drafter, sampling, drafting = run.target, run.drafter, run.sampling, run.drafting
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "library": library,
         "model": target.path,
         "n-gpu-layers": target.gpu_layers,
@@ -38,7 +38,7 @@ def words(run: Run, library: Path) -> tuple[str, ...]:
         "seed": sampling.seed,
     }
     if drafter is not None and drafting is not None:
-        found |= {
+        values |= {
             "model-draft": drafter.path,
             "n-gpu-layers-draft": drafter.gpu_layers,
             "device-draft": ",".join(drafter.devices) or None,
@@ -47,9 +47,9 @@ def words(run: Run, library: Path) -> tuple[str, ...]:
             "draft-min": drafting.n_min,
             "draft-p-min": f"{drafting.p_min:g}",
         }
-    given = {name: value for name, value in found.items() if value is not None}
+    flags = {name: value for name, value in values.items() if value is not None}
     return (
-        *(word for name, value in given.items() for word in (f"--{name}", str(value))),
+        *(word for name, value in flags.items() for word in (f"--{name}", str(value))),
         f"--prompt={run.prompt}",
     )
 
@@ -59,8 +59,8 @@ def binding_release() -> str:
     return metadata.version("llama-cpp-python")
 
 
-def read_command(argv: Sequence[str]) -> tuple[Path, Run | None]:
-    """Return the library's folder, and a run where the words describe one."""
+def parse_command(argv: Sequence[str]) -> tuple[Path, WorkerRun | None]:
+    """Return the library's folder, and the run if the arguments describe one."""
     parser = argparse.ArgumentParser(prog="python -m ggufspec.engines.library.worker")
     parser.add_argument("--library", type=Path, required=True)
     for name in ("model", "model-draft", "prompt", "cache-type", "split-mode"):
@@ -77,45 +77,47 @@ def read_command(argv: Sequence[str]) -> tuple[Path, Run | None]:
     parser.add_argument("--draft-min", type=int, default=0)
     for name, share in (("temp", 0.0), ("top-p", 1.0), ("min-p", 0.0), ("draft-p-min", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=share)
-    asked = parser.parse_args(argv)
-    if asked.model is None:
-        return asked.library, None
+    options = parser.parse_args(argv)
+    if options.model is None:
+        return options.library, None
 
     def load(path: str, layers: int | None, devices: tuple[str, ...], cpu_moe: Experts | None) -> ModelLoad:
         return ModelLoad(
             path=path,
-            context_tokens=asked.ctx_size,
+            context_tokens=options.ctx_size,
             gpu_layers=layers,
-            kv_type=asked.cache_type,
-            ubatch_tokens=asked.ubatch_size,
+            kv_type=options.cache_type,
+            ubatch_tokens=options.ubatch_size,
             devices=devices,
-            tensor_split=asked.tensor_split,
-            split_mode=asked.split_mode,
-            main_gpu=asked.main_gpu,
+            tensor_split=options.tensor_split,
+            split_mode=options.split_mode,
+            main_gpu=options.main_gpu,
             cpu_moe=cpu_moe,
         )
 
-    drafts = asked.model_draft is not None
-    run = Run(
-        target=load(asked.model, asked.n_gpu_layers, asked.device, asked.cpu_moe),
-        drafter=load(asked.model_draft, asked.n_gpu_layers_draft, asked.device_draft, asked.cpu_moe_draft)
+    drafts = options.model_draft is not None
+    run = WorkerRun(
+        target=load(options.model, options.n_gpu_layers, options.device, options.cpu_moe),
+        drafter=load(
+            options.model_draft, options.n_gpu_layers_draft, options.device_draft, options.cpu_moe_draft
+        )
         if drafts
         else None,
-        prompt=asked.prompt or "",
-        n_predict=asked.n_predict,
-        threads=asked.threads,
+        prompt=options.prompt or "",
+        n_predict=options.n_predict,
+        threads=options.threads,
         sampling=Sampling(
-            temperature=asked.temp,
-            top_k=asked.top_k,
-            top_p=asked.top_p,
-            min_p=asked.min_p,
-            seed=asked.seed,
+            temperature=options.temp,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            seed=options.seed,
         ),
-        drafting=Drafting(n_max=asked.draft_max or 3, n_min=asked.draft_min, p_min=asked.draft_p_min)
+        drafting=Drafting(n_max=options.draft_max or 3, n_min=options.draft_min, p_min=options.draft_p_min)
         if drafts
         else None,
     )
-    return asked.library, run
+    return options.library, run
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""What evaluations cost: rounds of every size, timed as runs mix them.
+"""The cost of evaluations: rounds of every size, timed in the order in which runs mix them.
 
-Only what llama.cpp itself takes is counted, choosing a token with its own sampler included: forecasts are of
-its programs, which have no interpreter between evaluations.
+Only time inside llama.cpp counts, including its sampler. Forecasts are for its own programs, which run no
+Python between evaluations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import cycle, islice
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.library.messages import Curve, CurveRun, Part, Timing
+from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
 _SEED = 1  # of the order in which a curve's batches are timed
@@ -20,10 +20,10 @@ _IN_A_ROW = 2  # samples of a batch
 
 
 def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
-    """Time rounds and the target alone, repeats interleaved, batches in changing order.
+    """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
-    Each batch is evaluated once more before it is timed: in a run, rounds of the same size follow each other,
-    and the library uses the last one's graph again.
+    Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and
+    the library reuses the graph of the previous one.
 
     Raises:
         Failure: the deepest round does not fit into the context.
@@ -37,7 +37,7 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
     for model in models:
         model.use_threads(run.threads)
         model.clear()
-    order = random.Random(_SEED)  # noqa: S311  # an order, no secret
+    order = random.Random(_SEED)  # noqa: S311  # not for secrets
     timings: list[Timing] = []
     filled = 0
     for depth in sorted(run.depths):
@@ -48,30 +48,30 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
         for _ in range(run.repeats):
             batches = order.sample(run.batches, len(run.batches))
             for size in batches if not drafters else (1,):
-                _, *timed = (_alone(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
-                timings += timed
+                _, *samples = (_time_target(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
+                timings += samples
             for place, drafter in enumerate(drafters):
                 for size in batches:
-                    _, *kept = (
-                        _round(target, drafter, place, tokens, depth, size) for _ in range(1 + _IN_A_ROW)
+                    _, *rounds = (
+                        _time_round(target, drafter, place, tokens, depth, size) for _ in range(1 + _IN_A_ROW)
                     )
-                    timings += (timing for parts in kept for timing in parts)
+                    timings += (timing for parts in rounds for timing in parts)
     return Curve(timings=tuple(timings))
 
 
-def _alone(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
+def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
     begun_s = target.busy_s
     _verify(target, tokens, depth, size)
     target.forget(depth)
-    return Timing(Part.VERIFY, None, size, depth, target.busy_s - begun_s)
+    return Timing(RoundPart.VERIFY, None, size, depth, target.busy_s - begun_s)
 
 
-def _round(
+def _time_round(
     target: Model, drafter: Model, place: int, tokens: Sequence[int], depth: int, size: int
 ) -> tuple[Timing, ...]:
-    """Play a round whose target batch has ``size`` tokens, as programs do, and take it back.
+    """Time a round whose target batch has ``size`` tokens, then roll it back.
 
-    With one token, the drafter looks and drafts nothing.
+    With one token, the drafter evaluates it and drafts nothing.
     """
     steps = max(1, size - 1)
     target_s, drafter_s = target.busy_s, drafter.busy_s
@@ -85,9 +85,9 @@ def _round(
     target.forget(depth)
     drafter.forget(depth)
     return (
-        Timing(Part.DRAFT, place, steps, depth, drafted_s - drafter_s),
-        Timing(Part.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
-        Timing(Part.VERIFY, place, size, depth, target.busy_s - target_s),
+        Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - drafter_s),
+        Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
+        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s),
     )
 
 

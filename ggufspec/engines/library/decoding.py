@@ -1,8 +1,8 @@
-"""One text, written by a target alone or with a drafter, timed round by round.
+"""Generate one text with a target alone or with a drafter, timed round by round.
 
-The rounds are those of llama.cpp's examples/speculative-simple, so that counts can be compared: the
-prompt's last token opens the first round, the drafter sees every verified batch once more, and a run ends
-when more than ``n_predict`` tokens are written, which is asked once per round.
+Rounds are those of llama.cpp's examples/speculative-simple, so that counts can be compared: the prompt's last
+token starts the first round, the drafter evaluates every verified batch again, and a run ends when more than
+``n_predict`` tokens are generated, which is checked once per round.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from ggufspec.domain import Drafting, Status
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.library.drafting import Chooser, ProposedDraft, chooser, propose
-from ggufspec.engines.library.messages import Record, RoundRecord, Run
+from ggufspec.engines.library.drafting import Chooser, ProposedDraft, make_chooser, propose
+from ggufspec.engines.library.messages import Record, RoundRecord, WorkerRun
 from ggufspec.engines.library.model import Model
 
 
-def write(target: Model, drafter: Model | None, run: Run) -> Record:
-    """Write one text.
+def write(target: Model, drafter: Model | None, run: WorkerRun) -> Record:
+    """Generate one text.
 
     Raises:
-        Failure: it does not fit into the context, or the model's logits are not numbers.
+        Failure: it does not fit into the context, or the model's logits are NaN.
     """
     started = perf_counter()
     prompt = target.vocabulary.tokens(run.prompt)
@@ -30,20 +30,20 @@ def write(target: Model, drafter: Model | None, run: Run) -> Record:
     for model in filter(None, (target, drafter)):
         model.use_threads(run.threads)
         model.clear()
-    chosen = chooser(run.sampling, target.vocabulary.n_tokens)
+    chooser = make_chooser(run.sampling, target.vocabulary.n_tokens)
     if drafter is None:
-        return _alone(target, chosen, prompt, run.n_predict, started)
-    return _together(target, drafter, chosen, prompt, run, started)
+        return _write_alone(target, chooser, prompt, run.n_predict, started)
+    return _write_together(target, drafter, chooser, prompt, run, started)
 
 
 def check_room(target: Model, prompt: Sequence[int], n_predict: int) -> None:
-    """Make sure that there is a prompt, and room for it and its answer.
+    """Make sure that the prompt is not empty, and that it fits into the context with its answer.
 
     Raises:
-        Failure: there is not.
+        Failure: it is empty, or does not fit.
     """
     if not prompt:
-        raise Failure(Status.FAILED, "the prompt has no tokens, and the model adds none")
+        raise Failure(Status.FAILED, "the prompt has no tokens, and the model adds no BOS")
     if len(prompt) + n_predict > target.n_context:
         reason = (
             f"prompt ({len(prompt)} tokens) and answer ({n_predict}) "
@@ -52,15 +52,17 @@ def check_room(target: Model, prompt: Sequence[int], n_predict: int) -> None:
         raise Failure(Status.PROMPT_TOO_LONG, reason)
 
 
-def _alone(target: Model, chosen: Chooser, prompt: Sequence[int], n_predict: int, started: float) -> Record:
+def _write_alone(
+    target: Model, chooser: Chooser, prompt: Sequence[int], n_predict: int, started: float
+) -> Record:
     target.evaluate(prompt, 0, outputs=1)
-    token = chosen.first(target.rows(1)[0])
+    token = chooser.first(target.rows(1)[0])
     begun = perf_counter()
     tokens, at_s = [token], [begun - started]
     ends = target.vocabulary.ends
     at = len(prompt)
     while len(tokens) < n_predict and not ends(token):
-        token = chosen.first(target.step(token, at))
+        token = chooser.first(target.step(token, at))
         at_s.append(perf_counter() - started)
         tokens.append(token)
         at += 1
@@ -79,7 +81,7 @@ def _alone(target: Model, chosen: Chooser, prompt: Sequence[int], n_predict: int
 
 
 class PlayedRound(NamedTuple):
-    """One round: what was drafted, how much of it was accepted, the token after it, and the times."""
+    """One round: the draft, how many of its tokens were accepted, the token after them, and the times."""
 
     draft: ProposedDraft
     accepted: int
@@ -91,14 +93,14 @@ class PlayedRound(NamedTuple):
 
 
 def run_round(
-    target: Model, drafter: Model, chosen: Chooser, last: int, at: int, size: int, drafting: Drafting
+    target: Model, drafter: Model, chooser: Chooser, last: int, at: int, size: int, drafting: Drafting
 ) -> PlayedRound:
-    """Play one round from the token ``last``, which stands at position ``at`` and is in no cache yet.
+    """Run one round from the token ``last``, which is at position ``at`` and in no cache yet.
 
-    Afterwards both caches hold the whole round's tokens; rolling back is the caller's.
+    Afterwards both caches hold all tokens of the round; the caller rolls them back.
     """
     begun = perf_counter()
-    draft = propose(drafter, chosen, last, at, size, drafting)
+    draft = propose(drafter, chooser, last, at, size, drafting)
     drafter.forget(at)
     proposed = perf_counter()
     batch = [last, *draft.tokens]
@@ -106,7 +108,7 @@ def run_round(
     evaluated = perf_counter()
     drafter.evaluate(batch, at, outputs=1)
     absorbed = perf_counter()
-    accepted, token = chosen.verify(target.rows(len(batch)), draft)
+    accepted, token = chooser.verify(target.rows(len(batch)), draft)
     return PlayedRound(
         draft=draft,
         accepted=accepted,
@@ -118,17 +120,20 @@ def run_round(
     )
 
 
-def kept(one: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
-    """Return a round's tokens; an end that was drafted and accepted is the last, unless it ends the draft."""
-    drafted = one.draft.tokens
-    for place in range(min(one.accepted, len(drafted) - 1)):
+def kept_tokens(played: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
+    """Return the tokens that a round adds to the text.
+
+    They stop at an accepted end of generation, unless that is the last token of the draft.
+    """
+    drafted = played.draft.tokens
+    for place in range(min(played.accepted, len(drafted) - 1)):
         if ends(drafted[place]):
             return drafted[: place + 1]
-    return [*drafted[: one.accepted], one.token]
+    return [*drafted[: played.accepted], played.token]
 
 
-def _together(
-    target: Model, drafter: Model, chosen: Chooser, prompt: Sequence[int], run: Run, started: float
+def _write_together(
+    target: Model, drafter: Model, chooser: Chooser, prompt: Sequence[int], run: WorkerRun, started: float
 ) -> Record:
     assert run.drafting is not None
     ends = target.vocabulary.ends
@@ -139,18 +144,20 @@ def _together(
         model.wait()
     at = len(seen)
     begun = perf_counter()
-    written = 0
+    n_generated = 0
     ended = False
     tokens: list[int] = []
     rounds: list[RoundRecord] = []
     arrivals: list[float] = []
-    while written <= run.n_predict and not ended:
-        room = min(target.n_context - at - 2, run.n_predict - written - 1)
-        size = min(run.drafting.n_max, room) if room > 0 else run.drafting.n_max  # no room is no limit there
-        one = run_round(target, drafter, chosen, last, at, size, run.drafting)
-        new = kept(one, ends)
+    while n_generated <= run.n_predict and not ended:
+        room = min(target.n_context - at - 2, run.n_predict - n_generated - 1)
+        size = (
+            min(run.drafting.n_max, room) if room > 0 else run.drafting.n_max
+        )  # as speculative-simple: no limit without room
+        played = run_round(target, drafter, chooser, last, at, size, run.drafting)
+        new = kept_tokens(played, ends)
         at += len(new)
-        written += len(new)
+        n_generated += len(new)
         last = new[-1]
         for token in new:
             tokens.append(token)
@@ -163,12 +170,12 @@ def _together(
         arrivals += [end_s] * len(new)
         rounds.append(
             RoundRecord(
-                drafted=tuple(one.draft.tokens),
+                drafted=tuple(played.draft.tokens),
                 accepted=len(new) - 1,
-                probabilities=tuple(one.draft.probabilities),
-                draft_s=one.propose_s,
-                absorb_s=one.absorb_s,
-                verify_s=one.evaluate_s + one.choose_s,
+                probabilities=tuple(played.draft.probabilities),
+                draft_s=played.propose_s,
+                absorb_s=played.absorb_s,
+                verify_s=played.evaluate_s + played.choose_s,
                 at_s=end_s,
             )
         )
@@ -178,7 +185,7 @@ def _together(
         prompt_tokens=len(prompt),
         prompt_s=begun - started,
         ttft_s=rounds[0].at_s,
-        gen_tokens=written,
+        gen_tokens=n_generated,
         gen_s=gen_s,
         tokens=tuple(tokens),
         text=target.vocabulary.text(tokens),

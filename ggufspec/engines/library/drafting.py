@@ -1,7 +1,7 @@
-"""How a drafter proposes a round's tokens, and how the target's own choice is made.
+"""How a drafter proposes the tokens of a round, and how the target chooses tokens.
 
-Greedy drafts follow llama.cpp's ``draft-simple`` (common/speculative.cpp) token by token; others are
-drawn from the drafter's distribution, as exact speculative sampling wants it.
+Greedy drafts follow llama.cpp's ``draft-simple`` (common/speculative.cpp) token by token. Others are drawn
+from the drafter's distribution, as exact speculative sampling requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Distribution = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class ProposedDraft:
-    """Proposed tokens, a probability for each (see RoundRecord), and what they were drawn from."""
+    """Proposed tokens, their probabilities (see RoundRecord), and the distributions they were drawn from."""
 
     tokens: list[int]
     probabilities: list[float]
@@ -31,18 +31,20 @@ class ProposedDraft:
 
 
 class Chooser(Protocol):
-    """One way to choose tokens from logits."""
+    """A way to choose tokens from logits."""
 
     def first(self, logits: Logits) -> int:
-        """Return the token after a text, from logits of shape (vocabulary,)."""
+        """Return the next token, from logits of shape (vocabulary,)."""
 
-    def draft(self, logits: Logits, top: int, sure: float) -> tuple[int, float, Distribution | None]:
-        """Return a token to propose, its probability, and the distribution that it was drawn from.
+    def draft(
+        self, logits: Logits, top: int, top_probability: float
+    ) -> tuple[int, float, Distribution | None]:
+        """Return a token to propose, its probability, and the distribution it was drawn from.
 
         Args:
             logits: the drafter's, shape (vocabulary,).
             top: its likeliest token.
-            sure: its confidence in that token.
+            top_probability: its confidence in that token.
         """
 
     def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
@@ -50,32 +52,34 @@ class Chooser(Protocol):
 
         Args:
             logits: the target's, shape (drafted + 1, vocabulary).
-            draft: what was proposed.
+            draft: the proposed tokens.
         """
 
 
 class Greedy:
-    """Always the likeliest token."""
+    """Always chooses the likeliest token."""
 
     def first(self, logits: Logits) -> int:
         """Return the likeliest token."""
         return likeliest(logits)
 
-    def draft(self, logits: Logits, top: int, sure: float) -> tuple[int, float, Distribution | None]:
+    def draft(
+        self, logits: Logits, top: int, top_probability: float
+    ) -> tuple[int, float, Distribution | None]:
         """Return the likeliest token."""
-        return top, sure, None
+        return top, top_probability, None
 
     def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
-        """Accept what the target would have written itself."""
+        """Accept tokens up to the first that is not the target's likeliest."""
         for place, token in enumerate(draft.tokens):
-            own = likeliest(logits[place])
-            if own != token:
-                return place, own
+            target_token = likeliest(logits[place])
+            if target_token != token:
+                return place, target_token
         return len(draft.tokens), likeliest(logits[-1])
 
 
 class Exact:
-    """Draws from the processed distributions; what is written is distributed as the target alone writes."""
+    """Draws from the processed distributions; the text is distributed as the target's alone."""
 
     def __init__(self, sampling: Sampling, n_vocab: int) -> None:
         self._sampling = sampling
@@ -87,14 +91,16 @@ class Exact:
         likeliest(logits)
         return int(exact.draw(exact.distribution(logits, self._sampling), self._random))
 
-    def draft(self, logits: Logits, top: int, sure: float) -> tuple[int, float, Distribution | None]:
+    def draft(
+        self, logits: Logits, top: int, top_probability: float
+    ) -> tuple[int, float, Distribution | None]:
         """Draw from the drafter's distribution."""
         q = fit(exact.distribution(logits[: self._n_vocab], self._sampling)[None], self._n_vocab)[0]
         token = int(exact.draw(q, self._random))
         return token, float(q[token]), q
 
     def verify(self, logits: Logits, draft: ProposedDraft) -> tuple[int, int]:
-        """Accept with probability min(1, p/q), else draw from the rest (Leviathan et al., Chen et al.)."""
+        """Accept with probability min(1, p/q), or draw from the residual (Leviathan et al., Chen et al.)."""
         for row in logits:
             likeliest(row)
         p = exact.distributions(logits, self._sampling)
@@ -103,29 +109,28 @@ class Exact:
         return int(verified.n_accepted), int(verified.token)
 
 
-def chooser(sampling: Sampling, n_vocab: int) -> Chooser:
-    """Return how a run chooses its tokens; ``n_vocab`` is the target's."""
+def make_chooser(sampling: Sampling, n_vocab: int) -> Chooser:
+    """Return the chooser for a run; ``n_vocab`` is the size of the target's vocabulary."""
     return Greedy() if sampling.greedy else Exact(sampling, n_vocab)
 
 
 def propose(
-    drafter: Model, chosen: Chooser, last: int, at: int, size: int, drafting: Drafting
+    drafter: Model, chooser: Chooser, last: int, at: int, size: int, drafting: Drafting
 ) -> ProposedDraft:
-    """Draft up to ``size`` tokens after ``last``, which stands at position ``at``.
+    """Draft up to ``size`` tokens after ``last``, which is at position ``at``.
 
-    A draft ends before a token where the drafter's confidence is below ``p_min``; that is known before a
-    token is drawn, so it leaves the distribution of what is written alone. One shorter than ``n_min`` is
-    dropped.
+    A draft ends where the drafter's confidence is below ``p_min``. That is decided before a token is drawn,
+    so it does not change the distribution of the text. A draft shorter than ``n_min`` is dropped.
     """
     draft = ProposedDraft(tokens=[], probabilities=[], distributions=[])
     token, limit = last, drafting.p_min
     while True:
         logits = drafter.step(token, at)
         top = likeliest(logits)
-        sure = confidence(logits)
-        if sure < limit:
+        top_probability = confidence(logits)
+        if top_probability < limit:
             break
-        token, probability, distribution = chosen.draft(logits, top, sure)
+        token, probability, distribution = chooser.draft(logits, top, top_probability)
         draft.tokens.append(token)
         draft.probabilities.append(probability)
         if distribution is not None:
@@ -139,13 +144,13 @@ def propose(
 
 
 def likeliest(logits: Logits) -> int:
-    """Return the token of the largest logit, the first of equal ones, as llama.cpp does.
+    """Return the token with the largest logit, the first of equal ones, as llama.cpp does.
 
     Raises:
-        Failure: there are logits that are no numbers.
+        Failure: a logit is NaN.
     """
     token = int(logits.argmax())
-    if logits[token] != logits[token]:  # the cheapest test for NaN, which argmax takes for the largest
+    if logits[token] != logits[token]:  # the fastest test for NaN, which argmax returns first
         raise _not_numbers()
     return token
 
@@ -153,7 +158,7 @@ def likeliest(logits: Logits) -> int:
 def confidence(logits: Logits) -> float:
     """Return the likeliest token's probability among the ten likeliest.
 
-    It is computed for every drafted token, so a partition and ten exponentials have to do.
+    It is computed for every drafted token, so it uses only a partition and ten exponentials.
     """
     if len(logits) > LIKELIEST:
         near = np.partition(logits, len(logits) - LIKELIEST)[-LIKELIEST:].tolist()
@@ -164,7 +169,7 @@ def confidence(logits: Logits) -> float:
 
 
 def fit(distributions: Distribution, n_vocab: int) -> Distribution:
-    """Widen rows to the target's vocabulary: what the drafter does not know, it gives no probability."""
+    """Resize rows to the target's vocabulary; tokens that the drafter lacks get probability 0."""
     missing = n_vocab - distributions.shape[1]
     return np.pad(distributions, ((0, 0), (0, missing))) if missing > 0 else distributions[:, :n_vocab]
 

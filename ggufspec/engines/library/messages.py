@@ -1,6 +1,6 @@
-"""What goes to and fro between the engine and its worker: plain frozen values, all pickled.
+"""Requests and replies between the engine and its worker: frozen values, sent pickled.
 
-Times are in seconds by the worker's own clock, around nothing but the work that their names say.
+Times are in seconds by the worker's clock, and cover only the work that their names say.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ggufspec.domain import Drafting, Experts, Sampling, Status
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLoad:
-    """One model with a context; what it decides is not asked again for each run.
+    """How to load one model with a context, which later runs share.
 
-    None and () leave the library's own default; what places the model is as in ``domain.Offload``.
+    None and () mean the library's default. Fields for the placement are those of ``domain.Offload``.
     """
 
     path: str
@@ -35,7 +35,7 @@ class ModelLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Load a target, and drafters that must be able to draft for it; what is loaded already stays."""
+    """Load a target, and drafters that must be compatible with it; models already loaded stay."""
 
     target: ModelLoad
     threads: int
@@ -44,14 +44,14 @@ class Prepare:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """``load_s`` covers loading and warming up; None where everything was loaded before."""
+    """Everything is loaded; ``load_s`` covers loading and warming up, None if nothing had to be loaded."""
 
     load_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """Write one text: with a drafter where there is one, else with the target alone."""
+class WorkerRun:
+    """Generate one text, with a drafter or with the target alone."""
 
     target: ModelLoad
     drafter: ModelLoad | None
@@ -63,12 +63,12 @@ class Run:
 
 
 class RoundRecord(NamedTuple):
-    """One round: what was drafted, with which probability each, and how much of it was accepted.
+    """One round: the drafted tokens, their probabilities, and how many were accepted.
 
-    Probabilities are the drafter's own of what it drafted: greedy among its ten likeliest tokens, as
-    llama.cpp compares them with ``p_min``; else of the distribution that the token was drawn from.
-    ``absorb_s`` is the drafter's second look at the round's tokens, which llama.cpp's programs take too.
-    ``at_s`` is when the round ended, counted from the request.
+    Probabilities are the drafter's. For greedy drafts they are among its ten likeliest tokens, as llama.cpp
+    compares them with ``p_min``; otherwise they are of the distribution that the token was drawn from.
+    ``absorb_s`` is the drafter's second evaluation of the round's tokens, which llama.cpp's programs do too.
+    ``at_s`` is the end of the round, in seconds since the request.
     """
 
     drafted: tuple[int, ...]
@@ -82,10 +82,10 @@ class RoundRecord(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One text and how it came about.
+    """One text and how it was generated.
 
-    ``gen_tokens`` counts the tokens whose evaluations fill ``gen_s``: with a drafter all that were written,
-    without one all but the first, which comes from the prompt's own evaluation.
+    ``gen_tokens`` counts the tokens evaluated during ``gen_s``: with a drafter all of the text, without one
+    all but the first, which comes from the evaluation of the prompt.
     """
 
     n_draft: int | None
@@ -96,14 +96,14 @@ class Record:
     gen_s: float
     tokens: tuple[int, ...]
     text: str
-    at_s: tuple[float, ...]  # when each token arrived, counted from the request
-    ended: bool  # the last token ends the generation
+    at_s: tuple[float, ...]  # when each token was generated, since the request
+    ended: bool  # the last token is an end of generation
     rounds: tuple[RoundRecord, ...] | None = None
     load_s: float | None = None
 
     def to_json(self) -> str:
-        """Return one line."""
-        rounds = None if self.rounds is None else [one._asdict() for one in self.rounds]
+        """Return the record as one line of JSON."""
+        rounds = None if self.rounds is None else [record._asdict() for record in self.rounds]
         return json.dumps(asdict(self) | {"rounds": rounds}) + "\n"
 
     @classmethod
@@ -121,18 +121,17 @@ class Record:
         )
 
 
-def _round(facts: Mapping[str, Any]) -> RoundRecord:
-    drafted, probabilities = tuple(facts["drafted"]), tuple(facts["probabilities"])
-    return RoundRecord(**{**facts, "drafted": drafted, "probabilities": probabilities})
+def _round(fields: Mapping[str, Any]) -> RoundRecord:
+    drafted, probabilities = tuple(fields["drafted"]), tuple(fields["probabilities"])
+    return RoundRecord(**{**fields, "drafted": drafted, "probabilities": probabilities})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRun:
-    """Let the target write one text, and let every drafter look at it.
+    """Let the target generate one text, and let every drafter evaluate it.
 
-    With ``writing``, a place and a draft size, the drafter of that place looks ahead while the text is being
-    written, and the target verifies what it sees: faster, and nothing else changes, for a greedy text is the
-    target's own.
+    With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
+    generated, and the target verifies its drafts. That is faster and does not change a greedy text.
     """
 
     target: ModelLoad
@@ -146,22 +145,21 @@ class TraceRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A target's text; ``seconds`` are the target's own, from the prompt's first token on."""
+    """A target's text; ``seconds`` is the target's time for prompt and text."""
 
     tokens: tuple[int, ...]
     text: str
-    ended: bool  # the last token ends the generation
+    ended: bool  # the last token is an end of generation
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterTrace:
-    """How one drafter would have continued the target's text at each of its tokens, seen the text so far.
+    """What one drafter would have drafted for each token of the target's text, given the text before it.
 
-    ``matches`` says whether its likeliest token is the target's; ``confidences`` are that token's
-    probabilities among the ten likeliest, as ``p_min`` is compared with; ``overlaps`` are Σ min(p, q), the
-    probability that exact speculative sampling accepts a draft there, None in greedy mode. ``seconds`` are
-    the drafter's own.
+    ``matches``: whether its likeliest token is the target's. ``confidences``: that token's probability among
+    the ten likeliest, which ``p_min`` is compared with. ``overlaps``: Σ min(p, q), the probability that exact
+    speculative sampling accepts a draft there; None for greedy sampling. ``seconds``: the drafter's time.
     """
 
     load: ModelLoad
@@ -173,7 +171,7 @@ class DrafterTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTrace:
-    """The target's text, and one DrafterTrace per drafter with as many places as it has tokens."""
+    """The target's text, and one DrafterTrace per drafter with one entry per token of the text."""
 
     prompt: tuple[int, ...]
     written: Written
@@ -184,9 +182,9 @@ class RecordedTrace:
 class CurveRun:
     """Time rounds of every size at every depth, in the order in which runs mix them.
 
-    ``batches`` are target batches in tokens, the round's first token and its draft; ``depths`` the tokens
-    that the caches hold before, taken from ``text``, again and again where it is shorter. Each of ``repeats``
-    gives two samples.
+    ``batches``: sizes of the target's batch in tokens (the round's first token and its draft). ``depths``:
+    tokens in the caches before the round, taken from ``text``, which is repeated as needed. Each of the
+    ``repeats`` gives two samples.
     """
 
     target: ModelLoad
@@ -198,21 +196,21 @@ class CurveRun:
     repeats: int
 
 
-class Part(StrEnum):
-    """What a Timing is of; what a round consists of."""
+class RoundPart(StrEnum):
+    """The part of a round that a Timing measures."""
 
-    DRAFT = "draft"  # the drafter's tokens, one after the other: evaluation and choice
-    VERIFY = "verify"  # the target's batch: evaluation, and the choice of a token at each place
-    ABSORB = "absorb"  # the drafter's second look at a round's tokens
+    DRAFT = "draft"  # the drafter evaluates and chooses tokens one by one
+    VERIFY = "verify"  # the target evaluates its batch and chooses a token at each place
+    ABSORB = "absorb"  # the drafter evaluates the round's tokens again
 
 
 class Timing(NamedTuple):
-    """One measurement; ``tokens`` is the size of the batch, for a draft how many were evaluated for it.
+    """One measurement; ``tokens`` is the size of the batch, or the number of evaluations of a draft.
 
-    ``drafter`` is the place in CurveRun.drafters of the one in this round; None for the target alone.
+    ``drafter`` is an index into CurveRun.drafters; None for the target alone.
     """
 
-    part: Part
+    part: RoundPart
     drafter: int | None
     tokens: int
     depth_tokens: int
@@ -221,18 +219,18 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Raw samples in the order in which they were taken."""
+    """Raw samples in the order of measurement."""
 
     timings: tuple[Timing, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why a request was not fulfilled, in one line."""
+    """Why a request failed, in one line."""
 
     status: Status
     reason: str
 
 
-Request = Prepare | Run | TraceRun | CurveRun
-Reply = Prepared | Record | RecordedTrace | Curve | Refusal
+WorkerRequest = Prepare | WorkerRun | TraceRun | CurveRun
+WorkerReply = Prepared | Record | RecordedTrace | Curve | Refusal

@@ -1,6 +1,7 @@
-"""One loaded model with its context: evaluate tokens, read logits, roll back. Nothing is copied.
+"""One loaded model with its context: evaluate tokens, read logits without copying, roll back.
 
-What is set beside the defaults of llama.h is what llama.cpp's own programs set (common/common.cpp).
+Parameters that differ from the defaults of llama.h are those that llama.cpp's programs set
+(common/common.cpp).
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ from ggufspec.engines.library.messages import ModelLoad
 from ggufspec.engines.library.vocabulary import ModelVocabulary
 
 OUTPUTS = 64
-"""Most tokens of one evaluation whose logits can be read; bounds the buffers, as no one may know γ yet."""
+"""Maximum number of tokens per evaluation whose logits can be read. It sets the size of the buffers."""
 
 LIKELIEST = 10
-"""Tokens that llama.cpp's drafter keeps; with the first one's share of them it compares p_min."""
+"""Tokens that llama.cpp's drafter keeps; p_min is compared with the first one's probability among them."""
 
-_BATCH = 2048  # tokens; what --batch-size is if nobody says otherwise
+_BATCH = 2048  # tokens; the default of --batch-size
 _NO_SLOT = 1  # llama_decode: the context is full
-_WHOLE_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others need flash attention
+_FLOAT_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others need flash attention
 
 Logits = NDArray[np.float32]
 
 
 class Model:
-    """A model and a context of one sequence, whose cache holds what was evaluated so far.
+    """A model and a context of one sequence, whose cache holds the tokens evaluated so far.
 
     Attributes:
-        vocabulary: text to tokens and back.
-        n_context: how many tokens the cache holds.
-        busy_s: seconds spent in llama.cpp so far, to evaluate, to choose and to roll back.
+        vocabulary: converts text to tokens and back.
+        n_context: size of the cache in tokens.
+        busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
     """
 
     def __init__(self, lib: Any, threadpools: Threadpools, load: ModelLoad, *, threads: int) -> None:
         """Load and warm up.
 
         Raises:
-            Failure: the library cannot load the model, or makes no context of that size.
+            Failure: the library cannot load the model, or cannot create a context of that size.
         """
         self.busy_s = 0.0
         self._lib = lib
@@ -65,7 +66,7 @@ class Model:
         self._warm_up()
 
     def use_threads(self, threads: int) -> None:
-        """Set how many threads evaluate."""
+        """Set the number of threads for evaluations."""
         if threads != self._threads:
             self._lib.llama_set_n_threads(self._context, threads, threads)
             self._threadpools.attach(self._context, threads)
@@ -81,21 +82,21 @@ class Model:
         return row
 
     def evaluate(self, tokens: Sequence[int], at: int, *, outputs: int = 0) -> None:
-        """Evaluate tokens from a position on; logits can be read for the last ``outputs`` of them.
+        """Evaluate tokens from position ``at`` on; logits can be read for the last ``outputs`` of them.
 
-        On a GPU this returns before the work is done; reading logits waits.
+        On a GPU this returns before the work is done; reading logits waits for it.
         """
         count = len(tokens)
         if outputs > OUTPUTS:
             raise Failure(Status.FAILED, f"drafts of more than {OUTPUTS - 1} tokens are not supported")
-        silent = count - outputs
+        n_without_logits = count - outputs
         start = 0
         while count - start > self._n_batch:
-            size = min(self._n_batch, silent - start)
+            size = min(self._n_batch, n_without_logits - start)
             self._put(tokens[start : start + size], at + start, wanted_from=size)
             start += size
         if count:
-            self._put(tokens[start:], at + start, wanted_from=silent - start)
+            self._put(tokens[start:], at + start, wanted_from=n_without_logits - start)
 
     def rows(self, count: int) -> Logits:
         """Return the logits of the last evaluation, shape (count, vocabulary), valid until the next one."""
@@ -108,14 +109,14 @@ class Model:
         return view[:count]
 
     def choose(self, place: int) -> int:
-        """Draw a token at an output of the last evaluation; programs draft with this sampler of llama.cpp."""
+        """Sample a token at an output of the last evaluation, with the sampler of llama.cpp's drafter."""
         begun = perf_counter()
         token = int(self._lib.llama_sampler_sample(self._sampler, self._context, place))
         self.busy_s += perf_counter() - begun
         return token
 
     def forget(self, at: int) -> None:
-        """Roll the cache back: nothing from a position on remains."""
+        """Remove the tokens from a position on from the cache."""
         begun = perf_counter()
         self._lib.llama_memory_seq_rm(self._memory, 0, at, -1)
         self.busy_s += perf_counter() - begun
@@ -125,13 +126,15 @@ class Model:
         self._lib.llama_synchronize(self._context)
 
     def check_rollback(self) -> None:
-        """Raise a Failure where the cache cannot be rolled back token by token, as of recurrent models."""
+        """Raise a Failure if the cache cannot be rolled back token by token, as with recurrent models."""
         if not self._rolls_back:
-            reason = "the model's memory cannot be rolled back: only llama.cpp's own programs draft for it"
+            reason = (
+                "the model's memory cannot be rolled back: only llama.cpp's own programs can draft for it"
+            )
             raise Failure(Status.FAILED, reason)
 
     def _fill_batch(self) -> None:
-        """Lay out one batch that is used for everything, so that an evaluation allocates nothing."""
+        """Allocate the one batch that all evaluations use."""
         size = self._n_batch
         self._token, self._position = (ctypes.c_int32 * size)(), (ctypes.c_int32 * size)()
         self._wanted = (ctypes.c_int8 * size)()
@@ -167,7 +170,7 @@ class Model:
             raise Failure(Status.FAILED, f"llama_decode returned {code} for a batch of {count} tokens")
 
     def _warm_up(self) -> None:
-        """Touch all weights once, and see whether the cache can be rolled back."""
+        """Read all weights once, and test whether the cache can be rolled back."""
         token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self._model)))
         self.evaluate([token, token], 0, outputs=2)
         self.rows(2)
@@ -184,9 +187,9 @@ def _open(lib: Any, load: ModelLoad) -> Any:
     params = lib.llama_model_default_params()
     if load.gpu_layers is not None:
         params.n_gpu_layers = load.gpu_layers
-    kept = offload.put(lib, params, load)
+    buffers = offload.set_placement(lib, params, load)
     model = lib.llama_model_load_from_file(load.path.encode(), params)
-    del kept  # until here the library reads it
+    del buffers  # the library reads them until here
     if not model:
         raise Failure(Status.LOAD_FAILED, f"the library cannot load {load.path}")
     return model
@@ -202,15 +205,15 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
     params.n_outputs_max_per_seq = OUTPUTS
     params.swa_full = False
     if load.kv_type is not None:
-        kind = getattr(lib, f"GGML_TYPE_{load.kv_type.upper()}", None)
-        if kind is None:
-            raise Failure(Status.FAILED, f"the library knows no cache of type {load.kv_type}")
-        params.type_k = params.type_v = kind
-        if load.kv_type not in _WHOLE_TYPES:
+        cache_type = getattr(lib, f"GGML_TYPE_{load.kv_type.upper()}", None)
+        if cache_type is None:
+            raise Failure(Status.FAILED, f"the library does not support the cache type {load.kv_type}")
+        params.type_k = params.type_v = cache_type
+        if load.kv_type not in _FLOAT_TYPES:
             params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
     context = lib.llama_init_from_model(model, params)
     if not context:
-        reason = f"the library makes no context of {load.context_tokens} tokens for {load.path}"
+        reason = f"the library cannot create a context of {load.context_tokens} tokens for {load.path}"
         raise Failure(Status.LOAD_FAILED, reason)
     return context
 
@@ -239,10 +242,10 @@ class _Params(ctypes.Structure):
 
 
 class Threadpools:
-    """Threads that outlive an evaluation, as llama.cpp's own programs keep them.
+    """Threads that are kept between evaluations, as llama.cpp's own programs do.
 
-    A library without OpenMP would otherwise start its threads anew for every evaluation. There is one
-    pool per number of threads, shared by all contexts, which never evaluate at once.
+    Without OpenMP the library would otherwise start new threads for every evaluation. There is one pool per
+    number of threads, shared by all contexts, which never evaluate at the same time.
     """
 
     def __init__(self, lib: Any) -> None:
@@ -250,11 +253,11 @@ class Threadpools:
         self._symbols: ctypes.CDLL | None = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # and its dependencies
         try:
             self._symbols.ggml_threadpool_new.restype = ctypes.c_void_p
-        except AttributeError:  # a plug-in backend keeps it to itself
+        except AttributeError:  # a plug-in backend does not export it
             self._symbols = None
 
     def attach(self, context: Any, threads: int) -> None:
-        """Let a context use the pool of a size, where the library lets us make one."""
+        """Attach the pool with so many threads to a context, if the library can create one."""
         if self._symbols is None:
             return
         pool = self._pools.get(threads)

@@ -1,6 +1,7 @@
-"""What places a model in llama.h's terms: devices, shares, and tensors that stay in the processor's memory.
+"""Set the placement of a model in llama.h's structs: devices, shares, and tensors in the processor's memory.
 
-The binding leaves these fields as bare pointers, and ggml's functions out; both are there to be had by name.
+The binding declares these fields as untyped pointers and lacks ggml's functions, which are loaded by name
+here.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _NOTHING = "none"
 
 
 class _Override(ctypes.Structure):
-    """``llama_model_tensor_buft_override``: tensors by their names, and what kind of buffer they go to."""
+    """``llama_model_tensor_buft_override``: a pattern of tensor names, and the buffer type for them."""
 
-    _fields_ = (("pattern", ctypes.c_char_p), ("kind", ctypes.c_void_p))
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
 
 
-def put(lib: Any, params: Any, load: ModelLoad) -> tuple[Any, ...]:
-    """Set what ``load`` asks for beside the layers; return what has to live until the model is loaded.
+def set_placement(lib: Any, params: Any, load: ModelLoad) -> tuple[Any, ...]:
+    """Set the placement beside the layers; return buffers that must live until the model is loaded.
 
     Raises:
         Failure: the library lacks a device or a function.
@@ -32,53 +33,53 @@ def put(lib: Any, params: Any, load: ModelLoad) -> tuple[Any, ...]:
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{load.split_mode.upper()}")
     if load.main_gpu is not None:
         params.main_gpu = load.main_gpu
-    kept: list[Any] = []
+    buffers: list[Any] = []
     if load.tensor_split:
         most = int(lib.llama_max_devices())
         if len(load.tensor_split) > most:
-            reason = f"{len(load.tensor_split)} shares, and the library knows {most} devices at most"
+            reason = f"{len(load.tensor_split)} shares, but the library supports at most {most} devices"
             raise Failure(Status.FAILED, reason)
-        kept.append((ctypes.c_float * most)(*load.tensor_split))
-        params.tensor_split = ctypes.cast(kept[-1], ctypes.POINTER(ctypes.c_float))
+        buffers.append((ctypes.c_float * most)(*load.tensor_split))
+        params.tensor_split = ctypes.cast(buffers[-1], ctypes.POINTER(ctypes.c_float))
     if load.devices:
-        kept.append(_devices(lib, load.devices))
-        params.devices = ctypes.cast(kept[-1], ctypes.c_void_p)
+        buffers.append(_devices(lib, load.devices))
+        params.devices = ctypes.cast(buffers[-1], ctypes.c_void_p)
     if load.cpu_moe is not None:
-        kept.append(_on_processor(lib, load))
-        params.tensor_buft_overrides = ctypes.cast(kept[-1], ctypes.c_void_p)
-    return tuple(kept)
+        buffers.append(_on_processor(lib, load))
+        params.tensor_buft_overrides = ctypes.cast(buffers[-1], ctypes.c_void_p)
+    return tuple(buffers)
 
 
 def _devices(lib: Any, names: tuple[str, ...]) -> Any:
-    """Return a list of devices that ends with NULL, as ``--device`` makes it."""
+    """Return a NULL-terminated list of devices, as for ``--device``."""
     if names == (_NOTHING,):
         return (ctypes.c_void_p * 1)(None)
-    find = _function(lib, "ggml_backend_dev_by_name", ctypes.c_char_p)
-    found = [find(name.encode()) for name in names]
-    unknown = [name for name, device in zip(names, found, strict=True) if not device]
+    find_device = _function(lib, "ggml_backend_dev_by_name", ctypes.c_char_p)
+    devices = [find_device(name.encode()) for name in names]
+    unknown = [name for name, device in zip(names, devices, strict=True) if not device]
     if unknown:
         raise Failure(Status.FAILED, f"the library has no device {unknown[0]}")
-    return (ctypes.c_void_p * (len(found) + 1))(*found, None)
+    return (ctypes.c_void_p * (len(devices) + 1))(*devices, None)
 
 
 def _on_processor(lib: Any, load: ModelLoad) -> Any:
-    """Return the overrides of ``--cpu-moe`` or ``--n-cpu-moe``, and one more that ends them."""
-    kind = _function(lib, "ggml_backend_cpu_buffer_type")()
+    """Return the overrides of ``--cpu-moe`` or ``--n-cpu-moe``, with an empty one at the end."""
+    buffer_type = _function(lib, "ggml_backend_cpu_buffer_type")()
     if load.cpu_moe == "all":
         patterns = [_EXPERTS]
     else:
         patterns = [rb"blk\.%d" % number + _EXPERTS for number in range(load.cpu_moe or 0)]
     overrides = (_Override * (len(patterns) + 1))()
     for override, pattern in zip(overrides, patterns, strict=False):
-        override.pattern, override.kind = pattern, kind
+        override.pattern, override.buffer_type = pattern, buffer_type
     return overrides
 
 
 def _function(lib: Any, name: str, *arguments: Any) -> Any:
-    """Return a function of ggml that gives a pointer; the library of llama.h brings it along."""
+    """Return a function of ggml that returns a pointer; it is loaded with llama.cpp's library."""
     try:
-        found = ctypes.CDLL(lib._lib._name)[name]  # noqa: SLF001  # its path, nowhere else to be had
+        function = ctypes.CDLL(lib._lib._name)[name]  # noqa: SLF001  # its path is not public
     except AttributeError as error:
         raise Failure(Status.FAILED, f"the library has no {name}, which this placement needs") from error
-    found.argtypes, found.restype = arguments, ctypes.c_void_p
-    return found
+    function.argtypes, function.restype = arguments, ctypes.c_void_p
+    return function

@@ -1,4 +1,4 @@
-"""A run's record -> a Sample: pure."""
+"""A worker's record -> a Sample: pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ggufspec.domain import Program, Round, Sample, Status
 from ggufspec.engines.library.messages import Record
 
 
-def sample(record: Record) -> Sample:
-    """Return the figures of a run, on the definitions of the programs that do the same.
+def read_record(record: Record) -> Sample:
+    """Return the figures of a run, defined as in llama.cpp's programs.
 
-    Those are the plain program, which reports the evaluations after the prompt's own, and the simple
-    drafting program, which evaluates every token that it reports.
+    The plain program reports the evaluations after the prompt; the simple drafting program evaluates every
+    token that it reports.
     """
     drafts = record.rounds is not None
     common = Sample(
@@ -35,22 +35,22 @@ def sample(record: Record) -> Sample:
 
 
 def _with_rounds(common: Sample, record: Record) -> Sample:
-    played = record.rounds or ()
-    rounds = tuple(Round(len(one.drafted), one.accepted) for one in played)
-    n_drafted = sum(one.drafted for one in rounds)
+    records = record.rounds or ()
+    rounds = tuple(Round(len(entry.drafted), entry.accepted) for entry in records)
+    n_drafted = sum(entry.drafted for entry in rounds)
     return Sample(
         **vars(common)
         | {
             "status": Status.OK if n_drafted else Status.DRAFTING_INACTIVE,
             "n_draft": record.n_draft,
             "n_drafted": n_drafted,
-            "n_accepted": sum(one.accepted for one in rounds),
+            "n_accepted": sum(entry.accepted for entry in rounds),
             "rounds": rounds,
             "accepted_at": tuple(
-                sum(one.accepted > place for one in rounds) for place in range(record.n_draft or 0)
+                sum(entry.accepted > place for entry in rounds) for place in range(record.n_draft or 0)
             ),
-            "draft_s": sum(one.draft_s + one.absorb_s for one in played),
-            "verify_s": sum(one.verify_s for one in played),
+            "draft_s": sum(entry.draft_s + entry.absorb_s for entry in records),
+            "verify_s": sum(entry.verify_s for entry in records),
         }
     )
 

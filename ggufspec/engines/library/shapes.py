@@ -1,6 +1,6 @@
-"""Whether a library's default parameters are where the binding's structs expect them.
+"""Check that a library's default parameters are where the binding's structs expect them.
 
-Run as a process of its own: a library whose structs have another shape writes where it should not.
+Run in a separate process: a library whose structs differ writes to the wrong addresses.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from typing import Any
 
 PROBE = (sys.executable, "-P", "-m", "ggufspec.engines.library.shapes")
 AGREES = "agrees"
-"""What the process prints where every field agrees; otherwise it prints the first that does not."""
+"""Printed if every field agrees; otherwise the first difference is printed."""
 
 _VARIABLE = "LLAMA_CPP_LIB_PATH"
 _UNTOUCHED = 0xA5
-_ROOM_BYTES = 4096  # behind a struct, for what a larger one would write
+_ROOM_BYTES = 4096  # after a struct, in case the library's is larger
 
 
 Default = int | float | bool | None
 
-# The defaults of the release 0.3.36 of llama-cpp-python, field by field. A library whose structs have
-# another shape leaves other values in some of these places. A field that a later release adds is refused
-# by name until it has its row here.
+# The defaults of release 0.3.36 of llama-cpp-python, field by field. A library whose structs differ has other
+# values in some of these fields. A field that a later release adds is refused by name until it has a row.
 MODEL: Mapping[str, Default] = {  # src/llama-model.cpp
     "devices": None,
     "tensor_buft_overrides": None,
@@ -89,11 +88,11 @@ CONTEXT: Mapping[str, Default] = {  # src/llama-context.cpp
 
 
 def find_difference(library: ctypes.CDLL, structs: Mapping[str, type[ctypes.Structure]]) -> str | None:
-    """Return the first default that is not where a struct of the binding has it; None where all are.
+    """Return the first default that is not where the binding's struct has it; None if all are.
 
     Args:
         library: exports the functions.
-        structs: function name -> the binding's struct for what it returns.
+        structs: function name -> the binding's struct that it returns.
     """
     for function, struct in structs.items():
         defaults = {"llama_model_default_params": MODEL, "llama_context_default_params": CONTEXT}[function]
@@ -104,28 +103,31 @@ def find_difference(library: ctypes.CDLL, structs: Mapping[str, type[ctypes.Stru
                 return f"{struct.__name__}.{name} is a field that this ggufspec does not know"
             part = slice(place.offset, place.offset + place.size)
             if written[part] != _bytes(ctype, defaults[name]):
-                return f"{function} has another {name}"
+                return f"{function} has a different {name}"
             written[part] = bytes([_UNTOUCHED]) * place.size
-        between, behind = written[: ctypes.sizeof(struct)], written[ctypes.sizeof(struct) :]
-        if between.strip(bytes([_UNTOUCHED, 0])):  # compilers leave padding alone, or write zeros
-            return f"{struct.__name__} has more fields there"
-        if behind.strip(bytes([_UNTOUCHED])):
-            return f"{struct.__name__} is larger there"
+        padding, after = written[: ctypes.sizeof(struct)], written[ctypes.sizeof(struct) :]
+        if padding.strip(bytes([_UNTOUCHED, 0])):  # compilers leave padding unchanged, or write zeros
+            return f"{struct.__name__} has more fields in the library"
+        if after.strip(bytes([_UNTOUCHED])):
+            return f"{struct.__name__} is larger in the library"
     return None
 
 
 def _call(library: ctypes.CDLL, name: str, struct: type[ctypes.Structure]) -> bytes:
-    """Return what a function writes that returns a struct, with the room behind it where that can be seen."""
+    """Return the struct that a function writes, with the bytes after it if they can be seen."""
     size = ctypes.sizeof(struct)
     function = library[name]
-    if platform.machine() in {"x86_64", "AMD64"}:  # the caller passes the address of a struct as an argument
+    if platform.machine() in {
+        "x86_64",
+        "AMD64",
+    }:  # a returned struct is written to an address that the caller passes
         room = (ctypes.c_ubyte * (size + _ROOM_BYTES))(*[_UNTOUCHED] * (size + _ROOM_BYTES))
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_void_p
         function(ctypes.addressof(room))
         return bytes(room)
 
     class Roomy(ctypes.Structure):
-        """The struct, and room for one that is larger."""
+        """The struct, and room for a larger one."""
 
         _fields_ = (("known", struct), ("room", ctypes.c_ubyte * _ROOM_BYTES))
 
@@ -138,7 +140,7 @@ def _bytes(ctype: Any, value: Default) -> bytes:
 
 
 def main(folder: Path) -> str:
-    """Return what to print of the library in a folder."""
+    """Return the line to print for the library in a folder."""
     os.environ[_VARIABLE] = str(folder)
     try:
         from llama_cpp import llama_cpp as binding
@@ -150,10 +152,10 @@ def main(folder: Path) -> str:
         "llama_model_default_params": binding.llama_model_params,
         "llama_context_default_params": binding.llama_context_params,
     }
-    return find_difference(binding._lib, structs) or AGREES  # noqa: SLF001  # the library, nowhere else to be had
+    return find_difference(binding._lib, structs) or AGREES  # noqa: SLF001  # the library is not public
 
 
 if __name__ == "__main__":
     sys.stdout.write(f"{main(Path(sys.argv[1]))}\n")
     sys.stdout.flush()
-    os._exit(0)  # unloading is the system's affair; libraries have crashed in it
+    os._exit(0)  # skip unloading, in which libraries have crashed

@@ -1,4 +1,4 @@
-"""What the target writes, and every drafter's look at it: what acceptance is forecast from."""
+"""Record a trace: the target's text, and what each drafter would have drafted, to forecast acceptance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ggufspec.engines.library.messages import (
     DrafterTrace,
     ModelLoad,
     RecordedTrace,
-    Run,
     TraceRun,
+    WorkerRun,
     Written,
 )
 from ggufspec.engines.library.model import OUTPUTS, Model
@@ -23,26 +23,26 @@ from ggufspec.stats import sampling as exact
 
 
 def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> RecordedTrace:
-    """Let the target write, then pass its text through every drafter, for sampling beside itself."""
+    """Let the target generate a text, then evaluate that text with every drafter."""
     for model in (target, *drafters):
         model.use_threads(run.threads)
     prompt = target.vocabulary.tokens(run.prompt)
     place, size = run.writing if run.writing is not None and run.sampling.greedy else (None, 0)
-    known: dict[int, DrafterTrace] = {}
+    traces: dict[int, DrafterTrace] = {}
     if place is None:
         written = _write_alone(target, run)
     else:
-        written, known[place] = _write_together(target, drafters[place], prompt, size, run, place)
+        written, traces[place] = _write_together(target, drafters[place], prompt, size, run, place)
     text = (*prompt, *written.tokens)
-    looks = tuple(
-        known.get(number) or _look(load, drafter, target, text, len(prompt), run.sampling)
+    drafter_traces = tuple(
+        traces.get(number) or _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
         for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True))
     )
-    return RecordedTrace(prompt=tuple(prompt), written=written, drafters=looks)
+    return RecordedTrace(prompt=tuple(prompt), written=written, drafters=drafter_traces)
 
 
 def _write_alone(target: Model, run: TraceRun) -> Written:
-    plain = Run(
+    plain = WorkerRun(
         target=run.target,
         drafter=None,
         prompt=run.prompt,
@@ -59,15 +59,15 @@ def _write_alone(target: Model, run: TraceRun) -> Written:
 def _write_together(
     target: Model, drafter: Model, prompt: Sequence[int], size: int, run: TraceRun, place: int
 ) -> tuple[Written, DrafterTrace]:
-    """Write a greedy text while its drafter looks ahead, one token further than is verified.
+    """Generate a greedy text with a drafter, which drafts one token more than is verified.
 
-    So the drafter has been asked about every token that is written, and reads the text token by token.
+    So the drafter has proposed something for every token of the text, and evaluates the text token by token.
 
     Raises:
         Failure: the text does not fit into the context.
     """
     begun = perf_counter()
-    look_s = 0.0
+    draft_s = 0.0
     check_room(target, prompt, run.n_predict)
     *seen, last = prompt
     for model in (target, drafter):
@@ -79,23 +79,23 @@ def _write_together(
     ended = False
     while not ended and (room := run.n_predict - len(tokens)):
         at, ahead = len(seen) + len(tokens), min(size, room - 1)
-        looked = perf_counter()
+        draft_begun = perf_counter()
         draft = propose(drafter, Greedy(), last, at, ahead + 1, Drafting(n_max=ahead + 1))
-        look_s += perf_counter() - looked
+        draft_s += perf_counter() - draft_begun
         target.evaluate([last, *draft.tokens[:ahead]], at, outputs=ahead + 1)
-        for logits, guess, sure in zip(
+        for logits, proposed, probability in zip(
             target.rows(ahead + 1), draft.tokens, draft.probabilities, strict=True
         ):
             last = likeliest(logits)
             tokens.append(last)
-            matches.append(last == guess)
-            confidences.append(sure)
+            matches.append(last == proposed)
+            confidences.append(probability)
             ended = target.vocabulary.ends(last)
-            if ended or last != guess:
+            if ended or last != proposed:
                 break
         for model in (target, drafter):
             model.forget(len(seen) + len(tokens))
-    seconds = perf_counter() - begun - look_s
+    seconds = perf_counter() - begun - draft_s
     text = target.vocabulary.text(tokens)
     return (
         Written(tokens=tuple(tokens), text=text, ended=ended, seconds=seconds),
@@ -104,12 +104,12 @@ def _write_together(
             matches=tuple(matches),
             confidences=tuple(confidences),
             overlaps=None,
-            seconds=look_s,
+            seconds=draft_s,
         ),
     )
 
 
-def _look(
+def _trace_drafter(
     load: ModelLoad,
     drafter: Model,
     target: Model,
@@ -117,10 +117,10 @@ def _look(
     n_prompt: int,
     sampling: Sampling,
 ) -> DrafterTrace:
-    """Evaluate a text that is known already; what comes after its last token is of no interest.
+    """Evaluate the target's text with a drafter, up to the token before the last.
 
-    The drafter reads token by token, as it drafts: a batch sums in another order, and where two tokens are
-    nearly as likely it may prefer the other one.
+    The drafter evaluates token by token, as when drafting. A batch sums in another order, which can change
+    the likeliest token at a near-tie.
     """
     begun = perf_counter()
     first, end = n_prompt - 1, len(text) - 1

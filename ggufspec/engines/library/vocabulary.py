@@ -1,4 +1,4 @@
-"""Text to tokens and back, and whether two vocabularies may draft for each other."""
+"""Convert text to tokens and back, and check that a drafter's vocabulary fits the target's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
 
 
 class ModelVocabulary:
-    """A model's vocabulary, asked through the library."""
+    """A model's vocabulary, read through the library."""
 
     def __init__(self, lib: Any, model: Any) -> None:
         self._lib = lib
@@ -26,19 +26,19 @@ class ModelVocabulary:
         """Tokenise as llama.cpp's programs do: BOS where the model wants one, special tokens recognised."""
         data = text.encode()
         room = (ctypes.c_int32 * (len(data) + 2))()
-        found = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
-        if found < 0:
-            room = (ctypes.c_int32 * -found)()
-            found = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
-        return list(room[:found])
+        count = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+        if count < 0:
+            room = (ctypes.c_int32 * -count)()
+            count = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+        return list(room[:count])
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return what tokens write, up to an end of generation; bytes of broken characters are replaced."""
-        written = takewhile(lambda token: not self.ends(token), tokens)
-        return b"".join(map(self._piece, written)).decode(errors="replace")
+        """Return the text of tokens up to an end of generation; invalid UTF-8 is replaced."""
+        generated = takewhile(lambda token: not self.ends(token), tokens)
+        return b"".join(map(self._piece, generated)).decode(errors="replace")
 
     def ends(self, token: int) -> bool:
-        """Whether a token ends a generation."""
+        """Whether a token is an end of generation."""
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
 
     def _piece(self, token: int) -> bytes:
@@ -50,27 +50,27 @@ class ModelVocabulary:
         return room.raw[:size]
 
     def check(self, drafter: ModelVocabulary) -> None:
-        """Apply llama.cpp's rule of today (common_speculative_are_compatible).
+        """Check a drafter by llama.cpp's current rule (common_speculative_are_compatible).
 
         Raises:
-            Failure: it would refuse this drafter.
+            Failure: llama.cpp refuses this drafter.
         """
-        lib, own, other = self._lib, self._vocab, drafter._vocab
-        if lib.llama_vocab_type(own) != lib.llama_vocab_type(other):
-            raise _refused("is of another type")
+        lib, target, other = self._lib, self._vocab, drafter._vocab
+        if lib.llama_vocab_type(target) != lib.llama_vocab_type(other):
+            raise _refused("has a different type")
         for name, added, token in (
             ("BOS", lib.llama_vocab_get_add_bos, lib.llama_vocab_bos),
             ("EOS", lib.llama_vocab_get_add_eos, lib.llama_vocab_eos),
         ):
-            if added(own) != added(other) or (added(own) and token(own) != token(other)):
-                raise _refused(f"has another {name}")
+            if added(target) != added(other) or (added(target) and token(target) != token(other)):
+                raise _refused(f"has a different {name}")
         if abs(self.n_tokens - drafter.n_tokens) > _MOST_APART:
             raise _refused(f"has {drafter.n_tokens} tokens, the target's {self.n_tokens}")
         text = lib.llama_vocab_get_text
         for token in range(_FIRST_COMPARED, min(self.n_tokens, drafter.n_tokens)):
-            if text(own, token) != text(other, token):
+            if text(target, token) != text(other, token):
                 raise _refused(f"differs from the target's at token {token}")
 
 
-def _refused(why: str) -> Failure:
-    return Failure(Status.DRAFTER_REFUSED, f"the drafter's vocabulary {why}")
+def _refused(difference: str) -> Failure:
+    return Failure(Status.DRAFTER_REFUSED, f"the drafter's vocabulary {difference}")

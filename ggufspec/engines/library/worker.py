@@ -1,7 +1,7 @@
-"""The child process that has llama.cpp loaded: answers requests until its engine is gone.
+"""The child process that loads llama.cpp and answers requests until its engine closes the channel.
 
-As the engine starts it, its standard output is a socket to the engine; what the library writes there goes
-to standard error instead. Given a model, it makes one run, prints its record and ends.
+The engine starts it with a socket as standard output; what the library prints goes to standard error instead.
+With a model on the command line, it makes one run, prints the record and exits.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from ggufspec.engines.library.messages import (
     Prepared,
     Record,
     Refusal,
-    Reply,
-    Request,
-    Run,
     TraceRun,
+    WorkerReply,
+    WorkerRequest,
+    WorkerRun,
 )
 from ggufspec.engines.library.model import Model, Threadpools
 from ggufspec.engines.library.tracing import trace
 
-_Key = tuple[ModelLoad, bool]  # the second: it drafts for itself, and needs a second cache for that
+_Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and needs a second cache
 
 
 class Worker:
-    """Everything that is loaded, by what was asked to load it."""
+    """All loaded models, by the request that loaded them."""
 
     def __init__(self, library: Path) -> None:
         self._library = library
         self._lib: Any = None
         self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
-        self._fitting: set[tuple[ModelLoad, ModelLoad]] = set()
+        self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
 
-    def answer(self, request: Request) -> Reply:
-        """Fulfil a request, or say why not; only a crash of the library gets out."""
+    def answer(self, request: WorkerRequest) -> WorkerReply:
+        """Fulfil a request, or return why it failed. Only a crash of the library ends the process."""
         try:
             return self._fulfil(request)
         except Failure as failure:
             return Refusal(status=failure.status, reason=failure.reason)
         except MemoryError:
             return Refusal(status=Status.OUT_OF_MEMORY, reason="the worker ran out of memory")
-        except Exception as error:  # noqa: BLE001  # a bug of ours becomes a row, its traceback goes to the log
+        except Exception as error:  # noqa: BLE001  # a bug becomes a failed run; its traceback goes to the log
             traceback.print_exc()
             return Refusal(status=Status.FAILED, reason=f"{type(error).__name__}: {error}")
 
-    def _fulfil(self, request: Request) -> Reply:
+    def _fulfil(self, request: WorkerRequest) -> WorkerReply:
         match request:
             case Prepare():
                 return self._prepare(request)
-            case Run():
+            case WorkerRun():
                 (drafter,) = (
                     self._drafters(request.target, (request.drafter,)) if request.drafter else (None,)
                 )
@@ -80,18 +80,18 @@ class Worker:
     def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Model]:
         return [self._models[load, load == target] for load in loads]
 
-    def _prepare(self, asked: Prepare) -> Prepared:
+    def _prepare(self, request: Prepare) -> Prepared:
         begun = perf_counter()
-        before = len(self._models)
-        target = self._model((asked.target, False), asked.threads)
-        for load in asked.drafters:
-            drafter = self._model((load, load == asked.target), asked.threads)
-            if (asked.target, load) not in self._fitting:
+        n_before = len(self._models)
+        target = self._model((request.target, False), request.threads)
+        for load in request.drafters:
+            drafter = self._model((load, load == request.target), request.threads)
+            if (request.target, load) not in self._compatible:
                 target.check_rollback()
                 drafter.check_rollback()
                 target.vocabulary.check(drafter.vocabulary)
-                self._fitting.add((asked.target, load))
-        return Prepared(load_s=perf_counter() - begun if len(self._models) > before else None)
+                self._compatible.add((request.target, load))
+        return Prepared(load_s=perf_counter() - begun if len(self._models) > n_before else None)
 
     def _model(self, key: _Key, threads: int) -> Model:
         if self._threadpools is None:
@@ -104,9 +104,9 @@ class Worker:
 
 
 def serve(channel: Connection, library: Path) -> None:
-    """Answer requests one after the other, until nobody asks any more."""
+    """Answer requests one by one until the channel is closed."""
     worker = Worker(library)
-    gc.disable()  # it may not run in the middle of a measurement
+    gc.disable()  # it must not run during a measurement
     while True:
         try:
             request = channel.recv()
@@ -114,10 +114,10 @@ def serve(channel: Connection, library: Path) -> None:
             return
         channel.send(worker.answer(request))
         gc.collect()
-        gc.freeze()  # what is left stays for good, and need not be looked through again
+        gc.freeze()  # what remains is kept, and later collections skip it
 
 
-def once(run: Run, library: Path) -> int:
+def run_once(run: WorkerRun, library: Path) -> int:
     """Make one run and print its record; return the exit code."""
     worker = Worker(library)
     drafters = () if run.drafter is None else (run.drafter,)
@@ -133,10 +133,10 @@ def once(run: Run, library: Path) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve, or make the run that the command line describes."""
-    library, run = commandline.read_command(argv)
+    """Serve requests, or make the run that the command line describes."""
+    library, run = commandline.parse_command(argv)
     if run is not None:
-        return once(run, library)
+        return run_once(run, library)
     channel = Connection(os.dup(1))
     os.dup2(2, 1)
     serve(channel, library)
@@ -146,4 +146,4 @@ def main(argv: Sequence[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # unloading is the system's affair; libraries have crashed in it
+    os._exit(code)  # skip unloading, in which libraries have crashed

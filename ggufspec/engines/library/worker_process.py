@@ -1,4 +1,7 @@
-"""A worker as its engine sees it: started, asked, watched, ended; its death becomes a Failure."""
+"""A worker from its engine's side: start it, send requests, read its log, end it.
+
+A worker that died is reported as a Failure.
+"""
 
 from __future__ import annotations
 
@@ -9,52 +12,60 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ggufspec import proc
-from ggufspec.domain import Status
-from ggufspec.engines.failures import Failure, Tail, explain
-from ggufspec.engines.library.messages import Refusal, Reply, Request
-from ggufspec.errors import ChildCrashedError
+from ggufspec.domain import Program, Sample, Status
+from ggufspec.engines.failures import Failure, LogTail, explain
+from ggufspec.engines.library.messages import (
+    ModelLoad,
+    Prepare,
+    Prepared,
+    Refusal,
+    WorkerReply,
+    WorkerRequest,
+)
+from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.install import program_environment
+from ggufspec.llama.logs import parsing
 
-_PYTHON = re.compile("PYTHON[A-Z]*")  # the interpreter's own variables
-_DYING_S = 2.0  # from a closed channel to the end of the process
+_PYTHON = re.compile("PYTHON[A-Z]*")  # variables of the interpreter
+_EXIT_S = 2.0  # for the process to end after its channel closed
 
 
 @dataclass(kw_only=True)
 class Link:
-    """A running worker; see ``start``. Its log holds what library and worker wrote to standard error."""
+    """A running worker; see ``start``. ``log`` is the standard error of library and worker."""
 
     log: Path
     pid: int
     _channel: Connection
     _poll: Callable[[], int | None]
     _resources: ExitStack
-    _tail: Tail
-    _is_waiting: bool = False  # for the answer to a request
+    _tail: LogTail
+    _is_waiting: bool = False  # for a reply
 
     @property
     def is_usable(self) -> bool:
-        """Whether the process runs and owes no answer, which would be taken for that to another request."""
+        """Whether the process runs and no reply is pending, which would be mistaken for the next one."""
         return self._poll() is None and not self._is_waiting
 
-    def ask(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the answer to a request.
+    def ask(self, request: WorkerRequest, *, timeout_s: float | None = None) -> WorkerReply:
+        """Send a request and return the reply.
 
-        Whatever else ends the wait, Ctrl-C included, leaves a worker that is not usable and has to be closed.
+        If anything else ends the wait, such as Ctrl-C, the worker is not usable and must be closed.
 
         Raises:
-            Failure: the worker refused, died, or takes longer than ``timeout_s``.
+            Failure: the request failed, the worker died, or ``timeout_s`` was exceeded.
         """
         self._is_waiting = True
         try:
             self._channel.send(request)
             if not self._channel.poll(timeout_s):
                 raise Failure(Status.TIMED_OUT, f"killed after {timeout_s:g} s")
-            reply: Reply = self._channel.recv()
+            reply: WorkerReply = self._channel.recv()
         except (EOFError, ConnectionError) as error:
             raise self._death() from error
         self._is_waiting = False
@@ -63,47 +74,47 @@ class Link:
         return reply
 
     def read_log(self) -> bytes:
-        """Return what was logged since the last call."""
+        """Return the bytes logged since the last call."""
         return self._tail.read()
 
     def peek_log(self) -> bytes:
-        """Return the same, and return it again next time."""
+        """Return the same bytes without marking them as read."""
         return self._tail.peek()
 
     def close(self) -> None:
-        """End the process; its log goes with it."""
+        """End the process and remove its log."""
         self._resources.close()
 
     def _death(self) -> Failure:
-        deadline = time.monotonic() + _DYING_S
+        deadline = time.monotonic() + _EXIT_S
         while self._poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         returncode = self._poll()
         if returncode is None:
-            return Failure(Status.CRASHED, "the worker has closed its channel")
+            return Failure(Status.CRASHED, "the worker closed its channel")
         return Failure(*explain(returncode, self._tail.peek()))
 
 
 def start(command: Sequence[str]) -> Link:
-    """Start a worker in an empty folder, with nothing of the user's llama.cpp settings in sight.
+    """Start a worker in an empty folder, without the user's llama.cpp settings.
 
-    Its standard output is one end of a pair of sockets, which nobody else can reach.
+    Its standard output is one end of a socket pair, which no other process can reach.
 
     Raises:
-        Failure: the system does not start it.
+        Failure: the system cannot start it.
     """
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
         scratch, log = folder / "home", folder / "worker.log"
         scratch.mkdir()
-        ours, theirs = socket.socketpair()
-        channel = resources.enter_context(Connection(ours.detach()))
-        with theirs, log.open("wb") as err:
+        engine_end, worker_end = socket.socketpair()
+        channel = resources.enter_context(Connection(engine_end.detach()))
+        with worker_end, log.open("wb") as err:
             try:
                 child = resources.enter_context(
                     proc.spawn(
                         command,
-                        stdout=theirs.fileno(),
+                        stdout=worker_end.fileno(),
                         stderr=err,
                         env=worker_environment(scratch),
                         cwd=scratch,
@@ -117,17 +128,17 @@ def start(command: Sequence[str]) -> Link:
             _channel=channel,
             _poll=child.poll,
             _resources=ExitStack(),
-            _tail=Tail(log=log),
+            _tail=LogTail(log=log),
         )
-        link._resources = resources.pop_all()  # noqa: SLF001  # the link owns from here on
+        link._resources = resources.pop_all()  # noqa: SLF001  # the link closes them from here on
         return link
 
 
 def worker_environment(scratch: Path) -> dict[str, str]:
-    """Return the environment of a worker, in which Python works as here and finds this very package.
+    """Return the environment of a worker, with this process's Python settings and this ggufspec on its path.
 
     Args:
-        scratch: an empty folder that stands in for the user's configuration.
+        scratch: an empty folder to use as the user's configuration folder.
     """
     package = str(Path(__file__).parents[3])
     python = {name: value for name, value in os.environ.items() if _PYTHON.fullmatch(name)}
@@ -136,5 +147,69 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         **program_environment(scratch),
         **python,
         "PYTHONPATH": paths,
-        "GGML_NO_BACKTRACE": "1",  # a debugger would be asked for one
+        "GGML_NO_BACKTRACE": "1",  # it would start a debugger
     }
+
+
+WorkerModel = tuple[ModelLoad, bool]
+"""A model of a worker; the second value is whether it is a second copy that drafts for itself."""
+
+
+@dataclass(kw_only=True)
+class HostedWorker:
+    """A worker with its loaded models, and the placement of each from its log."""
+
+    link: Link
+    loads: dict[WorkerModel, Sample] = field(default_factory=dict)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the worker runs and no reply is pending."""
+        return self.link.is_usable
+
+    def close(self) -> None:
+        """End the worker."""
+        self.link.close()
+
+    def prepare(
+        self, target: ModelLoad, drafters: Sequence[ModelLoad], threads: int, timeout_s: float | None
+    ) -> float | None:
+        """Load the models that are not loaded yet; return the seconds it took, None if all were loaded.
+
+        Raises:
+            Failure: a model cannot be loaded, a drafter is refused, or the worker died or was too slow.
+        """
+        requests: dict[WorkerModel, Prepare] = {(target, False): Prepare(target=target, threads=threads)}
+        for drafter in drafters:  # one by one, to separate their logs
+            requests[drafter, drafter == target] = Prepare(
+                target=target, threads=threads, drafters=(drafter,)
+            )
+        load_s: float | None = None
+        for key, request in requests.items():
+            logged_bytes = len(self.link.peek_log())
+            try:
+                reply = self.link.ask(request, timeout_s=timeout_s)
+            except Failure as failure:
+                raise self._explained(failure) from failure
+            assert isinstance(reply, Prepared)
+            if reply.load_s is not None:
+                load_s = (load_s or 0.0) + reply.load_s
+                self.loads.setdefault(key, _parse_load(self.link.peek_log()[logged_bytes:]))
+        return load_s
+
+    def _explained(self, failure: Failure) -> Failure:
+        """Add the reason that the library logged for a failed load, such as too little memory."""
+        if failure.status is not Status.LOAD_FAILED:
+            return failure
+        diagnosis = parsing.diagnose(self.link.peek_log())
+        return (
+            failure if diagnosis is None else Failure(diagnosis.status, f"{failure.reason}: {diagnosis.line}")
+        )
+
+
+def _parse_load(log: bytes) -> Sample:
+    """Return the placement of a model from the log of its load."""
+    try:
+        return parsing.parse(log, program=Program.PLAIN)
+    except LogError:
+        return Sample(status=Status.SUMMARY_LOST)

@@ -1,9 +1,8 @@
-"""The server engine: llama-server on loopback, started, asked over HTTP, and stopped."""
+"""The engine ``server``: start llama-server on loopback, send it requests, and stop it."""
 
 from __future__ import annotations
 
-from ggufspec.engines.server.engine import ServerEngine
-from ggufspec.engines.server.loads import load_of
+from ggufspec.engines.server.engine import ServerEngine, load_of
 from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
 from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
 

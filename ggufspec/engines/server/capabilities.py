@@ -1,13 +1,13 @@
-"""What a running llama-server does with the drafting keys of a request: asked, never assumed.
+"""Test how a running llama-server treats the drafting keys of a request.
 
-Builds b4164 to b9108 take the draft size from each request, later ones ignore it without a word; up to b6722
-a request that forbids the prompt cache silently switches drafting off. Version numbers may be absent or
-wrong, so every server with a drafter answers a few short requests after it has loaded.
+Builds b4164 to b9108 take the draft size from each request; later ones silently ignore it. Up to b6722, a
+request that disables the prompt cache silently disables drafting. Version numbers may be missing or wrong, so
+every server with a drafter gets a few short requests after it has loaded.
 
-The drafter of all those builds remembers the last text that it drafted for, whatever becomes of the prompt
-cache (common_speculative_gen_draft). A repeated prompt gets its last answer as the draft, and nothing is
-evaluated for it; another prompt with the same beginning may get a piece of it. So that every run is a first
-one, the drafter is given something else before, which begins like no text.
+The drafter of all those builds keeps the last text that it drafted for, independently of the prompt cache
+(common_speculative_gen_draft). For a repeated prompt its draft is the last answer, without any evaluation;
+another prompt with the same beginning may get a part of it. So before each run the drafter drafts for an
+unrelated text.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from ggufspec.engines.server.launch import Server
 from ggufspec.engines.server.request import send
 
 _PROMPTS = ("Once upon a time there was", "The weather was", "In the village", "A good recipe needs")
-_DISTRACTION = (100, 100)  # tokens as such, in every vocabulary, with no BOS before them
+_DISTRACTION = (100, 100)  # token ids that every vocabulary has, without a BOS
 _TOKENS = 6  # the first one, a draft of up to four, and one more
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """How a loaded server has to be asked."""
+    """What a loaded server supports."""
 
-    slot_drafts: bool | None = None  # what /slots says; None where it says nothing
-    drafts: bool = False  # a short answer was drafted
-    per_request: bool = False  # any draft size, and none, can be had without another load
-    caches_to_draft: bool = False  # it drafts only where the prompt cache is allowed
-    remembers: bool = False  # its drafter has a memory of its own, which outlives a run
+    slot_drafts: bool | None = None  # according to /slots; None if it does not say
+    drafts: bool = False  # a draft was seen
+    per_request: bool = False  # a request can set any draft size, 0 included
+    caches_to_draft: bool = False  # it drafts only with the prompt cache enabled
+    remembers: bool = False  # its drafter keeps the last text between runs
 
     @property
     def inactive(self) -> bool:
-        """Whether it is certain that nothing will be drafted."""
+        """Whether it certainly does not draft."""
         return self.slot_drafts is False and not self.drafts
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is kept with the raw answers."""
+        """Return what the raw record of a run keeps."""
         return asdict(self)
 
 
 def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:
-    """Find out how a server that was started to draft behaves.
+    """Test a server that was started to draft.
 
-    N-gram methods draft only where a text repeats itself, and what they see they remember: nothing is asked.
+    N-gram methods draft only if a text repeats itself, and they remember what they see: they get no requests.
 
     Args:
-        server: just loaded.
-        drafting: the draft size and limits that it was started with.
-        timeout_s: for each of up to five short requests.
+        server: newly loaded.
+        drafting: the draft size and limits it was started with.
+        timeout_s: time limit for each of up to five short requests.
 
     Raises:
         Failure: the server died or did not answer in time.
@@ -84,7 +84,7 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     if drafted(0, caches=caches).n_drafted:
         return known
     longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
-    longest = max((one.drafted for one in longer), default=0)
+    longest = max((round_.drafted for round_ in longer), default=0)
     distract_drafter(server, timeout_s=timeout_s)
     return replace(known, per_request=longest == size + 1, remembers=True)
 
@@ -94,7 +94,7 @@ class _Slot(msgspec.Struct):
 
 
 def _slot_drafts(server: Server) -> bool | None:
-    """Return what /slots says of drafting; None where it says nothing, or nothing that can be read."""
+    """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
     slots = server.get("/slots")
     with suppress(msgspec.MsgspecError, RecursionError):
         listed = msgspec.json.decode(slots.content if slots is not None else b"[]", type=list[_Slot])
@@ -109,7 +109,7 @@ def _question(prompt: str | Sequence[int], n_predict: int, *, n_max: int, caches
 
 
 def distract_drafter(server: Server, *, timeout_s: float | None = None) -> None:
-    """Let the drafter draft two tokens for something else, which is all that it remembers then.
+    """Let the drafter draft for an unrelated text, which replaces the text that it keeps.
 
     Raises:
         Failure: the server died or did not answer in time.
@@ -118,5 +118,5 @@ def distract_drafter(server: Server, *, timeout_s: float | None = None) -> None:
 
 
 def erase_slot(server: Server) -> None:
-    """Make the next prompt a cold one where the prompt cache cannot be forbidden."""
+    """Empty the prompt cache of the slot, for servers on which requests cannot disable the cache."""
     server.post("/slots/0?action=erase", {})

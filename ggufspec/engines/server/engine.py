@@ -1,4 +1,4 @@
-"""llama-server over HTTP: models are loaded once and measured on many prompts."""
+"""The engine ``server``: llama-server over HTTP. Models are loaded once and measured on many prompts."""
 
 from __future__ import annotations
 
@@ -9,40 +9,74 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from ggufspec.domain import Method, Program, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Method, Pair, Program, Role, RunSpec, Sample, Sampling, Status
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
-from ggufspec.engines.placement import placed
+from ggufspec.engines.placement import with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.engines.server import response
 from ggufspec.engines.server.capabilities import Capabilities, distract_drafter, erase_slot, probe
 from ggufspec.engines.server.launch import Server, readable_argv, start
-from ggufspec.engines.server.loads import LoadedServer, load_of
 from ggufspec.engines.server.request import body, note, send
 from ggufspec.errors import LogError
 from ggufspec.llama.install import Install
 from ggufspec.llama.logs import parsing
 
-_SUMMARY = b"total time ="  # the last line of every era that says what a request took
+_SUMMARY = b"total time ="  # in every era, the last line about a request
 _PER_POSITION = re.compile(
     r'^llamacpp:spec_decode_num_accepted_tokens_per_pos_total\{position="(\d+)"\} (\d+)', re.MULTILINE
 )
-# What a method learns from a request stays until the server ends, erased slots or not. The embedded target's
-# packing list, 300 tokens asked for three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272 tokens drafted, all
-# right, at 181, 453 and 552 tokens/s: it drafts its own earlier answer. ngram-cache counts the tokens of
-# earlier requests and skips as many of the next one's; the maps keep how long their drafts may be.
+# What these methods learn from a request stays until the server ends, even if slots are erased. Example: the
+# embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
+# tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
+# the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
 _REMEMBERS = frozenset(Method) - {Method.DRAFT_MODEL, Method.NGRAM_SIMPLE}
 
 
 @dataclass(kw_only=True)
+class LoadedServer:
+    """A server with its models loaded; ``load`` is the placement of the models, from its log."""
+
+    server: Server
+    argv: tuple[str, ...]
+    load: Sample
+    capabilities: Capabilities | None  # None if nothing drafts
+    runs: int = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the server still runs."""
+        return self.server.is_alive
+
+    def close(self) -> None:
+        """End the server."""
+        self.server.close()
+
+
+def load_of(spec: RunSpec) -> RunSpec:
+    """Return a run's specification without prompt, length and sampling; equal ones share a server.
+
+    A drafter alone is loaded like a target, and a target alone without a drafter.
+    """
+    if spec.role is Role.DRAFTING:
+        pair, role, offload = replace(spec.pair, name=""), Role.DRAFTING, spec.offload
+    else:
+        pair, role = Pair(name="", target=spec.model), Role.TARGET
+        offload = spec.own_offload.target_alone
+    return replace(
+        spec, pair=pair, role=role, offload=offload, prompt=NO_PROMPT, n_predict=0, sampling=Sampling()
+    )
+
+
+@dataclass(kw_only=True)
 class ServerEngine(Engine):
-    """Keeps up to ``capacity`` servers, one for everything that a load decides.
+    """Keeps up to ``capacity`` servers, one for each set of models and settings that must be loaded.
 
-    Where a build takes the draft size from each request, one load serves every draft size and the target
-    alone. That shows only after the first load with a drafter, so ``load_key`` changes then.
+    If a build takes the draft size from each request, one server is used for every draft size and for the
+    target alone. That is known only after the first load with a drafter, so ``load_key`` changes then.
 
-    N-gram methods have no settings per request, and all but ``ngram-simple`` remember what they saw in
-    earlier requests, which nothing erases: each of their runs loads a server of its own, see ``_REMEMBERS``.
+    N-gram methods have no settings per request, and all but ``ngram-simple`` keep what they saw in earlier
+    requests, so each of their runs loads a new server (see ``_REMEMBERS``).
     """
 
     install: Install
@@ -50,18 +84,18 @@ class ServerEngine(Engine):
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a request
     _pool: Pool[Hashable, LoadedServer] = field(init=False)
-    _families: set[RunSpec] = field(default_factory=set)  # loads that serve every draft size
+    _families: set[RunSpec] = field(default_factory=set)  # loads that are used for every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
 
     def __post_init__(self) -> None:
         self._pool = Pool(capacity=self.capacity)
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
-        """Return the server's command; PORT, KEY_FILE and SLOTS differ from start to start."""
+        """Return the server's command; PORT, KEY_FILE and SLOTS change with each start."""
         return readable_argv(load_of(spec), self.install)
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
-        """Return the load that a run needs, as far as it is known what its build can do per request."""
+        """Return the load that a run needs, given what is known about the build so far."""
         if spec.drafting is not None and spec.drafting.method in _REMEMBERS:
             return None
         load = load_of(spec)
@@ -76,7 +110,7 @@ class ServerEngine(Engine):
         self._pool.clear()
 
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
-        """Ask once, on a server that is loaded first where it is not yet."""
+        """Send one request to a server, which is loaded first if necessary."""
         out, err = log.with_suffix(".out"), log.with_suffix(".err")
         started = time.perf_counter()
         try:
@@ -98,7 +132,7 @@ class ServerEngine(Engine):
             except Failure as failure:
                 failed = failure
                 note(record, failure=failure.reason)
-            except BaseException:  # Ctrl-C: it would go on with an answer that nobody waits for
+            except BaseException:  # Ctrl-C: the server would go on generating
                 self._pool.forget(loaded)
                 raise
         wall_s = time.perf_counter() - started
@@ -113,11 +147,11 @@ class ServerEngine(Engine):
             return Measurement(
                 sample=_failed(spec, failed), argv=loaded.argv, wall_s=wall_s, error=failed.reason
             )
-        head = loaded.head
+        load = loaded.load
         return Measurement(
             sample=replace(
-                placed(parsed.sample, head, head if spec.drafter is not None else None),
-                build=head.build,
+                with_placement(parsed.sample, load, load if spec.drafter is not None else None),
+                build=load.build,
                 text=parsed.sample.text if parsed.sample.status is Status.OK else None,
             ),
             argv=loaded.argv,
@@ -126,7 +160,7 @@ class ServerEngine(Engine):
         )
 
     def _loaded(self, spec: RunSpec) -> LoadedServer:
-        """Return a server for a run, with the load that serves most."""
+        """Return the server for a run; load it if necessary."""
         key = self.load_key(spec)
         held = self._pool.get(key)
         if held is not None:
@@ -144,16 +178,16 @@ class ServerEngine(Engine):
         loaded = LoadedServer(
             server=server,
             argv=readable_argv(load, self.install),
-            head=_head(server.log.read_bytes()),
+            load=_parse_load(server.log.read_bytes()),
             capabilities=capabilities,
         )
         if capabilities is not None and load.pair.draft is not None:
-            key = self._serves(load, spec, capabilities)
+            key = self._register(load, spec, capabilities)
         self._pool.put(key, loaded)
         return loaded
 
-    def _serves(self, load: RunSpec, spec: RunSpec, capabilities: Capabilities) -> RunSpec:
-        """Remember what a server with a drafter can do, and return the load that it stands for."""
+    def _register(self, load: RunSpec, spec: RunSpec, capabilities: Capabilities) -> RunSpec:
+        """Store whether a server with a drafter takes the draft size per request; return its key."""
         family, alone = replace(load, drafting=None), load_of(spec.baseline)
         if not capabilities.per_request:
             self._families.discard(family)
@@ -164,9 +198,9 @@ class ServerEngine(Engine):
         return family
 
     def _ask(self, loaded: LoadedServer, spec: RunSpec, record: TextIO) -> None:
-        """Write the whole record of one run; see response.py for what its lines mean."""
+        """Send a request and write the complete record of the run; response.py describes its lines."""
         capabilities, server = loaded.capabilities, loaded.server
-        asked = body(
+        request_body = body(
             spec,
             may_draft=capabilities is not None,
             per_request=capabilities is not None and capabilities.per_request,
@@ -179,17 +213,17 @@ class ServerEngine(Engine):
             "capabilities": None if capabilities is None else capabilities.to_json(),
         }
         note(record, run=run)
-        note(record, request=asked)
+        note(record, request=request_body)
         if spec.drafting and capabilities is not None and capabilities.inactive:
             raise _inactive(server)
         if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
             distract_drafter(server, timeout_s=self.timeout_s)
-            server.read_log(until=_SUMMARY)  # no part of this run's own
+            server.read_log(until=_SUMMARY)  # not part of this run
         loaded.runs += 1
-        if asked["cache_prompt"]:
+        if request_body["cache_prompt"]:
             erase_slot(server)
         before = _accepted_at(server) if spec.drafting else None
-        send(server, asked, record, timeout_s=self.timeout_s)
+        send(server, request_body, record, timeout_s=self.timeout_s)
         if before is not None:
             note(record, accepted_at={"before": before, "after": _accepted_at(server)})
 
@@ -200,15 +234,15 @@ def _failed(spec: RunSpec, failure: Failure) -> Sample:
 
 
 def _inactive(server: Server) -> Failure:
-    """Return why a server that was told to draft does not."""
+    """Return why a server that was started to draft does not."""
     diagnosis = parsing.diagnose(server.log.read_bytes())
     if diagnosis is not None and diagnosis.status is Status.DRAFTER_REFUSED:
         return Failure(*diagnosis)
-    return Failure(Status.DRAFTING_INACTIVE, "the server was told to draft and does not")
+    return Failure(Status.DRAFTING_INACTIVE, "the server was started to draft but does not")
 
 
-def _head(log: bytes) -> Sample:
-    """Return what a server says of its build and of where the target's weights are."""
+def _parse_load(log: bytes) -> Sample:
+    """Return the build and the placement of the models from a server's log."""
     try:
         return parsing.parse(log, program=Program.SERVER)
     except LogError:
@@ -216,7 +250,7 @@ def _head(log: bytes) -> Sample:
 
 
 def _accepted_at(server: Server) -> list[int] | None:
-    """Return how often each place of a draft was accepted since the load; None where it is not counted."""
+    """Return how often each place of a draft was accepted since the load; None if it is not counted."""
     metrics = server.get("/metrics")
     if metrics is None or "spec_decode_num_drafts" not in metrics.text:
         return None

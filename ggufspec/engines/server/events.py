@@ -1,9 +1,9 @@
-"""What a llama-server of any era sends while it answers, checked: events of a stream, and errors.
+"""Decode what a llama-server of any era sends while it answers: the events of a stream, and errors.
 
-httpx2's ``EventSource`` is not used. It follows the standard for event streams, and so skips the field
-``error``, in which old builds report a failure, and every line that is not an event, which the record of a
-run keeps. It also yields nothing before an event is complete, so that a server that sends single bytes would
-never reach the time limit of a request.
+httpx2's ``EventSource`` is not used. It follows the standard for event streams, so it skips the field
+``error``, in which old builds report a failure, and lines that are not events, which the record of a run
+keeps. It also yields nothing before an event is complete, so a server that sends single bytes would escape
+the time limit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ggufspec.engines.failures import Failure, refused
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 """Tokens."""
 Number = Annotated[int, msgspec.Meta(ge=-1 << 31, le=1 << 31)]
-"""Tokens, or a negative number where llama.cpp has not counted them."""
-_END = "[DONE]"  # of streams that follow OpenAI's form
+"""Tokens, or a negative number if llama.cpp has not counted them."""
+_END = "[DONE]"  # ends streams in OpenAI's format
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -36,23 +36,23 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event of a completion's stream."""
+    """One event in the stream of a completion."""
 
     content: str | None = None
     tokens: tuple[int, ...] | None = None
     timings: Timings | None = None
     stop: bool = False
     stop_type: str | None = None
-    stopped_eos: bool = False  # older than ``stop_type``
+    stopped_eos: bool = False  # before ``stop_type``
     truncated: bool = False
     tokens_evaluated: Number | None = None
     error: Any = None
-    code: Any = None  # in old builds, an error stands where the event should
+    code: Any = None  # old builds send an error in place of an event
     message: Any = None
 
     @property
     def figures(self) -> Timings:
-        """The timings, empty where there are none."""
+        """The timings; empty if there are none."""
         return self.timings or Timings()
 
     @property
@@ -62,7 +62,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def failure(self) -> Failure | None:
-        """What the server reports in the middle of its answer."""
+        """The error that the server reports within its answer, if any."""
         if self.error is not None:
             error = self.error if isinstance(self.error, dict) else {"message": self.error}
             return refused(error.get("code"), error.get("message"))
@@ -72,9 +72,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def event_text(line: str) -> str | None:
-    """Return what a line of a stream carries, ``data: {…}`` or in old builds ``error: {…}``.
+    """Return the content of a line of a stream: ``data: {…}``, or ``error: {…}`` in old builds.
 
-    None for what is not an event: an empty line, a comment, another field, the word that ends a stream.
+    None for a line that is not an event: empty, a comment, another field, or the end of the stream.
     """
     field, _, content = line.partition(":")
     content = content.strip()
@@ -82,10 +82,10 @@ def event_text(line: str) -> str | None:
 
 
 def read_event(text: str) -> Event:
-    """Return an event.
+    """Decode an event.
 
     Raises:
-        Failure: it is not JSON, or something in it is of another type.
+        Failure: it is not JSON, or a field has the wrong type.
     """
     try:
         return _decoder.decode(text)
@@ -94,7 +94,7 @@ def read_event(text: str) -> Event:
 
 
 def unreadable(error: Exception) -> Failure:
-    """Return the failure of an answer that is not what llama.cpp's servers send."""
+    """Return the failure for an answer that cannot be decoded."""
     return Failure(Status.FAILED, f"the server's answer cannot be read: {error}")
 
 

@@ -1,4 +1,4 @@
-"""One llama-server on loopback: started, watched, asked and ended by us; nobody else can use it."""
+"""Start, watch and end one llama-server on loopback, which only this process can use."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import httpx2
 
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.failures import Failure, Tail, error_message, explain, refused
+from ggufspec.engines.failures import Failure, LogTail, error_message, explain, refused
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment
 
 _HOST = "127.0.0.1"
-_ATTEMPTS = 3  # to get a port that stays ours
+_ATTEMPTS = 3  # to get a port
 _POLL_S = 0.02
-_DYING_S = 2.0  # from a broken connection to the end of the process
-_LOGGING_S = 0.25  # the server logs in a thread of its own, a little later than it answers
+_EXIT_S = 2.0  # for the process to end after its connection broke
+_LOGGING_S = 0.25  # the server logs in a separate thread, shortly after it answers
 _KEY_TAIL = "-key"  # servers log the last four characters of their key
 _HEALTH_S = 2.0
 
 
 class _PortTakenError(Exception):
-    """Somebody else got the port first."""
+    """Another program got the port first."""
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class Server:
     load_ms: float
     _poll: Callable[[], int | None]
     _resources: ExitStack
-    _tail: Tail
+    _tail: LogTail
 
     @property
     def is_alive(self) -> bool:
@@ -52,10 +52,10 @@ class Server:
         return self._poll() is None
 
     def get(self, path: str) -> httpx2.Response | None:
-        """Return what a read-only endpoint answers; None where this build or start has none.
+        """Return the response of a read-only endpoint; None if this server does not have it.
 
         Raises:
-            Failure: the server died, or did not answer in time.
+            Failure: the server died or did not answer in time.
         """
         try:
             response = self.client.get(path)
@@ -64,10 +64,10 @@ class Server:
         return response if response.status_code == httpx2.codes.OK else None
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> bytes:
-        """Return what an endpoint answers: JSON, which is the caller's to read.
+        """Return the response of an endpoint as JSON bytes.
 
         Raises:
-            Failure: the server died, refused, or did not answer in time.
+            Failure: the server died, refused the request, or did not answer in time.
         """
         timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         try:
@@ -81,21 +81,21 @@ class Server:
         return response.content
 
     def failure(self, error: Exception) -> Failure:
-        """Return what became of the server, whose connection broke or timed out."""
+        """Return why a connection broke or timed out."""
         if isinstance(error, httpx2.TimeoutException):
             return Failure(Status.TIMED_OUT, "no answer in time; the server was killed")
-        deadline = time.monotonic() + _DYING_S
+        deadline = time.monotonic() + _EXIT_S
         while self.is_alive and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        return self.death() or Failure(Status.FAILED, f"the server broke off: {error}")
+        return self.death() or Failure(Status.FAILED, f"the connection to the server broke: {error}")
 
     def death(self) -> Failure | None:
-        """Return what the process died of; None while it runs."""
+        """Return why the process ended; None while it runs."""
         returncode = self._poll()
         return None if returncode is None else Failure(*explain(returncode, self.log.read_bytes()))
 
     def read_log(self, until: bytes = b"") -> bytes:
-        """Return what was logged since the last call, once ``until`` is in it or time is over."""
+        """Return the bytes logged since the last call; wait up to 0.25 s until they contain ``until``."""
         deadline = time.monotonic() + _LOGGING_S
         while True:
             ended = not self.is_alive or time.monotonic() > deadline
@@ -104,20 +104,20 @@ class Server:
             time.sleep(_POLL_S / 4)
 
     def close(self) -> None:
-        """End the process and forget its files."""
+        """End the process and remove its files."""
         self._resources.close()
 
 
 def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) -> Server:
-    """Start a server for a load and wait until it answers.
+    """Start a server and wait until it answers.
 
-    The port is reserved by a bound socket that never listens, beside which only a program of the same user
-    that asks for this very port can bind; a server that loses the race nevertheless is started again. The
-    key lies in a file that only this user can read.
+    The port is reserved with a bound socket that never listens. Beside it, only a program of the same user
+    that asks for this port can bind. If another program gets the port anyway, the server is started again.
+    The API key is in a file that only this user can read.
 
     Raises:
-        Failure: it did not load, or not within ``timeout_s``. Its ``log`` says what it wrote.
-        GgufspecError: the install has no server, or one that lacks a flag.
+        Failure: it did not load, or not within ``timeout_s``. Its ``log`` is the server's output.
+        GgufspecError: the install has no server, or the server lacks a flag.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -130,7 +130,7 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
 
 
 def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
-    """Return a server's command with words in place of what differs from start to start."""
+    """Return a server's command with placeholders for the values that change with each start."""
     words = commands.server_argv(load, install, port=0, key_file=Path("KEY_FILE"), slots_dir=Path("SLOTS"))
     before = ("", *words)
     return tuple("PORT" if flag == "--port" else word for flag, word in zip(before, words, strict=False))
@@ -158,8 +158,10 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
                 base_url=f"http://{_HOST}:{port}",
                 headers={"Authorization": f"Bearer {key}"},
                 timeout=timeout_s,
-                trust_env=False,  # no proxy between us and ourselves
-                limits=httpx2.Limits(max_keepalive_connections=0),  # servers close them at odd moments
+                trust_env=False,  # no proxy for loopback
+                limits=httpx2.Limits(
+                    max_keepalive_connections=0
+                ),  # servers close idle connections at any time
             )
         )
         server = Server(
@@ -168,7 +170,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
             load_ms=0.0,
             _poll=child.poll,
             _resources=ExitStack(),
-            _tail=Tail(log=log),
+            _tail=LogTail(log=log),
         )
         try:
             _await_health(server, None if timeout_s is None else started + timeout_s)
@@ -177,7 +179,7 @@ def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
             failure.log = log.read_bytes()
             raise
         server.load_ms = (time.monotonic() - started) * 1000
-        server._resources = resources.pop_all()  # noqa: SLF001  # the server owns from here on
+        server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
 
 
@@ -194,16 +196,16 @@ def _await_health(server: Server, deadline: float | None) -> None:
             raise Failure(Status.TIMED_OUT, "killed while it was loading")
         time.sleep(_POLL_S)
     try:
-        stranger = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
+        without_key = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
     except httpx2.HTTPError as error:
         raise server.failure(error) from error
-    if stranger.status_code != httpx2.codes.UNAUTHORIZED or not server.is_alive:
-        raise _PortTakenError  # whoever answers has another key than ours
+    if without_key.status_code != httpx2.codes.UNAUTHORIZED or not server.is_alive:
+        raise _PortTakenError  # another server answered
 
 
 @contextmanager
 def _reserved_port() -> Iterator[int]:
-    """Hold a free port for a program that we are about to start."""
+    """Reserve a free port for a program that is about to start."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if os.name == "posix":

@@ -1,4 +1,4 @@
-"""The likeliest next tokens after a text, as the target itself sees them."""
+"""The target's likeliest next tokens after a text."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _LIKELIEST = 200
 
 
 class TokenCandidate(NamedTuple):
-    """A token, the bytes it writes, and its log-probability in nats."""
+    """A token, its bytes, and its log-probability in nats."""
 
-    token: int | None  # None where a build names no ids
+    token: int | None  # None if the build reports no ids
     piece: bytes
     logprob: float
 
 
 Rank = Callable[[str, Sequence[int]], tuple[TokenCandidate, ...]]
-"""Returns the likeliest tokens after a text and further tokens, the likeliest first."""
+"""Returns the likeliest tokens after a text and further tokens, in descending order."""
 
 
 @contextmanager
 def ranker(load: RunSpec, install: Install, *, timeout_s: float | None = None) -> Iterator[Rank]:
-    """Load one model in a server and give a function that asks it.
+    """Load one model in a server and yield a function that ranks next tokens.
 
     Raises:
-        Failure: the model does not load, or the server dies or is too slow while it is asked.
+        Failure: the model does not load, or the server dies or exceeds the time limit.
     """
-    from ggufspec.engines.server.launch import start  # its HTTP client would slow every start
+    from ggufspec.engines.server.launch import start  # its HTTP client is slow to import
 
     server = start(load, install, timeout_s=timeout_s)
     try:
@@ -45,11 +45,11 @@ def ranker(load: RunSpec, install: Install, *, timeout_s: float | None = None) -
 
 
 def question(text: str, ids: Sequence[int]) -> dict[str, Any]:
-    """Return the request for one place; a text and tokens in one list are understood in every era.
+    """Return the request for one place; servers of every era accept a list of a text and token ids.
 
-    At temperature 0 servers of all eras rank by the model's own distribution, older ones after they have cut
-    it to as many tokens as are asked for: log-probabilities are then all too large by the same amount, which
-    their differences do not show.
+    At temperature 0 servers of all eras rank by the model's own distribution. Older ones first truncate it to
+    the requested number of tokens: all log-probabilities are then too large by the same amount, and only
+    their differences are exact.
     """
     return {
         "prompt": [text, *ids] if ids else text,
@@ -62,7 +62,7 @@ def question(text: str, ids: Sequence[int]) -> dict[str, Any]:
 
 
 class _Ranked(msgspec.Struct):
-    """A token and how likely it is; builds before December 2024 give probabilities and no ids."""
+    """A token and its probability; builds before December 2024 report no ids and no logarithms."""
 
     id: int | None = None
     piece: tuple[Annotated[int, msgspec.Meta(ge=0, le=255)], ...] | None = msgspec.field(
@@ -83,7 +83,7 @@ class _Answer(msgspec.Struct):
 
 
 def candidates(answer: bytes) -> tuple[TokenCandidate, ...]:
-    """Return what a server ranks for the first token of its answer, in JSON; empty where it ranks nothing.
+    """Return the candidates for the first token of an answer (JSON); empty if there are none.
 
     Raises:
         Failure: the answer cannot be read.
@@ -94,7 +94,7 @@ def candidates(answer: bytes) -> tuple[TokenCandidate, ...]:
         raise unreadable(error) from error
     first = places[0] if places else _Place()
     ranked = map(_candidate, first.top_logprobs or first.probs)
-    return tuple(sorted(filter(None, ranked), key=lambda one: -one.logprob))
+    return tuple(sorted(filter(None, ranked), key=lambda candidate: -candidate.logprob))
 
 
 def _candidate(ranked: _Ranked) -> TokenCandidate | None:

@@ -1,4 +1,4 @@
-"""What is asked of a llama-server, and the raw record of its answer: JSONL with arrival times."""
+"""Requests to a llama-server, and the raw record of its answers: JSONL with arrival times."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CONNECT_S = 10.0
 
 
 def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> dict[str, Any]:
-    """Return the request that measures a specification; samplers that it does not name keep their defaults.
+    """Return the request that measures a specification; samplers it does not name keep their defaults.
 
     Args:
         spec: what to measure.
         per_request: whether this server takes the draft size from the request.
         may_draft: whether it has a drafter loaded.
-        caches: whether the prompt cache has to be allowed, which it is not elsewhere: prompts are cold.
+        caches: whether to enable the prompt cache; otherwise each prompt is evaluated completely.
     """
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "prompt": spec.prompt.text,
         "n_predict": spec.n_predict,
         "temperature": spec.sampling.temperature,
@@ -42,10 +42,10 @@ def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> 
         "ignore_eos": False,
     }
     if not (may_draft and per_request):
-        return asked
+        return request
     if spec.drafting is None:
-        return asked | {"speculative.n_max": 0}
-    return asked | {
+        return request | {"speculative.n_max": 0}
+    return request | {
         "speculative.n_max": spec.drafting.n_max,
         "speculative.n_min": spec.drafting.n_min,
         "speculative.p_min": spec.drafting.p_min,
@@ -53,53 +53,52 @@ def body(spec: RunSpec, *, per_request: bool, may_draft: bool, caches: bool) -> 
 
 
 def _seed(spec: RunSpec) -> int:
-    """Return the seed; where it throws the dice for synthetic acceptance, each prompt has another one.
+    """Return the seed; with synthetic acceptance, a different one for each prompt.
 
-    Repeats of a prompt accept the same; prompts together come near the rates that were asked for.
+    Then repeats of a prompt accept the same tokens, while many prompts approach the requested rates.
     """
     if spec.drafting is None or spec.drafting.synthetic is None:
         return spec.sampling.seed
-    return zlib.crc32(spec.prompt.text.encode(), spec.sampling.seed) >> 1  # the largest one means "random"
+    return zlib.crc32(spec.prompt.text.encode(), spec.sampling.seed) >> 1  # the largest value means "random"
 
 
-def send(server: Server, asked: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
-    """Ask for a completion and write each event of its stream to ``out`` as it arrives.
+def send(server: Server, request: Mapping[str, Any], out: TextIO, *, timeout_s: float | None = None) -> None:
+    """Request a completion and write each event of its stream to ``out`` as it arrives.
 
-    Every line is ``{"at_s": seconds since the request was sent, "chunk": what came}``.
+    Every line is ``{"at_s": seconds since the request was sent, "chunk": the event}``.
 
     Raises:
-        Failure: the server died, refused, or took longer than ``timeout_s`` in all.
+        Failure: the server died, refused the request, or took longer than ``timeout_s`` in total.
     """
-    for at_s, line in lines(server, asked, timeout_s=timeout_s):
+    for at_s, line in stream_lines(server, request, timeout_s=timeout_s):
         _write(out, at_s, line)
         if timeout_s is not None and at_s > timeout_s:
             raise Failure(Status.TIMED_OUT, f"killed after {at_s:.0f} s")
 
 
-def lines(
-    server: Server, asked: Mapping[str, Any], *, timeout_s: float | None = None
+def stream_lines(
+    server: Server, request: Mapping[str, Any], *, timeout_s: float | None = None
 ) -> Generator[tuple[float, str], None, None]:
-    """Ask for a completion; yield each line of its stream as it arrives, and the seconds since the request.
+    """Request a completion; yield the seconds since the request and each line of the stream as it arrives.
 
-    A block of bytes that completes no line is an empty line.
-
-    Close this generator to stop the server in the middle of an answer.
+    For a block of bytes that completes no line, an empty line is yielded. Close this generator to stop the
+    server in the middle of an answer.
 
     Raises:
-        Failure: the server died, refused, or was silent for longer than ``timeout_s``.
+        Failure: the server died, refused the request, or sent nothing for longer than ``timeout_s``.
     """
     started = time.perf_counter()
-    patience = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
+    timeout = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
     try:
-        with server.client.stream("POST", "/completion", json=dict(asked), timeout=patience) as answer:
+        with server.client.stream("POST", "/completion", json=dict(request), timeout=timeout) as answer:
             if answer.status_code != httpx2.codes.OK:
                 body = answer.read().decode(errors="replace")
                 raise refused(answer.status_code, error_message(body))
             rest = b""
             for block in answer.iter_bytes():
                 at_s = time.perf_counter() - started
-                *whole, rest = (rest + block).split(b"\n")  # texts may hold other line breaks
-                for line in whole or (b"",):  # so that whoever watches the time sees each block
+                *complete, rest = (rest + block).split(b"\n")  # texts may contain other line breaks
+                for line in complete or (b"",):  # the caller checks its time limit at each block
                     yield at_s, line.decode(errors="replace").strip()
     except httpx2.HTTPError as error:
         raise server.failure(error) from error
@@ -113,6 +112,6 @@ def _write(out: TextIO, at_s: float, line: str) -> None:
         note(out, at_s=at_s, line=line)
 
 
-def note(out: TextIO, **what: object) -> None:
-    """Write one line of the raw record that is not the server's own."""
-    out.write(json.dumps(what) + "\n")
+def note(out: TextIO, **fields: object) -> None:
+    """Write a line of ggufspec's own to the raw record."""
+    out.write(json.dumps(fields) + "\n")

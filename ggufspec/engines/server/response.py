@@ -1,10 +1,10 @@
 """The raw record of a llama-server's answer -> a Sample: pure, for every era that answers in JSON.
 
-The record is JSONL, see request.py. Figures come from the last chunk's ``timings``: ``predicted_ms`` begins
-when the first token is there, so ``gen_s`` is the time of all tokens but that one.
+The record is JSONL, see request.py. Figures come from the ``timings`` of the last chunk. ``predicted_ms``
+starts when the first token is complete, so ``gen_s`` is the time of all tokens but the first.
 
-Builds up to b9102 at least count and time a round's tokens together before they send any, and stop at the
-first one where the round completes what was asked for. The figures are right there, the text ends earlier.
+Builds up to at least b9102 count and time all tokens of a round before they send any. If the round reaches
+the requested length, they send only its first token: the figures are right, but the text is shorter.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ggufspec.engines.server.events import Count, Event, event_text, unreadable
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """A sample, and what is wrong or doubtful about it in a sentence; None for a good one."""
+    """A sample, and a sentence about a problem with it; None if there is no problem."""
 
     sample: Sample
     remark: str | None = None
 
 
 class _Run(msgspec.Struct):
-    """What was asked: γ, the method and, after a load, its time."""
+    """The request: γ, the drafting method, and the load time if it was the first after a load."""
 
     n_draft: Count | None = None
     method: str | None = None
@@ -52,7 +52,7 @@ class _Line(msgspec.Struct):
     run: _Run | None = None
     chunk: Event | None = None
     accepted_at: _Counters | None = None
-    line: str | None = None  # what came and is not an object
+    line: str | None = None  # received, but not a JSON object
 
 
 class _Chunk(NamedTuple):
@@ -64,7 +64,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def parse_response(record: str) -> Parsed:
-    """Return what a record says; a run without numbers has another status than ``OK``.
+    """Parse a record; a run without figures has a status other than ``OK``.
 
     Args:
         record: the lines of one request.
@@ -83,7 +83,7 @@ def parse_response(record: str) -> Parsed:
         if line.chunk is not None:
             chunks.append(_Chunk(line.at_s, line.chunk))
         elif line.line is not None and event_text(line.line) is not None:
-            broken = broken or f"the server sent what is not JSON: {line.line[:100]}"
+            broken = broken or f"the server sent a line that is not JSON: {line.line[:100]}"
     empty = Sample(
         status=Status.SUMMARY_LOST, program=Program.SERVER, n_draft=run.n_draft, load_ms=run.load_ms
     )
@@ -100,15 +100,15 @@ def parse_response(record: str) -> Parsed:
     if chunks[-1].event.truncated:
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    drafts_always = run.method in (None, Method.DRAFT_MODEL)  # others only where a text repeats itself
+    drafts_always = run.method in (None, Method.DRAFT_MODEL)  # others only if a text repeats itself
     if sample.n_draft and not sample.n_drafted and drafts_always:
-        reason = "the timings count no drafted token"
+        reason = "the timings show no drafted tokens"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
     return _checked(sample, counters)
 
 
 def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
-    """Return the figures of a finished answer; None where the ones that matter are no numbers."""
+    """Return the figures of a finished answer; None if the token count or the time is not a number."""
     final = chunks[-1].event
     timings = final.figures
     arrived = [chunk for chunk in chunks[:-1] if chunk.event.content is not None]
@@ -116,10 +116,12 @@ def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
     if n is None or n < 0 or ms is None:
         return None
     drafted, accepted = final.draft
-    known = _rounds(arrived, Round(drafted, accepted)) if drafted else None
-    # A token that ends inside of a character arrives without a chunk of its own: places are unknown then.
-    whole = len(arrived) == n or (known is not None and len(arrived) + known.unsent == n)
-    rounds = known.rounds if whole and known is not None else None
+    reconstructed = _rounds(arrived, Round(drafted, accepted)) if drafted else None
+    # A token that ends inside a character arrives with the next one. Then the place of each token is unknown.
+    is_complete = len(arrived) == n or (
+        reconstructed is not None and len(arrived) + reconstructed.unsent == n
+    )
+    rounds = reconstructed.rounds if is_complete and reconstructed is not None else None
     return replace(
         empty,
         status=Status.OK,
@@ -134,25 +136,24 @@ def _sample(empty: Sample, chunks: Sequence[_Chunk]) -> Sample | None:
         rounds=rounds,
         accepted_at=None if rounds is None else _accepted_at(rounds, empty.n_draft),
         ttft_s=arrived[0].at_s if arrived else None,
-        itl_s=_median_gap([chunk.at_s for chunk in arrived]) if whole else None,
+        itl_s=_median_gap([chunk.at_s for chunk in arrived]) if is_complete else None,
         text="".join(chunk.event.content or "" for chunk in chunks),
-        tokens=_tokens(arrived) if whole else None,
+        tokens=_tokens(arrived) if is_complete else None,
     )
 
 
 class _Rounds(NamedTuple):
     rounds: tuple[Round, ...]
-    unsent: int  # tokens of the last round that an answer's end kept back
+    unsent: int  # tokens of the last round that were not sent
 
 
 def _rounds(arrived: Sequence[_Chunk], total: Round) -> _Rounds | None:
-    """Return what each evaluation of the target after the prompt's own verified.
+    """Return the round of each evaluation of the target after that of the prompt.
 
-    Every chunk of one token carries the counts so far, and a round's tokens, one more than it accepted, share
-    them (update_slots in llama.cpp's server). So counts that have grown open a round, and a token beyond
-    the round's own was evaluated without a draft: in b6170, one such between any two drafts. An answer
-    that ends inside of its last round leaves accepted tokens unsent. None where the counts do not add up,
-    or chunks do not carry them.
+    Every chunk of one token has the counts so far. The tokens of a round, one more than it accepted, have the
+    same counts (update_slots in llama.cpp's server). So a round starts where the counts increase, and further
+    tokens were evaluated without a draft: in b6170, one between any two drafts. If an answer ends inside its
+    last round, accepted tokens remain unsent. None if the counts are missing or inconsistent.
     """
     rounds: list[Round] = []
     if not arrived or arrived[0].event.draft != Round(0, 0):
@@ -174,24 +175,24 @@ def _rounds(arrived: Sequence[_Chunk], total: Round) -> _Rounds | None:
 
 
 def _accepted_at(rounds: Sequence[Round], n_draft: int | None) -> tuple[int, ...]:
-    size = max((n_draft or 0, *(one.drafted for one in rounds)))
-    return tuple(sum(one.accepted > place for one in rounds) for place in range(size))
+    size = max((n_draft or 0, *(entry.drafted for entry in rounds)))
+    return tuple(sum(entry.accepted > place for entry in rounds) for place in range(size))
 
 
 def _checked(sample: Sample, counters: _Counters | None) -> Parsed:
-    """Compare with the server's own counters per position; where they disagree, neither is believed."""
+    """Compare with the server's counters per position; if they disagree, both are dropped."""
     if counters is None or sample.n_accepted is None:
         return Parsed(sample=sample)
     before, after = counters.before, counters.after
     counted = tuple(
         count - (before[place] if place < len(before) else 0) for place, count in enumerate(after)
     )
-    own = sample.accepted_at or counted
-    size = max(len(own), len(counted))
-    agree = _padded(own, size) == _padded(counted, size) and sum(counted) == sample.n_accepted
+    streamed = sample.accepted_at or counted
+    size = max(len(streamed), len(counted))
+    agree = _padded(streamed, size) == _padded(counted, size) and sum(counted) == sample.n_accepted
     if agree:
-        return Parsed(sample=replace(sample, accepted_at=_padded(own, sample.n_draft or size)))
-    remark = f"/metrics counts {counted} accepted tokens per position, the stream {own}"
+        return Parsed(sample=replace(sample, accepted_at=_padded(streamed, sample.n_draft or size)))
+    remark = f"/metrics counts {counted} accepted tokens per position, the stream {streamed}"
     return Parsed(sample=replace(sample, rounds=None, accepted_at=None), remark=remark)
 
 
@@ -210,5 +211,5 @@ def _median_gap(times: Sequence[float]) -> float | None:
 
 
 def _number(value: float | None) -> float | None:
-    """Return a finite number that is not negative."""
+    """Return a number; None if it is negative or not finite."""
     return value if value is not None and math.isfinite(value) and value >= 0 else None

@@ -1,4 +1,4 @@
-"""Answers that arrive token by token: what each event brought, who proposed it, and the figures so far."""
+"""Answers that arrive token by token: the text, which of it was drafted, and the figures so far."""
 
 from __future__ import annotations
 
@@ -13,49 +13,48 @@ import httpx2
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.server.capabilities import distract_drafter, erase_slot
-from ggufspec.engines.server.engine import ServerEngine
+from ggufspec.engines.server.engine import LoadedServer, ServerEngine
 from ggufspec.engines.server.events import Event, Timings, event_text, read_event
 from ggufspec.engines.server.launch import Server
-from ggufspec.engines.server.loads import LoadedServer
-from ggufspec.engines.server.request import body, lines
+from ggufspec.engines.server.request import body, stream_lines
 
 
 class Ending(StrEnum):
     """Why an answer ended."""
 
-    END_OF_TEXT = "end of text"  # the model had no more to say
+    END_OF_TEXT = "end of text"  # the model generated an end of generation
     LENGTH = "length"
     CONTEXT_FULL = "context full"
-    STOPPED = "stopped"  # by us, in the middle
+    STOPPED = "stopped"  # by the caller
 
 
 class Span(NamedTuple):
-    """A piece of text; ``drafted`` where every token in it was proposed by the drafter and accepted."""
+    """A piece of text; ``drafted`` if all its tokens are accepted drafts."""
 
     text: str
     drafted: bool
 
 
 @dataclass(kw_only=True)
-class Marker:
-    """Tells from the counts that travel with each token whether it was an accepted draft.
+class DraftMarker:
+    """Derives from the counts in each event whether its tokens were accepted drafts.
 
-    Counts grow before the first token of a round is sent. A round that accepts a tokens sends those first,
-    then one of the target's own; a token without a round is the target's own, too (update_slots in
-    llama.cpp's server). A token that ends inside of a character is sent with the next one, which the count
-    of tokens shows: such an event is marked only where all of its tokens are certain to be accepted drafts.
-    Servers that count a whole round before they send any of it (b9102 still) do not show that; there, marks
-    may come late after such a character, until the end of its round.
+    Counts increase before the first token of a round is sent. A round sends its accepted tokens first, then
+    one of the target's own. A token outside a round is the target's own (update_slots in llama.cpp's server).
+    A token that ends inside a character is sent with the next one, which the count of tokens shows: such an
+    event is marked only if all of its tokens are certainly accepted drafts. Servers that count a complete
+    round before they send any token (still in b9102) do not show that; after such a character their marks may
+    be late until the round ends.
     """
 
     counts_ahead: bool
     _n: int = 0
     _accepted: int = 0
-    _due: int = 0  # accepted tokens of the round that are still to come, at least
-    _left: int = 1  # all tokens of the round that are still to come, at least; the first one has none
+    _due: int = 0  # minimum number of accepted tokens of the round still to come
+    _left: int = 1  # minimum number of tokens of the round still to come; the first token is not in a round
 
-    def take(self, n: int, accepted: int) -> bool:
-        """Return whether all tokens of an event were accepted drafts.
+    def mark(self, n: int, accepted: int) -> bool:
+        """Return whether all tokens of the next event are accepted drafts.
 
         Args:
             n: tokens generated so far.
@@ -66,7 +65,7 @@ class Marker:
         self._n, self._accepted = n, accepted
         drafted = covered <= self._due
         if opened > 0:
-            drafted = covered == 1  # a token before it might belong to a round that accepted nothing
+            drafted = covered == 1  # an earlier token may be of a round that accepted none
             covered -= 0 if self.counts_ahead else self._left
             self._due, self._left = opened, opened + 1
         self._due = max(0, self._due - covered)
@@ -76,9 +75,10 @@ class Marker:
 
 @dataclass(kw_only=True)
 class Stream:
-    """One answer: iterate over ``spans()`` once, and look at the rest at any time, also after a break.
+    """One answer: iterate over ``spans()`` once; read the other fields at any time, also after stopping.
 
-    ``sample`` holds the figures so far, ``cached_tokens`` how much of the prompt the server still knew.
+    ``sample`` has the figures so far; ``cached_tokens`` is the number of prompt tokens that the server had
+    cached.
     """
 
     spec: RunSpec
@@ -88,24 +88,25 @@ class Stream:
     cached_tokens: int = 0
     wall_s: float = 0.0
     _server: Server
-    _asked: Mapping[str, Any]
-    _marker: Marker
+    _request: Mapping[str, Any]
+    _marker: DraftMarker
     _timeout_s: float | None
 
     @property
     def text(self) -> str:
-        """What has come so far."""
+        """The text so far."""
         return "".join(span.text for span in self.spans_so_far)
 
     def spans(self) -> Generator[Span, None, None]:
-        """Ask, and yield what comes. Close this generator to stop the server in the middle of an answer.
+        """Send the request and yield the answer. Close this generator to stop the server early.
 
         Raises:
-            Failure: the server died, refused, was silent for longer than the engine's time limit, or sent
-                what cannot be read.
+            Failure: the server died, refused the request, sent nothing for longer than the engine's time
+            limit,
+                or sent something that cannot be decoded.
         """
         ended = False
-        with closing(lines(self._server, self._asked, timeout_s=self._timeout_s)) as arriving:
+        with closing(stream_lines(self._server, self._request, timeout_s=self._timeout_s)) as arriving:
             for self.wall_s, line in arriving:
                 text = event_text(line)
                 if text is not None:
@@ -123,11 +124,11 @@ class Stream:
             self.sample = _sample(event.timings, self.spec, ttft_s=self.sample.ttft_s or self.wall_s)
         if event.stop:
             self.ending = _ending(event)
-            whole = event.tokens_evaluated or 0  # the prompt, cached or not; in old builds, all that tells
-            self.cached_tokens = max(self.cached_tokens, whole - (self.sample.prompt_tokens or 0))
+            prompt_tokens = event.tokens_evaluated or 0  # cached or not; old builds report nothing else
+            self.cached_tokens = max(self.cached_tokens, prompt_tokens - (self.sample.prompt_tokens or 0))
             drafted = False
         else:
-            drafted = self._marker.take(event.figures.predicted_n or 0, event.draft.accepted)
+            drafted = self._marker.mark(event.figures.predicted_n or 0, event.draft.accepted)
         span = Span(event.content or "", drafted)
         self.spans_so_far.append(span)
         return span
@@ -135,27 +136,27 @@ class Stream:
 
 @dataclass(kw_only=True)
 class StreamingEngine(ServerEngine):
-    """The servers of the engine ``server``, whose answers can also be watched as they come."""
+    """The engine ``server`` with answers that can be read while they arrive."""
 
     def needs_load(self, spec: RunSpec) -> bool:
-        """Whether a server has to be loaded first, as far as that is known before."""
+        """Whether a server must be loaded first, as far as is known before."""
         return not self._pool.holds(self.load_key(spec))
 
     def load(self, spec: RunSpec) -> None:
-        """Load what a run needs, if it is not there yet.
+        """Load the models for a run, unless they are loaded.
 
         Raises:
-            Failure: it did not load, or loaded the drafter and does not use it.
+            Failure: the server did not load, or loaded the drafter and does not use it.
         """
         self._ready(spec)
 
     def stream(self, spec: RunSpec, *, cold: bool = False) -> Stream:
-        """Return the answer to a specification's prompt, which is asked for when its spans are.
+        """Return the answer to a specification's prompt; the request is sent when ``spans`` is iterated.
 
         Args:
-            spec: what to ask, and of which models.
-            cold: forget what was said before, as every measurement does; else the server evaluates only
-                what is new in the prompt.
+            spec: the prompt and the models.
+            cold: evaluate the complete prompt, as every measurement does; otherwise only tokens that are not
+                cached.
 
         Raises:
             Failure: see ``load``.
@@ -173,20 +174,20 @@ class StreamingEngine(ServerEngine):
             spec=spec,
             sample=Sample(status=Status.SUMMARY_LOST, program=Program.SERVER),
             _server=loaded.server,
-            _asked=body(
+            _request=body(
                 spec,
                 may_draft=capabilities is not None,
                 per_request=per_request,
                 caches=must_cache or not cold,
             ),
-            _marker=Marker(counts_ahead=per_request),
+            _marker=DraftMarker(counts_ahead=per_request),
             _timeout_s=self.timeout_s,
         )
 
     def _ready(self, spec: RunSpec) -> LoadedServer:
         loaded = self._loaded(spec)
         if spec.drafting and loaded.capabilities is not None and loaded.capabilities.inactive:
-            raise Failure(Status.DRAFTING_INACTIVE, "the server has loaded the drafter and does not use it")
+            raise Failure(Status.DRAFTING_INACTIVE, "the server loaded the drafter but does not use it")
         return loaded
 
 

@@ -13,7 +13,7 @@ from statistics import fmean, linear_regression, median
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
-from ggufspec.engines.library import Part, Timing, messages
+from ggufspec.engines.library import RoundPart, Timing, messages
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Z95, Estimate
 
@@ -103,15 +103,15 @@ def sized(model: ModelFile) -> ModelFile:
 
 
 def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
-    parts = {part: _samples(timing for timing in timings if timing.part is part) for part in Part}
-    (draft, besides), verify = _drafting(timings), parts[Part.VERIFY]
+    parts = {part: _samples(timing for timing in timings if timing.part is part) for part in RoundPart}
+    (draft, besides), verify = _drafting(timings), parts[RoundPart.VERIFY]
     steps = _points(alone, _skew(alone))
     among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
     apart = fmean(step.seconds.value - among_rounds[step.depth].seconds.value for step in steps)
     return CostCurve(
         verify=_points(verify, _skew(verify)),
         draft=_points(draft, _skew(draft)),
-        absorb=_points(parts[Part.ABSORB], _skew(parts[Part.ABSORB])),
+        absorb=_points(parts[RoundPart.ABSORB], _skew(parts[RoundPart.ABSORB])),
         overhead_s=_estimate(besides, 1.0),
         plain_overhead_s=Estimate(value=apart, lo=None, hi=None),
         measured_on=about,
@@ -132,7 +132,7 @@ def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[flo
     Rounds were timed in sweeps over all sizes: the n-th draft of every size lies on the n-th line.
     """
     by_size: dict[tuple[int, int], list[float]] = _samples(
-        timing for timing in timings if timing.part is Part.DRAFT
+        timing for timing in timings if timing.part is RoundPart.DRAFT
     )
     found: dict[tuple[int, int], list[float]] = {}
     besides: list[float] = []

@@ -16,7 +16,7 @@ from ggufspec.errors import BuildError, DiskFullError
 from ggufspec.llama.build import compilation, recipes, smoke, toolchain
 from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
-from ggufspec.llama.build.recipes import Wish
+from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import devices, processor, store
 from ggufspec.llama.install.store import Backend, Built, Skipped
@@ -173,7 +173,7 @@ def _compile_what_runs(
     request: BuildRequest, tree: Tree, toolkit: Toolkit | None, work: Path, log: Path
 ) -> Generator[BuildProgress, None, tuple[Compiled, str | None]]:
     """Compile for this very processor; where that crashes, name its features one by one, AMX left out."""
-    wish = Wish(
+    settings = CompileSettings(
         backend=request.backend,
         architectures=request.architectures,
         cuda=toolkit,
@@ -182,8 +182,8 @@ def _compile_what_runs(
         commit=tree.commit,
     )
     if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
-        wish = replace(wish, cpu=processor.cpu_features())
-    compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
+        settings = replace(settings, cpu=processor.cpu_features())
+    compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
     no_gpu = None if toolkit is None else _without_gpu(compiled, work)
     if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
         return compiled, "not tested: no NVIDIA driver is here"
@@ -191,11 +191,11 @@ def _compile_what_runs(
     signal = yield from _test(request, final, compiled.programs[0], scratch, log)
     if signal is None:
         return compiled, no_gpu
-    if not recipes.uses_make(tree.root) and wish.cpu is None:
+    if not recipes.uses_make(tree.root) and settings.cpu is None:
         note = _explain(signal)
         yield BuildProgress(step=BuildStep.TEST, line=note, notice=True)
-        wish = replace(wish, cpu=processor.cpu_features())
-        compiled = yield from compile_tree(tree, wish, jobs=request.jobs, work=work, log=log)
+        settings = replace(settings, cpu=processor.cpu_features())
+        compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
         signal = yield from _test(request, final, compiled.programs[0], scratch, log)
         if signal is None:
             return compiled, "; ".join(filter(None, (note, no_gpu)))

@@ -12,8 +12,8 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.build import recipes, toolchain
-from ggufspec.llama.build.recipes import Wish
-from ggufspec.llama.cuda.wheels import bring_libraries
+from ggufspec.llama.build.recipes import CompileSettings
+from ggufspec.llama.cuda.wheels import copy_libraries
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source.sources import Tree
 
@@ -33,13 +33,13 @@ class Compiled:
 
 
 def compile_tree(
-    tree: Tree, wish: Wish, *, jobs: int, work: Path, log: Path
+    tree: Tree, settings: CompileSettings, *, jobs: int, work: Path, log: Path
 ) -> Generator[BuildProgress, None, Compiled]:
-    """Compile a tree; called again with another wish, compile anew only what differs.
+    """Compile a tree; called again with another settings, compile anew only what differs.
 
     Args:
         tree: a private copy, which may be written into.
-        wish: what the build shall be good for.
+        settings: what the build shall be good for.
         jobs: how many compilers run at once.
         work: programs and libraries end in its folder ``final/bin``.
         log: what the tools say is appended here.
@@ -49,30 +49,30 @@ def compile_tree(
         SourceError: the tree does not know the backend.
     """
     environment = toolchain.environment(
-        wish.backend,
+        settings.backend,
         history=tree.history,
-        cuda_compiler=wish.cuda.nvcc if wish.cuda else None,
-        base=work if wish.compiler_cache else None,
+        cuda_compiler=settings.cuda.nvcc if settings.cuda else None,
+        base=work if settings.compiler_cache else None,
     )
     if recipes.uses_make(tree.root):
         produced = tree.root
-        compiled = yield from _by_make(tree.root, wish, jobs, log, environment)
+        compiled = yield from _by_make(tree.root, settings, jobs, log, environment)
     else:
         produced = work / "build" / "bin"
-        compiled = yield from _by_cmake(tree.root, wish, produced, jobs, log, environment)
+        compiled = yield from _by_cmake(tree.root, settings, produced, jobs, log, environment)
     final = work / "final" / "bin"
     _collect(produced, compiled.programs, final)
-    if wish.cuda is not None and wish.cuda.wheels is not None:
-        bring_libraries(wish.cuda.wheels, final)
+    if settings.cuda is not None and settings.cuda.wheels is not None:
+        copy_libraries(settings.cuda.wheels, final)
     return compiled
 
 
 def _by_make(
-    root: Path, wish: Wish, jobs: int, log: Path, environment: Mapping[str, str]
+    root: Path, settings: CompileSettings, jobs: int, log: Path, environment: Mapping[str, str]
 ) -> Generator[BuildProgress, None, Compiled]:
     make = toolchain.tool("make", hint="install make: apt install make, or xcode-select --install")
-    home = wish.cuda.home if wish.cuda else toolchain.cuda_home()
-    options, targets = recipes.make_words(root, wish, home)
+    home = settings.cuda.home if settings.cuda else toolchain.cuda_home()
+    options, targets = recipes.make_words(root, settings, home)
     words = [str(make), "-C", str(root), f"-j{jobs}", *options, *targets]
     _, plan, _ = proc.capture([*words, "--dry-run"], env=environment)
     total = sum(bool(_COMPILE.match(line)) for line in plan.splitlines())
@@ -81,13 +81,18 @@ def _by_make(
 
 
 def _by_cmake(
-    root: Path, wish: Wish, produced: Path, jobs: int, log: Path, environment: Mapping[str, str]
+    root: Path,
+    settings: CompileSettings,
+    produced: Path,
+    jobs: int,
+    log: Path,
+    environment: Mapping[str, str],
 ) -> Generator[BuildProgress, None, Compiled]:
     cmake, ninja = str(toolchain.cmake()), str(toolchain.tool("ninja", hint="pip install ninja"))
     folder = str(produced.parent)
-    options = recipes.cmake_options(root, wish)
+    options = recipes.cmake_options(root, settings)
     origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
-    alone = wish.cuda is not None and wish.cuda.wheels is not None
+    alone = settings.cuda is not None and settings.cuda.wheels is not None
     placed = recipes.layout(produced, origin=origin, alone=alone)
     definitions = [f"-D{option}" for option in (*options, f"CMAKE_MAKE_PROGRAM={ninja}", *placed)]
     configure = [cmake, "-S", str(root), "-B", folder, "-G", "Ninja", *definitions]

@@ -1,6 +1,7 @@
-"""How each era of llama.cpp wants to be built: read from its own build files, spelled by one table.
+"""Build options for every era of llama.cpp, chosen by the tree's own build files.
 
-Up to b3141 a tree has a Makefile with a target ``main``, and is built with it; every later one with CMake.
+Up to b3141 a tree has a Makefile with a target ``main`` and is built with it; later trees are built with
+CMake.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ggufspec.llama.install import processor
 from ggufspec.llama.install.store import Backend
 
 REVISION = 1
-"""Goes up when the same source must be built anew because these recipes changed."""
+"""Increased when a change of these recipes requires builds to be made again."""
 
 BACKENDS: Mapping[Backend, tuple[str, ...]] = {
     Backend.CPU: (),
@@ -25,7 +26,7 @@ BACKENDS: Mapping[Backend, tuple[str, ...]] = {
     Backend.VULKAN: ("GGML_VULKAN", "LLAMA_VULKAN"),
     Backend.HIP: ("GGML_HIP", "GGML_HIPBLAS", "LLAMA_HIPBLAS"),
 }
-"""Backend -> its switch, newest spelling first. An old spelling may live on as an error: never guess."""
+"""Backend -> spellings of its option, newest first. Old spellings may be errors in newer trees."""
 
 SWITCHES: Mapping[str, tuple[str, ...]] = {
     "ON": ("LLAMA_BUILD_COMMON", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_SERVER"),
@@ -39,7 +40,7 @@ SWITCHES: Mapping[str, tuple[str, ...]] = {
         "LLAMA_USE_PREBUILT_UI",  # would download
     ),
 }
-"""Value -> options that get it where the tree has them."""
+"""Value -> options that get it, if the tree has them."""
 
 PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("llama-completion", "llama-cli", "main"),
@@ -51,16 +52,16 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("llama-quantize", "quantize"),
     ("llama-tokenize", "tokenize"),
 )
-"""What is built: of each row the first that the tree has."""
+"""Programs to build: of each row, the first that the tree has."""
 
 CUDA_REVISION = 2
-"""The same for builds with CUDA alone."""
+"""As REVISION, for CUDA builds only."""
 
 PLUGINS = "GGML_BACKEND_DL"
-"""Backends as plug-ins: where the driver is missing, the programs still start, and compute on the CPU."""
+"""Backends as plug-ins: without a driver, the programs still start and compute on the CPU."""
 
 NO_VMM = "GGML_CUDA_NO_VMM"
-"""CUDA without the driver's own functions, where there is no driver to link against."""
+"""CUDA without functions of the driver, for machines without a driver to link against."""
 
 _NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
 _EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
@@ -71,12 +72,12 @@ _TARGET = re.compile(r"^([\w.-]+):", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What a build shall be good for, whatever its era calls it.
+class CompileSettings:
+    """What to compile for, independent of the spelling of options in each era.
 
-    ``cpu`` is None to compile for this very processor, else the features to name one by one.
-    ``architectures`` are CUDA's compute capabilities ("90", "native"); empty leaves it to the tree.
-    ``cuda`` is the toolkit; None leaves it to the tree to find one. ``compiler_cache`` is ccache.
+    ``cpu``: the processor features to enable; None to compile for this processor.
+    ``architectures``: CUDA's compute capabilities ("90", "native"); empty for the tree's default.
+    ``cuda``: the toolkit; None to let the tree find one. ``compiler_cache``: the path of ccache.
     """
 
     backend: Backend
@@ -89,49 +90,51 @@ class Wish:
 
 
 def uses_make(root: Path) -> bool:
-    """Whether the tree is of the era that is built with its own Makefile."""
+    """Whether a tree is built with its Makefile."""
     targets = _make_targets(root)
     return "main" in targets and "llama-cli" not in targets
 
 
 def make_words(
-    root: Path, wish: Wish, cuda_home: Path | None = None
+    root: Path, settings: CompileSettings, cuda_home: Path | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return make's variables and its targets.
 
     Args:
         root: a tree for which ``uses_make`` holds.
-        wish: what to build.
-        cuda_home: the CUDA toolkit; None leaves it to the Makefile's own guess.
+        settings: what to build.
+        cuda_home: the CUDA toolkit; None for the Makefile's default.
 
     Raises:
         SourceError: the tree does not know the backend.
     """
     text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
     variables: dict[str, str] = {}
-    if wish.backend is Backend.CPU:
+    if settings.backend is Backend.CPU:
         variables["LLAMA_NO_METAL"] = "1"  # on a Mac, Metal is the default
     else:
-        switch = _first(BACKENDS[wish.backend], re.findall(r"^ifdef (\w+)", text, re.MULTILINE))
+        switch = _first(BACKENDS[settings.backend], re.findall(r"^ifdef (\w+)", text, re.MULTILINE))
         if switch is None:
-            raise _unknown(wish.backend)
+            raise _unknown(settings.backend)
         variables[switch] = "1"
-    if wish.backend is Backend.METAL:
+    if settings.backend is Backend.METAL:
         variables["LLAMA_METAL_EMBED_LIBRARY"] = "1"
-    if wish.backend is Backend.CUDA:
-        # one architecture only: the oldest GPU's, whose intermediate code the newer ones translate
-        oldest = wish.architectures[0] if wish.architectures else "all-major"
+    if settings.backend is Backend.CUDA:
+        # only one architecture: the oldest GPU's, whose PTX newer GPUs translate
+        oldest = settings.architectures[0] if settings.architectures else "all-major"
         variables["CUDA_DOCKER_ARCH"] = oldest if oldest in {"native", "all-major"} else f"sm_{oldest}"
         if cuda_home is not None:
             variables |= {"CUDA_PATH": str(cuda_home), "LDFLAGS": f"-L{cuda_home}/lib64/stubs"}
-        if wish.cuda is not None and wish.cuda.wheels is not None:
-            variables["LDFLAGS"] += " -Wl,-rpath,'$$ORIGIN'"  # make and its shell take one layer each
+        if settings.cuda is not None and settings.cuda.wheels is not None:
+            variables["LDFLAGS"] += (
+                " -Wl,-rpath,'$$ORIGIN'"  # make and its shell each remove one level of quoting
+            )
     targets = _make_targets(root)
     library = ("libllama.so",) if "libllama.so" in targets else ()
     return tuple(f"{name}={value}" for name, value in variables.items()), (*programs(targets), *library)
 
 
-def cmake_options(root: Path, wish: Wish) -> tuple[str, ...]:
+def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     """Return the definitions for CMake, each as ``NAME=VALUE``.
 
     Raises:
@@ -141,47 +144,49 @@ def cmake_options(root: Path, wish: Wish) -> tuple[str, ...]:
     chosen: dict[str, str] = {
         "CMAKE_BUILD_TYPE": "Release",
         "BUILD_SHARED_LIBS": "ON",
-        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees ask for less than CMake 4 still speaks
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # old trees require a version that CMake 4 no longer supports
     }
     for value, names in SWITCHES.items():
         chosen |= {name: value for name in names if name in known}
     for backend, spellings in BACKENDS.items():
         switch = _first(spellings, known)
-        if backend is wish.backend and spellings and switch is None:
+        if backend is settings.backend and spellings and switch is None:
             raise _unknown(backend)
         if switch is not None:
-            chosen[switch] = "ON" if backend is wish.backend else "OFF"
-    if wish.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
+            chosen[switch] = "ON" if backend is settings.backend else "OFF"
+    if settings.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
         chosen[embed] = "ON"
-    if wish.backend is Backend.CUDA:
-        chosen |= _cuda(known, wish)
-    if wish.compiler_cache is not None:
-        languages = ("C", "CXX", "CUDA") if wish.backend is Backend.CUDA else ("C", "CXX")
-        chosen |= {f"CMAKE_{each}_COMPILER_LAUNCHER": str(wish.compiler_cache) for each in languages}
+    if settings.backend is Backend.CUDA:
+        chosen |= _cuda(known, settings)
+    if settings.compiler_cache is not None:
+        languages = ("C", "CXX", "CUDA") if settings.backend is Backend.CUDA else ("C", "CXX")
+        chosen |= {
+            f"CMAKE_{language}_COMPILER_LAUNCHER": str(settings.compiler_cache) for language in languages
+        }
         if "GGML_CCACHE" in known:
-            chosen["GGML_CCACHE"] = "OFF"  # or old trees put it before the compiler a second time
-    chosen |= _cpu(known, wish)
+            chosen["GGML_CCACHE"] = "OFF"  # otherwise old trees call it twice
+    chosen |= _cpu(known, settings)
     top = _text(root / "CMakeLists.txt")
-    if wish.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
-        chosen["GGML_AMX"] = "OFF"  # for a while AMX was a backend of its own, on by default
+    if settings.cpu is not None and "NOT DEFINED GGML_AMX)" in top:
+        chosen["GGML_AMX"] = "OFF"  # for a while AMX was a separate backend, on by default
     if "NOT DEFINED LLAMA_BUILD_NUMBER" in top:
-        chosen["LLAMA_BUILD_NUMBER"] = str(wish.number or 0)
-        chosen["LLAMA_BUILD_COMMIT"] = wish.commit[:9] if wish.commit else "unknown"
+        chosen["LLAMA_BUILD_NUMBER"] = str(settings.number or 0)
+        chosen["LLAMA_BUILD_COMMIT"] = settings.commit[:9] if settings.commit else "unknown"
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
 def has_plugins(root: Path) -> bool:
-    """Whether a tree's backends can be plug-ins; on x86 that excludes compiling for this very processor."""
+    """Whether a tree's backends can be plug-ins; on x86 that excludes compiling for this processor."""
     return PLUGINS in _options(root)
 
 
 def layout(bin_dir: Path, *, origin: str, alone: bool = False) -> tuple[str, ...]:
-    """Return the definitions that put programs and libraries in one folder that can be moved.
+    """Return the definitions that put programs and libraries into one relocatable folder.
 
     Args:
         bin_dir: where the build writes both.
         origin: what the loader calls a program's own folder ("$ORIGIN" on Linux).
-        alone: every library will be there; otherwise CUDA's are looked for where they were linked.
+        alone: all libraries are in that folder; otherwise CUDA's are loaded from where they were linked.
     """
     return (
         f"CMAKE_RUNTIME_OUTPUT_DIRECTORY={bin_dir}",
@@ -196,7 +201,7 @@ def programs(available: Iterable[str]) -> tuple[str, ...]:
     """Return the programs to build, of those that a tree offers.
 
     Raises:
-        SourceError: there is no plain program among them.
+        SourceError: none of them is a plain program.
     """
     offered = set(available)
     chosen = [name for names in PROGRAMS if (name := _first(names, offered))]
@@ -207,29 +212,29 @@ def programs(available: Iterable[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _cuda(known: frozenset[str], wish: Wish) -> dict[str, str]:
+def _cuda(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     chosen: dict[str, str] = {}
-    if wish.architectures:
-        chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(wish.architectures)
-    if PLUGINS in known and (wish.cpu is not None or not processor.is_x86()):
+    if settings.architectures:
+        chosen["CMAKE_CUDA_ARCHITECTURES"] = ";".join(settings.architectures)
+    if PLUGINS in known and (settings.cpu is not None or not processor.is_x86()):
         chosen[PLUGINS] = "ON"
-    if wish.cuda is not None and wish.cuda.wheels is not None:
-        chosen["CUDAToolkit_ROOT"] = str(wish.cuda.home)
-        chosen["CMAKE_CUDA_COMPILER"] = str(wish.cuda.nvcc)
-    if wish.cuda is not None and not wish.cuda.links_driver and NO_VMM in known:
+    if settings.cuda is not None and settings.cuda.wheels is not None:
+        chosen["CUDAToolkit_ROOT"] = str(settings.cuda.home)
+        chosen["CMAKE_CUDA_COMPILER"] = str(settings.cuda.nvcc)
+    if settings.cuda is not None and not settings.cuda.links_driver and NO_VMM in known:
         chosen[NO_VMM] = "ON"
     return chosen
 
 
-def _cpu(known: frozenset[str], wish: Wish) -> dict[str, str]:
+def _cpu(known: frozenset[str], settings: CompileSettings) -> dict[str, str]:
     native = _first(_NATIVE, known)
     if native is None:
         return {}
-    if wish.cpu is None:
+    if settings.cpu is None:
         return {native: "ON"}
     prefix = native.removesuffix("NATIVE")
     named = {
-        prefix + feature: "ON" if feature in wish.cpu else "OFF"
+        prefix + feature: "ON" if feature in settings.cpu else "OFF"
         for feature in (*_X86, *_X86_512)
         if prefix + feature in known
     }
@@ -253,7 +258,7 @@ def _first(spellings: Iterable[str], known: Iterable[str]) -> str | None:
 
 def _unknown(backend: Backend) -> SourceError:
     return SourceError(
-        f"this llama.cpp has no {backend.value} backend that we know", "choose another --backend or --version"
+        f"this llama.cpp has no known {backend.value} backend", "choose another --backend or --version"
     )
 
 

@@ -1,7 +1,8 @@
-"""Does a build survive its first prompt? A batch of several tokens on a quantized model tells.
+"""Test a new build: evaluate a batch of several tokens with a quantized model.
 
-On a machine that announces AMX without quite having it, a native build runs single tokens well and dies of
-SIGSEGV at the first batch; that is why the embedded pair's quantized target is used, and a real prompt.
+On a machine that reports AMX but does not fully support it, a native build evaluates single tokens and
+crashes with SIGSEGV at the first batch. So the test uses the embedded pair's quantized target and a real
+prompt.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path
     signal = _run([str(folder / plain), "--version"], scratch, log)
     if signal:
         return signal
-    found = installs.probe(folder, "own build")
-    if found is None or Program.PLAIN not in found.programs:
+    install = installs.probe(folder, "own build")
+    if install is None or Program.PLAIN not in install.programs:
         raise BuildError(
             f"{plain} does not answer as llama.cpp does; the log is {log}", "read the end of the log"
         )
     for program in (Program.PLAIN, Program.TREE, Program.SIMPLE):
-        if program in found.programs:
-            words = commands.argv(_spec(program, gpu=gpu), found, program=program)
+        if program in install.programs:
+            words = commands.argv(_spec(program, gpu=gpu), install, program=program)
             if signal := _run(words, scratch, log):
                 return signal
     library = next(iter(sorted(folder.glob("libllama.*"))), None)

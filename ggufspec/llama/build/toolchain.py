@@ -1,4 +1,4 @@
-"""What this machine offers to a build: tools, the processor's features, and which backend fits."""
+"""What this machine provides for a build: tools, GPUs, environment, and the backend that fits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ggufspec import proc
 from ggufspec.errors import BuildError
 from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.cuda import wheels
-from ggufspec.llama.cuda.driver import said
+from ggufspec.llama.cuda.driver import format_release
 from ggufspec.llama.install.store import Backend
 from ggufspec.redaction import without_secrets
 
@@ -41,7 +41,7 @@ _BYTES_PER_JOB = 1 << 30  # a compiler in llama.cpp's largest file
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """What NVIDIA's driver says: names, and compute capabilities as CMake spells them ("90")."""
+    """The GPUs of NVIDIA's driver: names, and compute capabilities as CMake spells them ("90")."""
 
     names: tuple[str, ...]
     architectures: tuple[str, ...]
@@ -67,8 +67,8 @@ def choose_backend() -> tuple[Backend, str]:
         if wheels.serve(driver):
             return Backend.CUDA, f"CUDA, because {gpus} is here; its compiler comes from the package index"
         assert driver is not None, "without one, wheels serve"
-        mend = f"update the driver, or install the CUDA {said(driver.supports)} toolkit"
-        return Backend.CPU, f"CPU, because no nvcc is here and {driver} is older than its wheels ({mend})"
+        fix = f"update the driver, or install the CUDA {format_release(driver.supports)} toolkit"
+        return Backend.CPU, f"CPU, because no nvcc is here and {driver} is older than its wheels ({fix})"
     return Backend.CPU, "CPU, because neither nvcc nor an NVIDIA driver is here"
 
 
@@ -78,10 +78,10 @@ def tool(name: str, *, hint: str) -> Path:
     Raises:
         BuildError: it is in neither.
     """
-    found = next((Path(place) for place in _places(name)), None)
-    if found is None:
+    path = next((Path(place) for place in _places(name)), None)
+    if path is None:
         raise BuildError(f"{name} was not found", hint)
-    return found
+    return path
 
 
 def cmake() -> Path:
@@ -108,16 +108,16 @@ def nvcc() -> Path | None:
 
 
 def cuda_home() -> Path | None:
-    """Return the CUDA toolkit that the compiler belongs to, even where nvcc on PATH is a wrapper; or None."""
+    """Return the CUDA toolkit of the compiler, even if nvcc on PATH is a wrapper; None without one."""
     compiler = nvcc()
     named = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
-    own = [compiler.resolve().parent.parent] if compiler else []
-    homes = (*own, *named, *map(Path, _CUDA_HOMES))
+    beside = [compiler.resolve().parent.parent] if compiler else []
+    homes = (*beside, *named, *map(Path, _CUDA_HOMES))
     return next((home for home in homes if (home / "include" / "cuda_runtime.h").is_file()), None)
 
 
 def nvidia() -> Gpus | None:
-    """Return what NVIDIA's driver manages; None without a driver that works."""
+    """Return the GPUs of NVIDIA's driver; None without a working driver."""
     smi = shutil.which("nvidia-smi")
     if smi:
         completed, out, _ = proc.capture([smi, "--query-gpu=name,compute_cap", "--format=csv,noheader"])
@@ -136,27 +136,27 @@ def nvidia() -> Gpus | None:
 
 
 def cuda_architectures(text: str | None = None) -> tuple[str, ...]:
-    """Return what to compile CUDA code for, as CMake spells it.
+    """Return the architectures to compile CUDA code for, as CMake spells them.
 
     Args:
         text: compute capabilities as users write them, "86,89,90" or "8.6;8.9"; None for CUDAARCHS, and
             without that the GPUs of this machine.
 
     Raises:
-        BuildError: the text names no architecture.
+        BuildError: the text is not a list of architectures.
     """
     named = text if text is not None else os.environ.get("CUDAARCHS", "")
     words = [word.strip().replace(".", "") for word in re.split(r"[;,]", named) if word.strip()]
     if wrong := [word for word in words if not _ARCHITECTURE.fullmatch(word)]:
-        raise BuildError(f"{wrong[0]} is no architecture of a GPU", "write them as in --cuda-arch 86,89,90")
+        raise BuildError(f"not a GPU architecture: {wrong[0]}", "write them as in --cuda-arch 86,89,90")
     if text is not None and not words:
-        raise BuildError("no architecture is named", "write them as in --cuda-arch 86,89,90")
+        raise BuildError("no architecture is given", "write them as in --cuda-arch 86,89,90")
     gpus = nvidia()
     return tuple(dict.fromkeys(words)) or (gpus.architectures if gpus else ())
 
 
 def default_jobs() -> int:
-    """Return how many compilers may run at once: one for every core we may use and every free GiB."""
+    """Return the number of parallel compilers: one per usable core and free GiB of memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = re.search(r"^MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
     return max(1, min(cores, int(free[1]) * 1024 // _BYTES_PER_JOB if free else cores))
@@ -164,24 +164,26 @@ def default_jobs() -> int:
 
 def compiler_cache() -> Path | None:
     """Return ccache, or None."""
-    found = shutil.which("ccache")
-    return Path(found) if found else None
+    path = shutil.which("ccache")
+    return Path(path) if path else None
 
 
 def shaping(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables that may change what is built: compilers, flags, paths, settings of the tools."""
-    given = without_secrets(os.environ if environ is None else environ)
+    """Return the variables that may affect a build: compilers, flags, paths, settings of tools."""
+    variables = without_secrets(os.environ if environ is None else environ)
     names = _SHAPING.split()
     return {
-        name: given[name] for name in sorted(given) if name in names or name.startswith(_SHAPING_PREFIXES)
+        name: variables[name]
+        for name in sorted(variables)
+        if name in names or name.startswith(_SHAPING_PREFIXES)
     }
 
 
 def differences(recorded: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return how the variables that were set for a build differ from those that are set now.
+    """Return the differences between the variables that were set for a build and those set now.
 
     Args:
-        recorded: what ``shaping`` returned then; None where nobody recorded it.
+        recorded: what ``shaping`` returned then; None if it was not recorded.
     """
     if recorded is None:
         return ()
@@ -201,13 +203,13 @@ def _setting(name: str, value: str | None) -> str:
 def environment(
     backend: Backend, *, history: bool, cuda_compiler: Path | None = None, base: Path | None = None
 ) -> Mapping[str, str]:
-    """Return the environment of a build: this process's own without its secrets, and what the tools need.
+    """Return the environment for a build: this process's own without secrets, and settings for the tools.
 
     Args:
-        backend: CUDA's and HIP's compilers are named by the environment.
-        cuda_compiler: the nvcc to use; None for the one that is found.
-        base: the folder that everything compiled lies in. The compiler cache forgets its name, so that
-            it recognizes the same source in another folder.
+        backend: for CUDA and HIP, the compilers are set by variables.
+        cuda_compiler: the nvcc to use; None to search for one.
+        base: the folder that contains everything compiled. The compiler cache ignores its name, so that it
+            recognizes the same source in another folder.
         history: whether the tree has a git history of its own. Otherwise git must find nothing, or the
             build would count the commits of whatever repository the cache lies in.
     """
@@ -218,7 +220,7 @@ def environment(
         changed |= {
             "CCACHE_BASEDIR": str(base),
             "CCACHE_NOHASHDIR": "1",
-            "CCACHE_COMPILERCHECK": "content",  # a toolkit of wheels is a new one every time
+            "CCACHE_COMPILERCHECK": "content",  # a toolkit of wheels has new timestamps every time
         }
     if backend is Backend.CUDA and (compiler := cuda_compiler or nvcc()):
         changed["PATH"] = f"{compiler.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -1,4 +1,4 @@
-"""The CUDA toolkit of a build: the machine's own where it is whole and fits, else one made of wheels."""
+"""The CUDA toolkit for a build: the machine's own if it is complete and fits, else one made of wheels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.build import toolchain
 from ggufspec.llama.cuda import driver as cuda_driver
 from ggufspec.llama.cuda import wheels as cuda_wheels
-from ggufspec.llama.cuda.driver import Driver, Release, said
+from ggufspec.llama.cuda.driver import Driver, Release, format_release
 from ggufspec.llama.cuda.wheels import Wheels, assemble
 from ggufspec.llama.progress import BuildProgress
 
@@ -36,9 +36,9 @@ _DEBIAN = Path("/usr")  # its package keeps headers and libraries among all othe
 class Toolkit:
     """A CUDA toolkit.
 
-    ``home`` holds bin, include and lib64; None where only the compiler is known to be somewhere.
-    ``wheels`` is what it was made of, None for a toolkit of the machine.
-    ``links_driver`` says whether there is a libcuda to link against.
+    ``home`` contains bin, include and lib64; None if only the compiler was found.
+    ``wheels``: the wheels it was made of; None for a toolkit of the machine.
+    ``links_driver``: whether there is a libcuda to link against.
     """
 
     nvcc: Path
@@ -54,14 +54,16 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Bu
     Args:
         architectures: as CMake spells them; empty leaves them to llama.cpp.
         work: a toolkit of wheels is made in its folder ``cuda``.
-        log: what pip says is appended here.
+        log: pip's output is appended here.
 
     Raises:
-        BuildError: there is none, or it does not go with the driver, the GPUs or the C++ compiler.
+        BuildError: there is none, or it does not match the driver, the GPUs or the C++ compiler.
     """
     driver = cuda_driver.find_driver()
-    own = system()
-    if own is None or (not fits(own.release, architectures) and fits(cuda_wheels.PINNED, architectures)):
+    toolkit = system()
+    if toolkit is None or (
+        not fits(toolkit.release, architectures) and fits(cuda_wheels.PINNED, architectures)
+    ):
         if not cuda_wheels.serve(driver):
             raise _no_wheels(driver)
         wheels = yield from cuda_wheels.provide(log)
@@ -69,17 +71,17 @@ def provide(architectures: Sequence[str], work: Path, log: Path) -> Generator[Bu
         home = work / "cuda"
         shutil.rmtree(home, ignore_errors=True)
         assemble(wheels, home, library)
-        own = Toolkit(
+        toolkit = Toolkit(
             nvcc=home / "bin" / "nvcc",
             release=wheels.release,
             home=home,
             wheels=wheels,
             links_driver=library is not None,
         )
-    _check_driver(own, driver)
-    _check_architectures(own, architectures, toolchain.nvidia() is not None)
-    _check_host_compiler(own)
-    return own
+    _check_driver(toolkit, driver)
+    _check_architectures(toolkit, architectures, toolchain.nvidia() is not None)
+    _check_host_compiler(toolkit)
+    return toolkit
 
 
 def system() -> Toolkit | None:
@@ -96,13 +98,13 @@ def system() -> Toolkit | None:
 
 
 def release_of(nvcc: Path) -> Release | None:
-    """Return which CUDA a compiler belongs to; None where it does not tell."""
+    """Return the CUDA version of a compiler; None if it does not report one."""
     match = _NVCC.search(proc.capture([str(nvcc), "--version"])[1])
     return (int(match[1]), int(match[2])) if match else None
 
 
 def fits(release: Release, architectures: Iterable[str]) -> bool:
-    """Whether a toolkit compiles for all these architectures, as far as release notes tell."""
+    """Whether a toolkit compiles for all these architectures, according to CUDA's release notes."""
     return all(
         release >= first_for(number) and not (release[0] >= ALL_BUT_OLD[0] and number < ALL_BUT_OLD[1])
         for number in _numbers(architectures)
@@ -119,34 +121,35 @@ def _no_wheels(driver: Driver | None) -> BuildError:
         return BuildError("no CUDA toolkit is here, and its wheels are for Linux", "use another --backend")
     return BuildError(
         f"no CUDA toolkit that fits is here, and {driver} is older than the wheels, which begin with CUDA "
-        f"{said(cuda_wheels.PINNED)}",
-        f"update the driver to 580 or newer, or install the CUDA {said(driver.supports)} toolkit",
+        f"{format_release(cuda_wheels.PINNED)}",
+        f"update the driver to 580 or newer, or install the CUDA {format_release(driver.supports)} toolkit",
     )
 
 
 def _check_driver(toolkit: Toolkit, driver: Driver | None) -> None:
     if driver is not None and toolkit.release[0] > driver.supports[0]:
         raise BuildError(
-            f"{driver} is older than the toolkit, CUDA {said(toolkit.release)}: its programs would not run",
+            f"{driver} is older than the toolkit, CUDA {format_release(toolkit.release)}: "
+            "its programs would not run",
             f"update the driver, or use a toolkit of CUDA {driver.supports[0]}.x, at best "
-            f"{said(driver.supports)}",
+            f"{format_release(driver.supports)}",
         )
 
 
 def _check_architectures(toolkit: Toolkit, architectures: Sequence[str], has_gpu: bool) -> None:
     if "native" in architectures and not has_gpu:
         raise BuildError(
-            "the architecture is that of this machine's GPU, and no GPU is here",
+            'the architecture is "native", but this machine has no GPU',
             "name it: --cuda-arch 90 (H100, H200), 89 (RTX 40), 86 (RTX 30), 80 (A100)",
         )
     known = _ARCHITECTURE.findall(proc.capture([str(toolkit.nvcc), "--list-gpu-arch"])[1])
     unknown = [str(number) for number in _numbers(architectures) if str(number) not in known]
     if known and unknown:
-        way = "an older" if int(unknown[0]) < min(map(int, known)) else "a newer"
+        article = "an older" if int(unknown[0]) < min(map(int, known)) else "a newer"
         raise BuildError(
-            f"CUDA {said(toolkit.release)} does not compile for architecture {', '.join(unknown)}; "
+            f"CUDA {format_release(toolkit.release)} does not compile for architecture {', '.join(unknown)}; "
             f"it knows {', '.join(dict.fromkeys(known))}",
-            f"name one of them with --cuda-arch, or use {way} CUDA toolkit",
+            f"name one of them with --cuda-arch, or use {article} CUDA toolkit",
         )
 
 
@@ -161,11 +164,12 @@ def _check_host_compiler(toolkit: Toolkit) -> None:
     if not version or int(version.split(".")[0]) <= int(newest[1]):
         return
     older = (shutil.which(f"g++-{number}") for number in range(int(newest[1]), 6, -1))
-    found = next(filter(None, older), None)
-    mend = f"CUDAHOSTCXX={found or f'g++-{newest[1]}'} names an older one"
+    installed = next(filter(None, older), None)
+    fix = f"set CUDAHOSTCXX={installed or f'g++-{newest[1]}'}"
     raise BuildError(
-        f"CUDA {said(toolkit.release)} takes GCC up to {newest[1]}, and {named} is GCC {version}",
-        mend if found else f"apt install g++-{newest[1]}; then {mend}",
+        f"CUDA {format_release(toolkit.release)} supports GCC up to {newest[1]}, "
+        f"but {named} is GCC {version}",
+        fix if installed else f"apt install g++-{newest[1]}; then {fix}",
     )
 
 
@@ -174,5 +178,5 @@ def _header(home: Path, name: str) -> Path | None:
 
 
 def _numbers(architectures: Iterable[str]) -> list[int]:
-    """Return the compute capabilities that CMake's words name; "native" and "all" name none."""
+    """Return the compute capabilities in CMake's architectures; "native" and "all" have none."""
     return [int(match[0]) for word in architectures if (match := re.match(r"\d+", word))]

@@ -1,7 +1,7 @@
 """(RunSpec, Install) -> argv, for every era of llama.cpp, from one table of spellings.
 
-What a flag is called depends on what the program's own ``--help`` lists, never on a version number. Values
-whose defaults moved between eras are always passed, so that two builds measure the same thing.
+The spelling of a flag is chosen by the program's own ``--help``, never by a version number. Values whose
+defaults differ between eras are always passed, so that two builds measure the same thing.
 """
 
 from __future__ import annotations
@@ -12,54 +12,54 @@ from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command.drafting import put_drafting, put_experts
-from ggufspec.llama.command.words import SPELLINGS, Words, layers_word
+from ggufspec.llama.command.drafting import add_drafting, add_experts
+from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.install.options import Options
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
-_BATCH = 2048  # tokens; what --batch-size is in every era if nobody says otherwise
-_WHOLE_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others are quantised
+_BATCH = 2048  # tokens; the default of --batch-size in every era
+_FLOAT_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others are quantised
 
 
 def argv(
     spec: RunSpec, install: Install, *, program: Program, prompt_file: Path | None = None
 ) -> tuple[str, ...]:
-    """Return the command that measures ``spec`` with one of the install's programs.
+    """Return the command that measures ``spec`` with one of an install's programs.
 
     Args:
         spec: what to measure; its model files have paths.
         install: the llama.cpp to measure with.
         program: PLAIN for target or drafter alone, TREE or SIMPLE for drafting.
-        prompt_file: holds the prompt and one more line break, for prompts that cannot be an argument.
+        prompt_file: contains the prompt and a line break, for prompts that cannot be an argument.
 
     Raises:
         NoInstallError: the install lacks the program.
         GgufspecError: the program lacks a flag that the measurement needs.
     """
-    words = Words(install.executable(program), install)
-    words.put("model", spec.model.path)
+    arguments = Arguments(install.executable(program), install)
+    arguments.add_flag("model", spec.model.path)
     if prompt_file is None:
-        words.put("prompt", spec.prompt.text)
+        arguments.add_flag("prompt", spec.prompt.text)
     else:
-        words.put("file", prompt_file)
-    words.put("n_predict", spec.n_predict)
-    put_context(words, spec)
-    words.put("temperature", f"{spec.sampling.temperature:g}")
-    words.put("top_k", spec.sampling.top_k)
-    words.put("top_p", f"{spec.sampling.top_p:g}")
-    words.put("min_p", f"{spec.sampling.min_p:g}")
-    words.put("seed", spec.sampling.seed)
-    put_placement(words, spec, install)
-    put_drafting(words, spec, install, program=program)
-    put_fixed(words, spec, install)
-    words.switch("--no-escape", "--no-conversation", "--no-display-prompt", "--simple-io")
-    words.switch("--no-log-prefix", "--no-log-timestamps")
-    return words.done()
+        arguments.add_flag("file", prompt_file)
+    arguments.add_flag("n_predict", spec.n_predict)
+    add_context(arguments, spec)
+    arguments.add_flag("temperature", f"{spec.sampling.temperature:g}")
+    arguments.add_flag("top_k", spec.sampling.top_k)
+    arguments.add_flag("top_p", f"{spec.sampling.top_p:g}")
+    arguments.add_flag("min_p", f"{spec.sampling.min_p:g}")
+    arguments.add_flag("seed", spec.sampling.seed)
+    add_placement(arguments, spec, install)
+    add_drafting(arguments, spec, install, program=program)
+    add_fixed(arguments, spec, install)
+    arguments.add_switches("--no-escape", "--no-conversation", "--no-display-prompt", "--simple-io")
+    arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
+    return arguments.to_argv()
 
 
-def ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
+def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
     """Return what a specification asks for and ``argv`` leaves out, because the program does not know it."""
     drafting, sampling = spec.drafting, spec.sampling
     requested = {
@@ -71,95 +71,96 @@ def ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...
     }
     executable = install.executable(program)
     return tuple(
-        f"{executable.path.name} knows no {SPELLINGS[meaning][-1]}"
+        f"{executable.path.name} has no {SPELLINGS[meaning][-1]}"
         for meaning, is_requested in requested.items()
         if is_requested and executable.options.first(*SPELLINGS[meaning]) is None
     )
 
 
-def put_context(words: Words, spec: RunSpec) -> None:
-    """Put the sizes of context and batches, and the threads."""
-    words.put("context", spec.context)
-    if spec.ubatch is not None:  # clipped to the batch without a word
-        words.put("batch", max(_BATCH, spec.ubatch))
-        words.put("ubatch", spec.ubatch)
-    words.put("threads", spec.threads)
-    words.put("threads_batch", spec.threads)
+def add_context(arguments: Arguments, spec: RunSpec) -> None:
+    """Add the sizes of context and batches, and the threads."""
+    arguments.add_flag("context", spec.context)
+    if spec.ubatch is not None:  # silently limited to the batch size
+        arguments.add_flag("batch", max(_BATCH, spec.ubatch))
+        arguments.add_flag("ubatch", spec.ubatch)
+    arguments.add_flag("threads", spec.threads)
+    arguments.add_flag("threads_batch", spec.threads)
 
 
-def put_placement(words: Words, spec: RunSpec, install: Install) -> None:
-    """Put where the model's layers go, and the type of its cache.
+def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+    """Add the placement of the model's layers, and the type of its cache.
 
     Raises:
-        GgufspecError: the program has no cache of this type, or lacks a flag that was asked for.
+        GgufspecError: the program does not support this cache type, or lacks a requested flag.
     """
-    own = spec.own_offload
-    words.put("layers", layers_word(own.target_layers, words.options, install))
-    _put_devices(words, own)
+    offload = spec.own_offload
+    arguments.add_flag("layers", format_layers(offload.target_layers, arguments.options, install))
+    _add_devices(arguments, offload)
     if spec.kv_type is None:
         return
     for meaning in ("cache_k", "cache_v"):
-        types = _cache_types(words.options, SPELLINGS[meaning][0])
+        types = _cache_types(arguments.options, SPELLINGS[meaning][0])
         if types and spec.kv_type not in types:
             raise GgufspecError(
-                f"{words.name} has no cache of type {spec.kv_type}", f"it has {', '.join(types)}"
+                f"{arguments.name} has no cache of type {spec.kv_type}", f"it has {', '.join(types)}"
             )
-        words.put(meaning, spec.kv_type)
+        arguments.add_flag(meaning, spec.kv_type)
 
 
-def _put_devices(words: Words, own: Offload) -> None:
-    """Put what was asked for beside the layers; where there is no fitting, it need not be turned off."""
-    if own.fit or (own.fit is False and "--fit" in words.options):
-        words.insist("fit", "on" if own.fit else "off")
-    if own.devices:
-        words.insist("devices", ",".join(own.devices))
-    if own.tensor_split:
-        words.insist("tensor_split", ",".join(f"{share:g}" for share in own.tensor_split))
-    if own.split_mode is not None:
-        words.insist("split_mode", own.split_mode.value)
-        if not words.options.mentions("--split-mode", own.split_mode.value):
+def _add_devices(arguments: Arguments, offload: Offload) -> None:
+    """Add the requested placement beside the layers; a program without --fit needs no "off"."""
+    if offload.fit or (offload.fit is False and "--fit" in arguments.options):
+        arguments.require_flag("fit", "on" if offload.fit else "off")
+    if offload.devices:
+        arguments.require_flag("devices", ",".join(offload.devices))
+    if offload.tensor_split:
+        arguments.require_flag("tensor_split", ",".join(f"{share:g}" for share in offload.tensor_split))
+    if offload.split_mode is not None:
+        arguments.require_flag("split_mode", offload.split_mode.value)
+        if not arguments.options.mentions("--split-mode", offload.split_mode.value):
             raise GgufspecError(
-                f"this {words.name} cannot split by {own.split_mode.value}: its --help does not list that",
-                "leave --split-mode out, or take another one",
+                f"this {arguments.name} cannot split by {offload.split_mode.value}: "
+                "its --help does not list that",
+                "leave --split-mode out, or use another one",
             )
-    if own.main_gpu is not None:
-        words.insist("main_gpu", own.main_gpu)
-    put_experts(words, own.cpu_moe)
+    if offload.main_gpu is not None:
+        arguments.require_flag("main_gpu", offload.main_gpu)
+    add_experts(arguments, offload.cpu_moe)
 
 
-def put_fixed(words: Words, spec: RunSpec, install: Install) -> None:
-    """Pin the defaults that moved: flash attention, fitting to memory, and what the log shows.
+def add_fixed(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+    """Set values whose defaults differ between eras: flash attention, fitting to memory, log level.
 
     Raises:
-        GgufspecError: the cache shall be quantised, and the program has no flash attention to read it with.
+        GgufspecError: a quantised cache was requested, which needs flash attention, and the program has none.
     """
-    quantised = spec.kv_type is not None and spec.kv_type not in _WHOLE_TYPES
-    if words.options.mentions("--flash-attn", "auto"):
-        words.add("--flash-attn", "on" if quantised else "auto")
-    elif quantised and "--flash-attn" not in words.options:
+    quantised = spec.kv_type is not None and spec.kv_type not in _FLOAT_TYPES
+    if arguments.options.mentions("--flash-attn", "auto"):
+        arguments.add("--flash-attn", "on" if quantised else "auto")
+    elif quantised and "--flash-attn" not in arguments.options:
         raise GgufspecError(
-            f"{words.name} cannot quantise its cache: it has no flash attention",
-            "leave the cache at f16, or take a llama.cpp of May 2024 or later",
+            f"{arguments.name} cannot quantise its cache: it has no flash attention",
+            "leave the cache at f16, or use a llama.cpp of May 2024 or later",
         )
     elif quantised:
-        words.add("--flash-attn")
-    if "--fit" in words.options and spec.offload.fit is None:
+        arguments.add("--flash-attn")
+    if "--fit" in arguments.options and spec.offload.fit is None:
         layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
         fit = "auto" in layers and install.gpu is not False
-        words.add("--fit", "on" if fit else "off")
-    if words.options.mentions(
+        arguments.add("--fit", "on" if fit else "off")
+    if arguments.options.mentions(
         "--verbosity", "4: trace"
     ):  # there, what was offloaded is shown from level 4 on
-        words.add("--verbosity", "4")
+        arguments.add("--verbosity", "4")
 
 
 def needs_file(text: str) -> bool:
-    """Whether a text cannot be one argument of a command line: it is too long, or contains a NUL."""
+    """Whether a text cannot be a command-line argument, because it is too long or contains a NUL."""
     return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
 
 
 def _cache_types(options: Options, flag: str) -> list[str]:
-    """Return the types that a cache may have; nothing where the help does not tell."""
+    """Return the cache types that the help lists; empty if it does not list them."""
     allowed = _ALLOWED.search(options.help.get(flag, ""))
     return re.split(r",\s*", allowed[1]) if allowed else []
 
@@ -169,15 +170,15 @@ def server_argv(
 ) -> tuple[str, ...]:
     """Return the command that serves ``spec``'s models on loopback, one request at a time.
 
-    Prompt, length and sampling are no part of it: they travel with each request.
+    Prompt, length and sampling are not part of it: each request has its offload.
 
     Args:
         spec: which models, how they are placed, and the draft sizes that the server starts with; its model
             files have paths. ``drafting is None`` serves one model alone.
         install: the llama.cpp whose server it is.
         port: where to listen.
-        key_file: holds the key that a request has to show.
-        slots_dir: where the server may save and erase what its slot remembers, if it may.
+        key_file: contains the API key for requests.
+        slots_dir: folder that enables saving and erasing of slots; None for neither.
 
     Raises:
         NoInstallError: the install has no server.
@@ -190,52 +191,52 @@ def server_argv(
         raise GgufspecError(
             f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
         )
-    words = Words(executable, install)
-    words.put("model", spec.model.path)
-    words.put("host", "127.0.0.1")
-    words.put("port", port)
-    words.put("key_file", key_file)
-    words.put("slots", 1)
-    put_context(words, spec)
-    put_placement(words, spec, install)
-    put_drafting(words, spec, install, program=Program.SERVER)
-    put_fixed(words, spec, install)
-    words.put("cache_ram", 0)  # prompts are cold: nothing is remembered
-    words.switch("--slots", "--metrics", "--no-log-prefix", "--no-log-timestamps")
-    page = words.options.first("--no-ui", "--no-webui")
-    words.add(*([page] if page else []))
+    arguments = Arguments(executable, install)
+    arguments.add_flag("model", spec.model.path)
+    arguments.add_flag("host", "127.0.0.1")
+    arguments.add_flag("port", port)
+    arguments.add_flag("key_file", key_file)
+    arguments.add_flag("slots", 1)
+    add_context(arguments, spec)
+    add_placement(arguments, spec, install)
+    add_drafting(arguments, spec, install, program=Program.SERVER)
+    add_fixed(arguments, spec, install)
+    arguments.add_flag("cache_ram", 0)  # each prompt is evaluated completely
+    arguments.add_switches("--slots", "--metrics", "--no-log-prefix", "--no-log-timestamps")
+    page = arguments.options.first("--no-ui", "--no-webui")
+    arguments.add(*([page] if page else []))
     if slots_dir is not None:
-        words.put("slots_dir", slots_dir)
-    return words.done()
+        arguments.add_flag("slots_dir", slots_dir)
+    return arguments.to_argv()
 
 
 def can_draft(options: Options) -> bool:
-    """Whether a server drafts with a model; the common parser of old lists a drafter for no use."""
+    """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
 
 
-def lines(spec: RunSpec, install: Install) -> dict[str, str]:
+def run_commands(spec: RunSpec, install: Install) -> dict[str, str]:
     """Return a command for each program that can run a configuration, by the program's name.
 
-    What only a measurement needs (seeds, log levels, fixed lengths) is left out.
+    Flags that only a measurement needs (seeds, log levels, fixed lengths) are left out.
 
     Args:
-        spec: what to run; its prompt and length do not matter.
-        install: whose programs, and how they spell their flags.
+        spec: what to run; its prompt and length are ignored.
+        install: the llama.cpp whose programs to use.
     """
     programs = (Program.SERVER, Program.SIMPLE if spec.drafting is not None else Program.PLAIN)
-    found = {}
+    commands = {}
     for program in programs:
         try:
             executable = install.executable(program)
         except NoInstallError:
             continue
-        words = Words(executable, install)
-        words.put("model", spec.model.path)
-        put_context(words, spec)
-        put_placement(words, spec, install)
-        put_drafting(words, spec, install, program=program)
+        arguments = Arguments(executable, install)
+        arguments.add_flag("model", spec.model.path)
+        add_context(arguments, spec)
+        add_placement(arguments, spec, install)
+        add_drafting(arguments, spec, install, program=program)
         if program is not Program.SERVER:
-            words.put("prompt", "…")
-        found[executable.path.name] = shlex.join(words.done())
-    return found
+            arguments.add_flag("prompt", "…")
+        commands[executable.path.name] = shlex.join(arguments.to_argv())
+    return commands

@@ -1,4 +1,4 @@
-"""What makes a command draft: a second model and how it drafts, or an n-gram method and what it looks up."""
+"""Flags for drafting: a second model and its draft size, or an n-gram method and its settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
 from ggufspec.errors import GgufspecError
-from ggufspec.llama.command.words import Words, layers_word
+from ggufspec.llama.command.flags import Arguments, format_layers
 from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import Options
 
@@ -31,17 +31,17 @@ _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
             "n_max": "ngram_mod_n_max",
             "n_min": "ngram_mod_n_min",
         },
-        Method.NGRAM_CACHE: {},  # it has no flags: γ and what it looks up are constants
+        Method.NGRAM_CACHE: {},  # it has no flags: γ and the n-gram size are constants
     }
 )
-"""Which settings of a method are flags, and their rows in SPELLINGS."""
+"""Settings of a method that have flags -> rows in SPELLINGS."""
 
 
-def put_drafting(words: Words, spec: RunSpec, install: Install, *, program: Program) -> None:
-    """Put what drafts and how; nothing for plain decoding.
+def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, program: Program) -> None:
+    """Add the flags for drafting; none for plain decoding.
 
-    The drafter's cache has the type of the target's. Programs without a flag for it give it that type of
-    their own accord, all but the servers before b5709: there it stays f16.
+    The drafter's cache gets the type of the target's. Programs without a flag for it use that type anyway,
+    except for servers before b5709, which use f16.
 
     Raises:
         GgufspecError: the program cannot draft by this method.
@@ -51,52 +51,52 @@ def put_drafting(words: Words, spec: RunSpec, install: Install, *, program: Prog
         return
     if not drafting.method.needs_drafter:
         check_method(install.executable(program), program, drafting.method)
-        _put_lookup(words, drafting)
+        _add_lookup(arguments, drafting)
         return
     assert spec.pair.draft is not None
-    # the tree program drafts with a model whatever it is told
-    words.add(*(_model_type(words.options) if program is not Program.TREE else ()))
-    words.put("draft_model", spec.pair.draft.path)
-    words.put("draft_layers", layers_word(spec.offload.draft_layers, words.options, install))
-    devices = spec.offload.draft_devices or spec.offload.devices  # today's default, and no other era's
+    # the tree program always drafts with a model
+    arguments.add(*(_model_type(arguments.options) if program is not Program.TREE else ()))
+    arguments.add_flag("draft_model", spec.pair.draft.path)
+    arguments.add_flag("draft_layers", format_layers(spec.offload.draft_layers, arguments.options, install))
+    devices = spec.offload.draft_devices or spec.offload.devices  # the default only in current builds
     if devices:
-        words.insist("draft_devices", ",".join(devices))
-    put_experts(words, spec.offload.draft_cpu_moe, whose="draft_")
-    words.put("draft_threads", spec.threads)
-    words.put("draft_threads_batch", spec.threads)
-    words.put("draft_context", spec.context)
+        arguments.require_flag("draft_devices", ",".join(devices))
+    add_experts(arguments, spec.offload.draft_cpu_moe, whose="draft_")
+    arguments.add_flag("draft_threads", spec.threads)
+    arguments.add_flag("draft_threads_batch", spec.threads)
+    arguments.add_flag("draft_context", spec.context)
     if spec.kv_type is not None:
-        words.put("draft_cache_k", spec.kv_type)
-        words.put("draft_cache_v", spec.kv_type)
-    words.put("draft_max", drafting.n_max)
-    words.put("draft_min", drafting.n_min)
-    words.put("draft_p_min", f"{drafting.p_min:g}")
+        arguments.add_flag("draft_cache_k", spec.kv_type)
+        arguments.add_flag("draft_cache_v", spec.kv_type)
+    arguments.add_flag("draft_max", drafting.n_max)
+    arguments.add_flag("draft_min", drafting.n_min)
+    arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
     if drafting.synthetic is not None:
         check_synthetic(install.executable(program))
-        words.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
+        arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
 
 
-def put_experts(words: Words, kept: Experts | None, *, whose: str = "") -> None:
-    """Put of how many layers the experts stay on the processor: of the target, or of ``draft_``'s.
+def add_experts(arguments: Arguments, kept: Experts | None, *, whose: str = "") -> None:
+    """Add the number of layers whose experts stay on the processor, for the target or the drafter.
 
     Raises:
         GgufspecError: the program lacks the flag.
     """
     if kept == "all":
-        words.insist(f"{whose}cpu_moe")
+        arguments.require_flag(f"{whose}cpu_moe")
     elif kept is not None:
-        words.insist(f"{whose}n_cpu_moe", kept)
+        arguments.require_flag(f"{whose}n_cpu_moe", kept)
 
 
 def check_method(executable: Executable, program: Program, method: Method) -> None:
-    """Make sure that a program drafts by an n-gram method.
+    """Make sure that a program supports an n-gram method.
 
     Raises:
-        GgufspecError: it does not; the hint says what does.
+        GgufspecError: it does not; the hint names a program that does.
     """
     if program is Program.TREE:
         raise GgufspecError(
-            f"{executable.path.name} drafts with a second model only, not by {method.value}",
+            f"{executable.path.name} drafts only with a second model, not by {method.value}",
             "use `--engine server` or `--engine binary-simple`",
         )
     if method.value not in _types(executable.options):
@@ -107,23 +107,24 @@ def check_method(executable: Executable, program: Program, method: Method) -> No
 
 
 def check_synthetic(executable: Executable) -> None:
-    """Make sure that a program can let dice decide what is accepted.
+    """Make sure that a program can simulate acceptance.
 
     Raises:
-        GgufspecError: it cannot; the hint says what can.
+        GgufspecError: it cannot; the hint names a program that can.
     """
     if _SYNTHETIC not in executable.options:
         raise GgufspecError(
-            f"this {executable.path.name} knows no synthetic acceptance: its --help lists no {_SYNTHETIC}",
+            f"this {executable.path.name} has no synthetic acceptance: its --help does not list {_SYNTHETIC}",
             "llama-server of autumn 2026 does: `ggufspec build` makes one",
         )
 
 
-def _put_lookup(words: Words, drafting: Drafting) -> None:
-    """Put an n-gram method with all that decides about its drafts; γ first.
+def _add_lookup(arguments: Arguments, drafting: Drafting) -> None:
+    """Add an n-gram method with all settings that affect its drafts.
 
-    A model's limits are γ too: builds of early 2026 cut every draft to them, and today's simple program
-    prints them as ``n_draft`` whatever drafts. Where two settings share a flag, the method's own counts.
+    The limits for a draft model are set to γ too: builds of early 2026 cut every draft to them, and the
+    current simple program prints them as ``n_draft`` for every method. If two settings share a flag, the
+    method's own is used.
     """
     method, lookup = drafting.method, LOOKUPS[drafting.method]
     if not lookup.least <= drafting.n_max <= lookup.most:
@@ -131,40 +132,40 @@ def _put_lookup(words: Words, drafting: Drafting) -> None:
             f"{method.value} drafts nothing with at most {drafting.n_max} tokens a round",
             f"llama.cpp's own draft size for it is {lookup.n_max}: --draft {lookup.n_max}",
         )
-    said = {"--spec-type": method.value}
+    flags = {"--spec-type": method.value}
     values = {"n_max": drafting.n_max, "size": lookup.size, "min_hits": lookup.min_hits}
-    values["n_min"] = min(lookup.n_min, drafting.n_max)  # drafts are whole then, as they are above it
-    own = {meaning: values[setting] for setting, meaning in _FLAGS[method].items()}
-    for meaning, value in {"draft_max": drafting.n_max, "draft_min": 0, **own}.items():
-        flag = words.spelling(meaning)
+    values["n_min"] = min(lookup.n_min, drafting.n_max)  # then only drafts of full length are used
+    method_values = {meaning: values[setting] for setting, meaning in _FLAGS[method].items()}
+    for meaning, value in {"draft_max": drafting.n_max, "draft_min": 0, **method_values}.items():
+        flag = arguments.spelling(meaning)
         if flag is not None:
-            said[flag] = str(value)
-    for flag, word in said.items():
-        words.add(flag, word)
+            flags[flag] = str(value)
+    for flag, text in flags.items():
+        arguments.add(flag, text)
 
 
 def _model_type(options: Options) -> tuple[str, ...]:
-    """Name the drafting method where that became an option, later a duty (b9464)."""
+    """Return the flag that names the drafting method, if the program has it (required from b9464 on)."""
     known = next((name for name in _MODEL_TYPES if name in _types(options)), None)
     return ("--spec-type", known) if known else ()
 
 
 def _types(options: Options) -> list[str]:
     """Return the drafting methods that a program's help lists."""
-    listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the prose below says "draft" too
+    listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the text below contains "draft" too
     return re.split(r"[^\w-]+", listed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """The settings of one method beside γ. Builds may have other defaults; these are passed to all of them.
+    """The settings of one n-gram method beside γ. They are always passed, as defaults differ between builds.
 
     Attributes:
-        size: tokens that must recur, the last one included, before anything is drafted.
-        n_max: γ where nobody asks for another, llama.cpp's own default.
+        size: number of tokens that must recur, the last one included, before anything is drafted.
+        n_max: default γ, which is llama.cpp's own.
         least: the smallest γ at which anything can be drafted.
-        most: the largest γ that the programs take.
-        min_hits: how often they must have recurred; only one method asks.
+        most: the largest γ that the programs accept.
+        min_hits: how often the tokens must have recurred; used by one method.
         n_min: shorter drafts are dropped.
     """
 
@@ -178,7 +179,7 @@ class Lookup:
 
 LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
-        # drops what is shorter than what it looks up (common_ngram_simple_draft): γ < 12 drafts nothing
+        # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
         Method.NGRAM_SIMPLE: Lookup(size=12, n_max=48, least=12),
         Method.NGRAM_MAP_K: Lookup(size=12, n_max=48),
         Method.NGRAM_MAP_K4V: Lookup(size=12, n_max=48),
@@ -189,12 +190,12 @@ LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
 )
 """llama.cpp's defaults of the summer of 2026 (common_params_speculative_ngram_map and its neighbours)."""
 
-_MODEL_SIZE = 3  # γ of a drafting model where nobody asks for another; today's llama.cpp takes the same
+_MODEL_SIZE = 3  # default γ of a draft model, as in current llama.cpp
 
 
-def draft_sizes(method: Method, asked: Iterable[int] = ()) -> tuple[int, ...]:
-    """Return the draft sizes at which a method can draft: of those asked for, or else its own default."""
-    asked, lookup = tuple(asked), LOOKUPS.get(method)
+def draft_sizes(method: Method, requested: Iterable[int] = ()) -> tuple[int, ...]:
+    """Return the requested draft sizes at which a method can draft; without any, its default."""
+    requested, lookup = tuple(requested), LOOKUPS.get(method)
     if lookup is None:
-        return asked or (_MODEL_SIZE,)
-    return tuple(size for size in asked or (lookup.n_max,) if lookup.least <= size <= lookup.most)
+        return requested or (_MODEL_SIZE,)
+    return tuple(size for size in requested or (lookup.n_max,) if lookup.least <= size <= lookup.most)

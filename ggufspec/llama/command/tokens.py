@@ -1,4 +1,4 @@
-"""A text's tokens, counted by llama.cpp's own tokenizer program."""
+"""Tokenize text with llama.cpp's own tokenizer program."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ggufspec.llama.install.installs import Executable, Install
 
 
 def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None:
-    """Return the token ids of a text, the model's BOS included; None where no tokenizer program answers.
+    """Return the token ids of a text, the model's BOS included; None without a working tokenizer program.
 
-    Tokenizer programs before June 2024 take no file, and so no text that cannot be an argument.
+    Tokenizer programs before June 2024 read no files, so a text must be usable as an argument.
 
     Raises:
         ChildCrashedError: the program cannot be started.
-        OSError: there is no room for a file with the text.
+        OSError: the text cannot be written to a file.
     """
     if install.tokenizer is None:
         return None
@@ -39,7 +39,7 @@ def tokenize(install: Install, model: str | Path, text: str) -> list[int] | None
 
 
 def _argv(tokenizer: Executable, model: str | Path, text: str, file: Path) -> list[str] | None:
-    """Return the command that tokenizes a text, which is written to a file where the program reads one."""
+    """Return the command that tokenizes a text; the text is written to ``file`` if the program reads one."""
     program, options = str(tokenizer.path), tokenizer.options
     if "--ids" not in options:  # old ones print no help and take MODEL PROMPT --ids
         return None if needs_file(text) else [program, str(model), text, "--ids"]

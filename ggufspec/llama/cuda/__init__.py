@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.cuda.driver import Release, said
+from ggufspec.llama.cuda.driver import Release, format_release
 
 __all__ = [
     "Release",
-    "said",
+    "format_release",
 ]

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver on this machine says about itself."""
+"""Find NVIDIA's driver, its version and its library."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _FOLDERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """The driver's own version, where it tells, and the newest CUDA that it was made for."""
+    """The driver's version, if it reports one, and the newest CUDA that it supports."""
 
     version: str | None
     supports: Release
 
     def __str__(self) -> str:
-        return f"the driver{f' {self.version}' if self.version else ''} (CUDA up to {said(self.supports)})"
+        version = f" {self.version}" if self.version else ""
+        return f"the driver{version} (CUDA up to {format_release(self.supports)})"
 
 
 def find_driver() -> Driver | None:
-    """Return the driver; None where none is installed, or where it does not answer."""
+    """Return the driver; None if none is installed or it does not answer."""
     smi = shutil.which("nvidia-smi")
     if smi and (match := _SMI.search(proc.capture([smi])[1])):
         return Driver(version=match[1], supports=(int(match[2]), int(match[3])))
@@ -60,6 +61,6 @@ def library(environ: Mapping[str, str] = os.environ) -> Path | None:
     return next((place for place in places if place.exists()), None)
 
 
-def said(release: Release) -> str:
-    """Return a version as users know it: "13.0"."""
+def format_release(release: Release) -> str:
+    """Return a version of CUDA as text: "13.0"."""
     return f"{release[0]}.{release[1]}"

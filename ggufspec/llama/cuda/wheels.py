@@ -1,14 +1,14 @@
-"""CUDA's compiler and libraries as wheels of the package index: which, from where, and what is in them.
+"""CUDA's compiler and libraries as wheels from the package index.
 
-Two ways lead to the same files. The extra ``ggufspec[cuda-build]`` puts them into the Python environment,
-for machines that shall need no network later. Without it pip brings them into our cache, checked against the
-hashes that the index announces. Both name the same requirement: NVIDIA's meta-package ``cuda-toolkit``,
-whose releases pin wheels that belong together, so that no table of versions has to be kept here.
+There are two ways to get them. The extra ``ggufspec[cuda-build]`` installs them into the Python environment,
+so that no network is needed later. Without it pip installs them into the cache folder and checks the hashes
+that the index lists. Both use the same requirement: NVIDIA's meta-package ``cuda-toolkit``, whose releases
+pin matching wheels, so that no table of versions is needed here.
 
-Only CUDA 13 can be had this way: the wheels for CUDA 12 (``nvidia-cuda-nvcc-cu12``) hold ptxas, but no nvcc.
-The first release is taken for every driver, because drivers run what an older toolkit of their major version
-compiled, PTX included, while older drivers cannot translate a newer toolkit's PTX. Another release counts
-as well where it is installed.
+Only CUDA 13 is available as wheels: those for CUDA 12 (``nvidia-cuda-nvcc-cu12``) contain ptxas, but no nvcc.
+The first release is used for every driver: drivers run what an older toolkit of their major version compiled,
+PTX included, but older drivers cannot translate a newer toolkit's PTX. Another installed release is used,
+too.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ import filelock
 
 from ggufspec import paths, proc
 from ggufspec.errors import BuildError
-from ggufspec.llama.cuda.driver import Driver, Release, said
+from ggufspec.llama.cuda.driver import Driver, Release, format_release
 from ggufspec.llama.install import contents
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.redaction import PROXIES, without_secrets
 
 PINNED: Release = (13, 0)
-REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={said(PINNED)}.*"
+REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={format_release(PINNED)}.*"
 EXTRA = "ggufspec[cuda-build]"
 LIBRARIES = ("nvidia-cuda-runtime", "nvidia-cublas", "nvidia-cuda-nvrtc")
 """The wheels whose libraries the compiled programs load."""
 
 _BY_RELEASE = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl", LIBRARIES[0])
-_BY_MAJOR = ("nvidia-cublas",)  # has version numbers of its own below CUDA's major version
-_OPTIONAL = ("nvidia-cuda-nvrtc",)  # cuBLAS loads it for a few kernels, and names it from 13.1 on
-_KINDS = {"bin", "include", "lib", "nvvm"}
+_BY_MAJOR = ("nvidia-cublas",)  # its minor version differs from CUDA's
+_OPTIONAL = ("nvidia-cuda-nvrtc",)  # cuBLAS loads it for a few kernels, and requires it from 13.1 on
+_TOOLKIT_FOLDERS = {"bin", "include", "lib", "nvvm"}
 _SIZE = "0.6 GB"
-_SHA256 = "sha256="  # opens a hash in RECORD; base64 follows (PEP 376)
+_SHA256 = "sha256="  # prefix of a hash in RECORD; base64 follows (PEP 376)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wheels:
-    """A set of wheels that belong together.
+    """A set of matching wheels.
 
-    ``files`` maps a place in a toolkit, such as "bin/nvcc" or "lib/libcublas.so.13", to where the file is.
+    ``files`` maps a path within a toolkit, such as "bin/nvcc" or "lib/libcublas.so.13", to the file.
     ``licences`` maps a wheel's name to its licence files.
     """
 
@@ -62,39 +62,39 @@ class Wheels:
 
 
 def serve(driver: Driver | None) -> bool:
-    """Whether programs that the wheels compile run with a driver; without one, elsewhere is meant."""
+    """Whether a driver runs what the wheels compile; None means that it runs on another machine."""
     return sys.platform == "linux" and (driver is None or driver.supports >= PINNED)
 
 
 def find_wheels(place: Path | None = None) -> Wheels | None:
-    """Return the set of wheels in a folder, or in this Python environment; None unless it is whole.
+    """Return the set of wheels in a folder, or in this Python environment; None unless it is complete.
 
     Args:
         place: a folder that pip has installed into, or None for the environment.
     """
-    found = _wheels(place)
-    if not found.keys() >= {*_BY_RELEASE, *_BY_MAJOR}:
+    wheels = _wheels(place)
+    if not wheels.keys() >= {*_BY_RELEASE, *_BY_MAJOR}:
         return None
-    releases = {_release(found[name]) for name in _BY_RELEASE}
-    majors = {_release(wheel)[0] for wheel in found.values()}
+    releases = {_release(wheels[name]) for name in _BY_RELEASE}
+    majors = {_release(wheel)[0] for wheel in wheels.values()}
     if len(releases) > 1 or len(majors) > 1:
-        return None  # wheels of other packages' choice, which do not compile together
+        return None  # wheels that other packages require, and that do not match
     files: dict[str, Path] = {}
-    for wheel in found.values():
+    for wheel in wheels.values():
         for path in wheel.files or ():
-            if path.parts[0] == "nvidia" and len(path.parts) > 3 and path.parts[2] in _KINDS:
+            if path.parts[0] == "nvidia" and len(path.parts) > 3 and path.parts[2] in _TOOLKIT_FOLDERS:
                 files["/".join(path.parts[2:])] = Path(str(wheel.locate_file(path)))
     if "bin/nvcc" not in files or not files["bin/nvcc"].is_file():
         return None
-    licences = {name: _licences(wheel) for name, wheel in found.items()}
+    licences = {name: _licences(wheel) for name, wheel in wheels.items()}
     return Wheels(release=releases.pop(), files=files, licences=licences)
 
 
 def find_damage(place: Path | None = None) -> str | None:
-    """Return what is wrong with the first file that is not as its wheel's RECORD lists it, if one is.
+    """Return what is wrong with the first file that differs from its wheel's RECORD; None if none does.
 
     Args:
-        place: as for ``find``, which has found a set there.
+        place: as for ``find_wheels``, which found a set there.
     """
     for name, wheel in _wheels(place).items():
         rows = [row for row in csv.reader((wheel.read_text("RECORD") or "").splitlines()) if len(row) == 3]
@@ -115,25 +115,25 @@ def _problem(file: Path, sha256: str, size: str) -> str | None:
         if sha256.startswith(_SHA256):
             digest = base64.urlsafe_b64encode(bytes.fromhex(contents.sha256(file))).decode()
             if digest.rstrip("=") != sha256.removeprefix(_SHA256):
-                return "has another SHA-256 than its RECORD"
+                return "has a different SHA-256 than in its RECORD"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return None
 
 
 def _wheels(place: Path | None) -> dict[str, metadata.Distribution]:
-    """Return what is installed of the set, by its names."""
+    """Return the installed wheels of the set, by name."""
     where = [str(place)] if place else sys.path
-    every = (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL)
-    wheels = {name: next(iter(metadata.distributions(name=name, path=where)), None) for name in every}
+    names = (*_BY_RELEASE, *_BY_MAJOR, *_OPTIONAL)
+    wheels = {name: next(iter(metadata.distributions(name=name, path=where)), None) for name in names}
     return {name: wheel for name, wheel in wheels.items() if wheel is not None and wheel.files}
 
 
 def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
-    """Return the wheels of this environment, else those of our cache, brought there now if need be.
+    """Return the wheels of this environment, else those in the cache folder; download them if necessary.
 
     Args:
-        log: what pip says is appended here.
+        log: pip's output is appended here.
 
     Raises:
         BuildError: they are not available.
@@ -145,7 +145,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
                 f"install it again: pip install --force-reinstall '{EXTRA}'",
             )
         return installed
-    home = paths.cache_dir() / "cuda" / said(PINNED)
+    home = paths.cache_dir() / "cuda" / format_release(PINNED)
     home.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(home.with_name(f".{home.name}.lock")):
         kept = find_wheels(home)
@@ -154,7 +154,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
             return kept
         if damage is not None:
             yield BuildProgress(step=BuildStep.FETCH, line=f"fetched again, because of {damage}", notice=True)
-        size = f"CUDA {said(PINNED)}'s compiler and libraries come from the package index ({_SIZE})"
+        size = f"CUDA {format_release(PINNED)}'s compiler and libraries come from the package index ({_SIZE})"
         yield BuildProgress(step=BuildStep.FETCH, line=size, notice=True)
         partial = home.with_name(f".{home.name}.partial")
         for folder in (partial, home):
@@ -166,10 +166,10 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
             paths.sync(home.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    found = find_wheels(home)
-    if found is None:
-        raise _not_to_be_had(f"what {REQUIREMENT} brought is not a whole set")
-    return found
+    fetched = find_wheels(home)
+    if fetched is None:
+        raise _unavailable(f"{REQUIREMENT} did not install a complete set")
+    return fetched
 
 
 def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
@@ -180,20 +180,20 @@ def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
             line = next(stream)
         except StopIteration as end:
             if end.value.returncode != 0:
-                raise _not_to_be_had(last or f"pip ends with {end.value.returncode}") from None
+                raise _unavailable(last or f"pip exited with {end.value.returncode}") from None
             return
         last = line.strip() if "error" in line.lower() or not last else last
         yield BuildProgress(step=BuildStep.FETCH, line=line)
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what pip or uv needs: what is set for them, for proxies and for netrc, and no other secret."""
-    own = {
+    """Return the environment for pip or uv: their variables, proxies, and no other secret."""
+    allowed = {
         name: value
         for name, value in environ.items()
         if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
     }
-    return without_secrets(environ) | own | {"PIP_USER": "0"}
+    return without_secrets(environ) | allowed | {"PIP_USER": "0"}
 
 
 def _words(into: Path) -> list[str]:
@@ -204,12 +204,12 @@ def _words(into: Path) -> list[str]:
     if uv := shutil.which("uv"):
         words = [uv, "pip", "install", "--python", sys.executable, "--only-binary", ":all:"]
         return [*words, "--target", str(into), REQUIREMENT]
-    raise _not_to_be_had("neither pip nor uv is here")
+    raise _unavailable("neither pip nor uv is installed")
 
 
-def _not_to_be_had(why: str) -> BuildError:
+def _unavailable(reason: str) -> BuildError:
     return BuildError(
-        f"CUDA's compiler is not available from the package index: {why}",
+        f"CUDA's compiler is not available from the package index: {reason}",
         f"check the network and PIP_INDEX_URL, pip install '{EXTRA}' beforehand, or install the CUDA toolkit",
     )
 
@@ -229,31 +229,31 @@ def _release(wheel: metadata.Distribution) -> Release:
 
 
 LICENCES = "licenses"
-"""The folder beside the programs with the licences of the libraries that came along."""
+"""The folder beside the programs with the licences of copied libraries."""
 
 _VERSIONED = re.compile(r"^(lib\w+\.so)\.\d")
 _LOADED = re.compile(r"^lib/(lib(?:cudart|cublas|cublasLt|nvrtc|nvrtc-builtins)\.so\.[\d.]+)$")
 
 
 def assemble(wheels: Wheels, root: Path, driver: Path | None) -> None:
-    """Make a toolkit, as CMake and nvcc expect it, in a folder that does not exist yet.
+    """Assemble a toolkit, as CMake and nvcc expect it, in a folder that does not exist yet.
 
-    bin/ nvvm/     hard links, or copies: nvcc looks for its own parts beside its real path
+    bin/ nvvm/     hard links, or copies: nvcc looks for its parts beside its real path
     include/       symbolic links to the headers of all wheels
     lib64/         symbolic links; libcublas.so beside libcublas.so.13, as the linker wants it
-    lib64/stubs/   the driver's library, where there is one
+    lib64/stubs/   the driver's library, if there is one
 
     Args:
-        wheels: what it is made of; must stay where it is as long as the toolkit is used.
+        wheels: their files must not move while the toolkit is used.
         root: becomes ``CUDAToolkit_ROOT``.
         driver: the driver's library, or None.
     """
     for place, file in wheels.files.items():
-        kind, _, rest = place.partition("/")
-        target = root / ("lib64" if kind == "lib" else kind) / rest
+        folder, _, rest = place.partition("/")
+        target = root / ("lib64" if folder == "lib" else folder) / rest
         target.parent.mkdir(parents=True, exist_ok=True)
-        if kind in {"bin", "nvvm"}:
-            _bring(file, target)
+        if folder in {"bin", "nvvm"}:
+            _link(file, target)
         else:
             target.symlink_to(file)
     libraries = root / "lib64"
@@ -267,25 +267,25 @@ def assemble(wheels: Wheels, root: Path, driver: Path | None) -> None:
         (libraries / "stubs" / "libcuda.so").symlink_to(driver)
 
 
-def bring_libraries(wheels: Wheels, into: Path) -> None:
-    """Put the libraries that programs load beside them, with the licences under which they may be there.
+def copy_libraries(wheels: Wheels, into: Path) -> None:
+    """Copy the libraries that programs load to their folder, with the licences that allow it.
 
     Args:
-        wheels: where they are.
-        into: the folder of the programs, which look for libraries beside themselves.
+        wheels: contain the libraries.
+        into: the folder of the programs, in which they look for libraries.
     """
     for place, file in wheels.files.items():
         if match := _LOADED.match(place):
-            _bring(file, into / match[1])
+            _link(file, into / match[1])
     for name in wheels.licences.keys() & {*LIBRARIES}:
         folder = into / LICENCES / name
         folder.mkdir(parents=True, exist_ok=True)
         for file in wheels.licences[name]:
-            _bring(file, folder / file.name)
+            _link(file, folder / file.name)
 
 
-def _bring(file: Path, target: Path) -> None:
-    """Link a file to a second place, which keeps it when the first is removed; copy where links do not go."""
+def _link(file: Path, target: Path) -> None:
+    """Make a hard link, which stays if the first file is removed; copy if links are not possible."""
     target.unlink(missing_ok=True)
     try:
         os.link(file.resolve(), target)

@@ -15,14 +15,14 @@ _BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal"
 
 @dataclass(frozen=True, kw_only=True)
 class ListedDevice:
-    """One line of the list, such as ``CUDA0: NVIDIA H200``; ``gpu`` is None where it tells no memory."""
+    """One line of the list, such as ``CUDA0: NVIDIA H200``; ``gpu`` is None if its memory is not listed."""
 
     name: str
     gpu: Gpu | None
 
 
 def parse_devices(text: str) -> tuple[ListedDevice, ...]:
-    """Read the list; what has neither number nor memory of its own, such as BLAS, is no GPU."""
+    """Parse the list; entries with neither a number nor memory, such as BLAS, are not GPUs."""
     return tuple(
         ListedDevice(
             name=f"{device}: {name}",
@@ -33,15 +33,15 @@ def parse_devices(text: str) -> tuple[ListedDevice, ...]:
 
 
 def backend(devices: Sequence[ListedDevice] | None) -> str | None:
-    """Return what llama.cpp was compiled for, by its first device; None where it could not be asked."""
+    """Return the backend of a llama.cpp, from its first device; None if it cannot list devices."""
     if devices is None:
         return None
     first = devices[0].name if devices else ""
-    return next((name for kind, name in _BACKENDS.items() if first.startswith(kind)), "cpu")
+    return next((name for prefix, name in _BACKENDS.items() if first.startswith(prefix)), "cpu")
 
 
 def gpus(devices: Sequence[ListedDevice] | None, made_for: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that a build can use; the driver is asked where the build is too old to be asked."""
+    """Return the GPUs that a build can use; from the driver if the build is too old to list them."""
     if devices is None:
         return () if made_for == "cpu" else nvidia_smi()
     return tuple(device.gpu for device in devices if device.gpu is not None)

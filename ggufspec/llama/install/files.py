@@ -19,27 +19,26 @@ _LOADED = re.compile(r"=> (/.+) \(0x")  # a line of ldd
 
 
 def programs(install: Install, wanted: Iterable[Program]) -> tuple[Path, ...]:
-    """Return those of these programs that an install has, and the one that counts tokens."""
+    """Return the programs that an install has, of those wanted, and its tokenizer program."""
     executables = [*(install.programs.get(program) for program in wanted), install.tokenizer]
-    return tuple(dict.fromkeys(each.path.resolve() for each in executables if each is not None))
+    return tuple(dict.fromkeys(program.path.resolve() for program in executables if program is not None))
 
 
 def libraries(install: Install, programs: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the libraries of llama.cpp that these programs load, and those that lie beside them.
+    """Return the libraries of llama.cpp that programs load, and those beside them.
 
-    What lies beside them counts as well: backends are loaded while a program runs, by the processor that it
-    finds.
+    Those beside them include backends, which a program chooses by the processor when it runs.
     """
     folders = {program.parent for program in programs} | {(install.library or install.root).resolve()}
     loaded = {library for program in programs for library in _loaded(program)}
-    found = [path for folder in folders for path in _in_folder(folder)]
-    found += [
+    paths = [path for folder in folders for path in _in_folder(folder)]
+    paths += [
         path
         for folder in {library.parent for library in loaded} | {folder.parent / "lib" for folder in folders}
         for path in _in_folder(folder)
         if _OF_LLAMA.fullmatch(path.name)
     ]
-    return tuple(sorted({path.resolve() for path in found}))
+    return tuple(sorted({path.resolve() for path in paths}))
 
 
 def _in_folder(folder: Path) -> Iterator[Path]:
@@ -48,7 +47,7 @@ def _in_folder(folder: Path) -> Iterator[Path]:
 
 
 def _loaded(program: Path) -> Iterator[Path]:
-    """Yield the libraries of llama.cpp that the dynamic loader would give a program; none without ldd."""
+    """Yield the libraries of llama.cpp that the dynamic loader finds for a program; none without ldd."""
     ldd = shutil.which("ldd")
     if ldd is None:
         return

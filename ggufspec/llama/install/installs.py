@@ -52,15 +52,15 @@ class Executable:
 
 @dataclass(frozen=True, kw_only=True)
 class Install:
-    """A llama.cpp that can measure. Absent programs are absent keys."""
+    """A llama.cpp that can be used for measurements. Missing programs are missing keys."""
 
     root: Path
     origin: str
     programs: Mapping[Program, Executable]
     version: str | None  # what the programs report, or the release that was built
-    build_number: int | None  # llama.cpp's own count of commits; None where the build does not know it
+    build_number: int | None  # llama.cpp's own count of commits; None if unknown
     commit: str | None
-    backend: str | None  # None where neither manifest nor programs tell
+    backend: str | None  # None if neither the manifest nor the programs show it
     devices: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()  # what it can use, and the memory that was free when it was found
     tokenizer: Executable | None = None
@@ -71,7 +71,7 @@ class Install:
 
     @property
     def gpu(self) -> bool | None:
-        """Whether layers can go to a GPU; None where nobody knows."""
+        """Whether layers can go to a GPU; None if that is unknown."""
         return None if self.backend is None else bool(self.devices) or self.backend not in {"cpu", ""}
 
     def executable(self, program: Program) -> Executable:
@@ -80,13 +80,13 @@ class Install:
         Raises:
             NoInstallError: this install lacks it.
         """
-        found = self.programs.get(program)
-        if found is None:
+        executable = self.programs.get(program)
+        if executable is None:
             raise NoInstallError(
                 f"the llama.cpp in {self.root} has no {NAMES[program][0]}",
                 "official release archives leave it out; `ggufspec build` makes a complete one",
             )
-        return found
+        return executable
 
     def describe(self) -> Build:
         """Return what is stored with every result."""
@@ -95,7 +95,7 @@ class Install:
 
 @dataclass(frozen=True, kw_only=True)
 class _Version:
-    """What ``--version`` says; builds from an archive know neither number nor commit."""
+    """The output of ``--version``; builds from an archive report neither number nor commit."""
 
     text: str | None = None
     number: int | None = None
@@ -179,12 +179,12 @@ def probe(place: Path, origin: str, built: Built | None = None) -> Install | Non
     A build of our own that is damaged, wherever it lies, counts as none.
     """
     for candidate in _places(place):
-        found = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
+        executables = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
         build = built or _own_build(candidate)
         if isinstance(build, Skipped) and build.is_damaged:
             continue
         known = build if isinstance(build, Built) else None
-        install = _assemble(candidate.resolve(), origin, found, known)
+        install = _assemble(candidate.resolve(), origin, executables, known)
         if install is not None:
             return install
     return None

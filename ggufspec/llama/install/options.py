@@ -1,4 +1,4 @@
-"""What a llama.cpp program's ``--help`` says it understands."""
+"""The flags that a llama.cpp program lists in its ``--help``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Options:
     """The flags that a program accepts, each with its help text.
 
     Builds up to b3682 gave every program one common parser, whose help also hides some flags that it
-    accepts; ``generic`` marks them. Flags that are listed only to say that they are gone are left out.
+    accepts; ``generic`` marks them. Flags that are listed only as removed are left out.
     """
 
     help: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     generic: bool = False
 
     def __contains__(self, flag: object) -> bool:
-        """Whether the flag is listed and alive."""
+        """Whether the flag is listed and not removed."""
         return flag in self.help
 
     def first(self, *spellings: str) -> str | None:
@@ -39,21 +39,21 @@ class Options:
 
 
 def parse_help(text: str, *, plain: bool) -> Options:
-    """Read the text of ``--help``.
+    """Parse the text of ``--help``.
 
     Args:
         text: what the program printed.
-        plain: whether the program only continues text; listing ``--model-draft`` all the same gives the
-            common parser of old away.
+        plain: whether the program only continues text; then ``--model-draft`` in its help shows the old
+            common parser.
     """
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     flags: list[str] = []
     block: list[str] = []
 
     def close() -> None:
         description = "\n".join(block)
         if _REMOVED not in " ".join(description.split()):
-            found.update(dict.fromkeys(flags, description))
+            descriptions.update(dict.fromkeys(flags, description))
 
     for line in text.splitlines():
         match = _DEFINITION.match(line)
@@ -63,5 +63,5 @@ def parse_help(text: str, *, plain: bool) -> Options:
         else:
             block.append(line)
     close()
-    generic = plain and "--model-draft" in found
-    return Options(help=MappingProxyType(found), generic=generic)
+    generic = plain and "--model-draft" in descriptions
+    return Options(help=MappingProxyType(descriptions), generic=generic)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ggufspec.domain import Build
 
-# Release -> upstream build number (`git rev-list --count` of the vendored commit).
+# Release -> upstream build number (`git rev-list --count` of the vendored commit). The number of 0.3.36 comes
+# from llama.cpp's container images: the programs of b11312 report the commit 0c1e57098.
 BUILDS: Mapping[tuple[int, int, int], int] = {
     (0, 2, 63): 2699,
     (0, 2, 77): 3078,
@@ -34,6 +35,7 @@ BUILDS: Mapping[tuple[int, int, int], int] = {
     (0, 3, 32): 9837,
     (0, 3, 34): 9976,
     (0, 3, 35): 10454,
+    (0, 3, 36): 11312,
 }
 
 

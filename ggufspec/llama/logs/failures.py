@@ -1,4 +1,4 @@
-"""Why a llama.cpp program failed, from the log that it left."""
+"""Why a llama.cpp program failed, from its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ggufspec.llama.logs.lines import Line, hits
 
 
 class Diagnosis(NamedTuple):
-    """What went wrong, and the line of the log that says so."""
+    """The status of a failed run, and the line of the log that shows it."""
 
     status: Status
     line: str
@@ -93,24 +93,24 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
         ),
     ),
 )
-"""The root cause first: memory that runs out also makes a model fail to load, and that may end in a crash."""
+"""Root causes first: too little memory also makes a load fail, and that may end in a crash."""
 
-_LAST_BYTES = 1 << 20  # what a program fails of is among the last things that it says
+_LAST_BYTES = 1 << 20  # the reason of a failure is near the end
 _HARMLESS = (
-    "pinned memory",  # slower copies, nothing else
+    "pinned memory",  # only slows copies
     "mlock",
     "tokens will be translated",  # drafters with another vocabulary, b6045 to b9108
 )
-_OWN_WORDS = re.compile(  # beginnings that other programs' lines have too
+_OWN_WORDS = re.compile(  # beginnings that lines of other programs have too
     r"(?:\S{1,300}:\d+: )?(?:error|what\(\):|GGML_|CUDA error|terminate called|Segmentation|Illegal instr)"
     r"|\S{1,300}\.(?:cpp|cu|c):\d+: "
 )
 
 
 def diagnose(text: str | bytes) -> Diagnosis | None:
-    """Return why a run failed, or None where its log does not say.
+    """Return why a run failed; None if the log does not show it.
 
-    Ask only for runs that failed: a good run may have warned of what a failed one died of.
+    Only for failed runs: a successful run may have logged the same messages as warnings.
 
     Args:
         text: the log as it was captured.
@@ -130,7 +130,7 @@ def _first(data: bytes, needle: str) -> Line | None:
 
 
 def _is_report(line: Line, needle: str) -> bool:
-    """Whether llama.cpp says it, and not the text of a prompt or an answer."""
+    """Whether a line is llama.cpp's own, not the text of a prompt or an answer."""
     message = line.message.strip()
     if line.is_text or any(harmless in message for harmless in _HARMLESS):
         return False

@@ -1,7 +1,7 @@
-"""Captured bytes -> the messages that llama.cpp wrote, freed of colours, prefixes and JSON.
+"""Captured bytes -> the messages that llama.cpp wrote, without colours, prefixes and JSON.
 
-Searching is done with ``bytes.find`` and only lines that hold a needle are ever decoded: nearly all of a log
-says nothing about speed, and this is what makes reading it fast.
+Lines are searched with ``bytes.find``, and only lines with a needle are decoded. Most of a log says nothing
+about speed, so this makes parsing fast.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_LONGEST = 4096  # no line of llama.cpp's own that is read here is longer; text without newlines is
+_LONGEST = 4096  # no line that is read here is longer, but text without newlines can be
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CAPTURE = re.compile(  # what `docker logs -t`, compose and journals put before a line
     r"(?:[\w.-]{1,64} +\| )?(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]{5,20}(?:Z|[+-]\d\d:?\d\d)?\]? +)?"
 )
-_OWN_WORDS = (  # how lines begin that llama.cpp writes
+_OWN_WORDS = (  # the beginnings of lines that llama.cpp writes
     r"(?:~?llama|llm|ggml|gguf|common|clip|load)_\w+(?:\(\))?:|~?llama_\w+:"
     r"|(?:main|build|load|print_info|system_info|sampler \w+|generate|operator\(\)|sched_reserve|init): "
     r"|system info: |version: .*\d|(?:srv|slot|que|cmn|spec) +\w+|Log (?:start|end)\b"
@@ -35,32 +35,32 @@ _FAMILIAR = re.compile(_OWN_WORDS)
 
 
 class Line(NamedTuple):
-    """One message of a log; ``start`` and ``end`` bound the captured line that it stands in."""
+    """One message of a log; ``start`` and ``end`` are the bounds of its captured line."""
 
     start: int
     end: int
     message: str
     prefixed: bool  # by llama.cpp's own time and level, or as JSON
     is_text: bool  # generated text, as far as the format tells (JSONL does)
-    is_whole: bool  # False for a last line whose newline never arrived
+    is_complete: bool  # False for a last line without a newline
 
     @property
     def is_familiar(self) -> bool:
-        """Whether llama.cpp writes lines that begin like this one."""
+        """Whether llama.cpp writes lines with this beginning."""
         return not self.is_text and (self.prefixed or _FAMILIAR.match(self.message) is not None)
 
     @property
     def is_blank(self) -> bool:
-        """Whether the line says nothing."""
+        """Whether the line is empty."""
         return not self.message.strip()
 
 
 def hits(data: bytes, needle: bytes, *, start: int = 0, end: int | None = None) -> Iterator[Line]:
     """Yield the messages that contain ``needle``, in order."""
     position, end = start, len(data) if end is None else end
-    while (found := data.find(needle, position, end)) >= 0:
-        line_start = data.rfind(b"\n", position, found) + 1 or position
-        position = _line_end(data, found)
+    while (hit := data.find(needle, position, end)) >= 0:
+        line_start = data.rfind(b"\n", position, hit) + 1 or position
+        position = _line_end(data, hit)
         text = needle.decode()
         for line in _decode(data, line_start, position):
             if text in line.message:
@@ -89,17 +89,17 @@ def _line_end(data: bytes, position: int) -> int:
 
 def _decode(data: bytes, start: int, end: int) -> list[Line]:
     raw = data[max(start, end - _LONGEST) : end]
-    whole = raw.endswith(b"\n")
+    is_complete = raw.endswith(b"\n")
     captured = raw.decode(errors="replace").strip("\r\n")
     captured = captured[match.end() :] if (match := _CAPTURE.match(captured)) else captured
     record = _record(captured)
     if record is None:
-        return [_line(start, end, captured, False, whole)]
+        return [_line(start, end, captured, False, is_complete)]
     message = str(record.get("msg", record.get("type")))
-    if message == "build info":  # servers up to b3760 keep it beside their message
+    if message == "build info":  # servers up to b3760 log it beside their message
         message = f"build: {record.get('build')} ({record.get('commit')})"
     is_text = record.get("level") == "none"
-    parts = (_line(start, end, part, is_text, whole) for part in message.removesuffix("\n").split("\n"))
+    parts = (_line(start, end, part, is_text, is_complete) for part in message.removesuffix("\n").split("\n"))
     return [part._replace(prefixed=True) for part in parts]
 
 
@@ -114,7 +114,7 @@ def _record(captured: str) -> dict[str, object] | None:
     return record if isinstance(record, dict) and ("msg" in record or "type" in record) else None
 
 
-def _line(start: int, end: int, message: str, is_text: bool, is_whole: bool) -> Line:
+def _line(start: int, end: int, message: str, is_text: bool, is_complete: bool) -> Line:
     if "\x1b" in message:
         message = _COLOUR.sub("", message)
     message = message.strip("\r")
@@ -122,7 +122,7 @@ def _line(start: int, end: int, message: str, is_text: bool, is_whole: bool) -> 
     if prefix is not None:
         message = message[prefix.end() :]
     if any(level in message for level in _LEVELS) and (inner := _TIME.search(message)):
-        if prefix is None:  # text without a line end came first
+        if prefix is None:  # text without a newline came first
             prefix, message = inner, message[inner.end() :]
         message = _TIME.sub("", message)  # a message that was written in pieces
-    return Line(start, end, message, prefix is not None, is_text, is_whole)
+    return Line(start, end, message, prefix is not None, is_text, is_complete)

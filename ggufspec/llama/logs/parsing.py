@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from ggufspec.domain import Program, Sample, Status
 from ggufspec.errors import LogError
-from ggufspec.llama.logs.closing import find_closing
 from ggufspec.llama.logs.failures import Diagnosis, diagnose
 from ggufspec.llama.logs.lines import hits
-from ggufspec.llama.logs.offload import placed
+from ggufspec.llama.logs.offload import with_placement
 from ggufspec.llama.logs.rounds import Statistics, find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs.statements import find_closing
 
 __all__ = ["Diagnosis", "diagnose", "parse"]
 
@@ -34,26 +34,26 @@ _BUILD = re.compile(
     r'|.*build info .* build=(?P<build>\d+) commit="(?P<commit>\w+)"'
 )
 
-# what stands in the logs of some programs only, wherever the closing statement is lost or alike
+# found only in the logs of some programs, for closing statements that are lost or alike
 _SIMPLE_MARKS = (b"speculative implementation", b"tokens will be translated")
 _TREE_MARKS = (b"llama_print_timings", b"llama_perf_print")  # older than the simple program
 _NAMES = (b"llama", b"ggml", b"common_", b"srv ")
 
 
 class _Requests:
-    """The sum of a server's requests."""
+    """The totals of a server's requests."""
 
     def __init__(self) -> None:
-        self.answers: list[int] = []  # tokens of each
+        self.answers: list[int] = []  # tokens of each request
         self.ms = 0.0
         self._weighted = 0.0
 
     def add(self, ms: bytes, tokens: bytes, tps: bytes) -> None:
-        """Add what one line says; nothing where no time was taken, whose rate is infinite."""
-        if (taken := float(ms)) > 0.0:
+        """Add the figures of one line; a line with 0 ms, whose rate is infinite, is ignored."""
+        if (duration_ms := float(ms)) > 0.0:
             self.answers.append(int(tokens))
-            self.ms += taken
-            self._weighted += taken * float(tps)
+            self.ms += duration_ms
+            self._weighted += duration_ms * float(tps)
 
     @property
     def tokens(self) -> int:
@@ -62,51 +62,51 @@ class _Requests:
 
     @property
     def tps(self) -> float | None:
-        """Tokens per second, averaged over the time that was taken."""
+        """Tokens/s, averaged over time."""
         return self._weighted / self.ms if self.ms else None
 
 
 def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
-    """Return what a log says, whatever program of whatever era wrote it.
+    """Parse a log of any llama.cpp program of any era.
 
-    A server's tokens and seconds are the totals of all its requests, its rates their averages weighted by
-    time: with one request, the printed figures.
+    A server's tokens and seconds are totals over all requests; its rates are averages weighted by time. With
+    one request, they are the printed figures.
 
     Args:
-        text: the log as it was captured: colours, prefixes, JSONL, stdout and stderr in one are fine.
-        program: what wrote it, if that is known.
+        text: the captured log; it may have colours, prefixes or JSONL, and mix stdout and stderr.
+        program: the program that wrote it, if known.
 
     Returns:
-        A sample with the status ``OK`` if all numbers that the program prints are there.
+        A sample with the status ``OK`` if it has all figures that the program prints.
 
     Raises:
-        LogError: nothing in the text comes from llama.cpp.
+        LogError: the text contains no output of llama.cpp.
     """
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     serves = program is Program.SERVER or (program is None and _is_server(data))
-    closing = None if serves else find_closing(data, program)  # a server's drafter may close with timings
+    closing = None if serves else find_closing(data, program)  # a server's drafter may print timings
     head = data[: closing.start] if closing else data
     if closing is not None:
         sample: Sample | None = _drafting_program(data, closing.sample)
     else:
         sample = (_requests(data) if program in (None, Program.SERVER) else None) or _unfinished(data)
     if sample is None:
-        hint = "pass what main, speculative, speculative-simple or server wrote to standard error"
-        raise LogError("this text holds nothing that llama.cpp writes", hint)
-    sample = _with_head(head, sample)
+        hint = "pass the standard error of main, speculative, speculative-simple or server"
+        raise LogError("the text contains no output of llama.cpp", hint)
+    sample = _with_load(head, sample)
     sample = sample if program is None else replace(sample, program=program)
     if closing is None or sample.program not in (Program.TREE, Program.SIMPLE):
         return sample
-    behind = data.find(b"\n", closing.start, closing.end)  # text may stand before the first line
-    statistics = find_statistics(data, behind, closing.end) if behind >= 0 else []
+    line_end = data.find(b"\n", closing.start, closing.end)  # text may precede it in its first line
+    statistics = find_statistics(data, line_end, closing.end) if line_end >= 0 else []
     return with_rounds(_with_lookup(head, sample, statistics), statistics, closing.target, closing.drafter)
 
 
 def _drafting_program(data: bytes, sample: Sample) -> Sample:
-    """Add which of the two drafting programs wrote a summary, as far as it shows.
+    """Add which of the two drafting programs wrote a summary.
 
-    The tree program drafts ``n_draft`` tokens in every round but the first, which drafts none. Most builds
-    name neither program, so counts that happen to fit make a run of the other one look like a tree's.
+    The tree program drafts ``n_draft`` tokens in every round but the first, which drafts none. Most builds do
+    not log the program's name, so a run of the other program with matching counts is taken for a tree's.
     """
     if sample.program is not None:
         return sample
@@ -115,18 +115,18 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
     if any(mark in data for mark in _TREE_MARKS):
         return replace(sample, program=Program.TREE)
     if sample.gen_tokens is None or not sample.n_draft or sample.n_accepted is None:
-        return sample  # where nothing shall be drafted, both write the same
+        return sample  # without drafts both programs write the same
     rounds = sample.gen_tokens - sample.n_accepted - 1
     is_tree = sample.n_drafted == rounds * sample.n_draft
     return replace(sample, program=Program.TREE if is_tree else Program.SIMPLE)
 
 
 def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) -> Sample:
-    """Correct what the summary says of a run that drafted from the text so far, not with a model.
+    """Correct the summary of a run that drafted by n-grams, not with a model.
 
-    The summary's γ is a model's. And nothing is drafted where the text does not repeat itself.
+    The summary's γ is that of a model, and nothing is drafted if the text does not repeat itself.
     """
-    if len(statistics) != 1 or not statistics[0].kind.startswith("ngram-"):
+    if len(statistics) != 1 or not statistics[0].method.startswith("ngram-"):
         return sample
     size = _LOOKUP.search(head)
     return replace(
@@ -137,16 +137,16 @@ def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) 
 
 
 def _is_server(data: bytes) -> bool:
-    """Whether the program says that it waits for requests."""
+    """Whether the log shows a server that waits for requests."""
     return any(line.is_familiar for line in hits(data, b"listening"))
 
 
 def _requests(data: bytes) -> Sample | None:
-    """Return what a server says of its requests, or None if it served none."""
+    """Return the figures of a server's requests; None if there were none."""
     prompts, answers = _Requests(), _Requests()
-    for request in _REQUEST.finditer(data):  # by the hundred thousand in a long log: as little as can be here
+    for request in _REQUEST.finditer(data):  # up to hundreds of thousands of lines: this loop must be fast
         lead = data[max(0, request.start() - _LEAD_BYTES) : request.start()]
-        if b"_print:" not in lead and b"_timings:" not in lead:  # those are no server's
+        if b"_print:" not in lead and b"_timings:" not in lead:  # not lines of a server
             (prompts if lead.endswith(b"prompt ") else answers).add(*request.groups())
     if not answers.ms:
         return None
@@ -168,7 +168,7 @@ def _requests(data: bytes) -> Sample | None:
 
 
 def _unfinished(data: bytes) -> Sample | None:
-    """Return what is known of a program without its numbers, or None if it is none of llama.cpp's."""
+    """Return the status of a program that printed no figures; None if it is not llama.cpp."""
     diagnosis = diagnose(data)
     familiar = (line for needle in _NAMES for line in hits(data, needle) if line.is_familiar)
     if diagnosis is None and next(familiar, None) is None:
@@ -180,14 +180,14 @@ def _unfinished(data: bytes) -> Sample | None:
     )
 
 
-def _with_head(head: bytes, sample: Sample) -> Sample:
-    """Add what a program says before it generates: its build, and where its models went."""
+def _with_load(head: bytes, sample: Sample) -> Sample:
+    """Add the build and the placement of the models, which are logged before generation."""
     builds = (
         _BUILD.match(line.message) for needle in (b"build", b"version: ") for line in hits(head, needle)
     )
     build = next(filter(None, builds), None)
-    if sample.status is not Status.LOAD_FAILED:  # what was loaded then is unsure
-        sample = placed(sample, head)
+    if sample.status is not Status.LOAD_FAILED:  # what was loaded is not certain then
+        sample = with_placement(sample, head)
     return replace(sample, build=_build_name(build) if build else None)
 
 

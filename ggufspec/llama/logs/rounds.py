@@ -1,19 +1,19 @@
-"""What a log tells beyond a run's totals: rounds, accepted positions, and where the time of a run went.
+"""Rounds, accepted positions, and the split of a run's time, as far as a log has them.
 
-Everything here is exact or absent. What each program's own timers mean, and when they mean nothing:
+Values are exact or absent. What the timers of each program measure:
 
-- A context's timer runs from the start of an evaluation until the program asks for its result. The tree
-  program asks the target at once, so its target block is the prompt's evaluation and all verification; the
-  drafter's last evaluation of a round is asked for a round later, so its block holds waits for the target.
-- From December 2025 on (#17974) the timer of a context misses every evaluation that needs a larger output
-  buffer than those before, and a first verification does. Blocks of that time are printed by
-  ``common_perf_print`` (b7115 on), and tell nothing of a tree's verification.
-- In the simple program the target's prompt is waited for in the first verification, behind the first
-  drafting: its target block cannot be taken apart. Its drafter is asked at once (b4159 to b9108), so there
-  the drafter's block is its evaluations while drafting, its prompt included; on a GPU, where the target's
-  prompt may still run, it is not taken.
-- A ``statistics`` line (b7864 on) has the seconds of drafting itself: evaluations and sampling of the
-  drafter, not what it takes to evaluate the target's batches once more (b9109 on).
+- A context's timer runs from the start of an evaluation until the program reads its result. The tree program
+  reads the target's at once, so its target block is the prompt's evaluation and all verification. It reads
+  the drafter's last evaluation of a round one round later, so that block includes waits for the target.
+- From December 2025 on (#17974), a context's timer misses every evaluation that needs a larger output buffer
+  than those before, such as the first verification. Such blocks are printed by ``common_perf_print`` (b7115
+  on) and are not used for a tree's verification.
+- The simple program waits for the target's prompt in the first verification, after the first drafting, so its
+  target block cannot be split. It reads the drafter's results at once (b4159 to b9108), so the drafter's
+  block is its evaluations while drafting, prompt included. It is not used on a GPU, where the target's prompt
+  may still run.
+- A ``statistics`` line (b7864 on) has the seconds of drafting: evaluations and sampling of the drafter,
+  without its second evaluation of the target's batches (b9109 on).
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from typing import NamedTuple
 from ggufspec.domain import Program, Sample
 
 _STATISTICS = re.compile(
-    rb"statistics {1,20}(?P<kind>[\w-]{1,40}): "
+    rb"statistics {1,20}(?P<method>[\w-]{1,40}): "
     rb"#calls\(b,g,a\) = +\d{1,12} +(?P<drafting>\d{1,12}) +(?P<judged>\d{1,12}), "
     rb"#gen drafts = +\d{1,12}, #acc drafts = +(?P<first>\d{1,12}), "
     rb"#gen tokens = +\d{1,12}, #acc tokens = +(?P<accepted>\d{1,12})"
     rb"(?:, #mean acc len = +[\d.]{1,12}, #acc rate/pos = \((?P<rates>\d\.\d{3}(?:, \d\.\d{3}){0,999})\))?"
     rb"(?:, dur\(b,g,a\) = +[\d.]{1,16}, +(?P<ms>\d{1,12}\.\d{3}), +[\d.]{1,16} ms)?"
 )
-_TESTED = 2  # tokens that builds from b8889 on evaluate beforehand, to see whether a cache can be shortened
+_TESTED = 2  # tokens that builds from b8889 on evaluate first, to test whether a cache can be shortened
 _SLACK = 1.02  # of a window that is printed to the millisecond
 
 
 class Clock(NamedTuple):
-    """What the timer of one model's context says: tokens evaluated, and the seconds that it took."""
+    """The timer of one model's context: tokens evaluated, and the seconds they took."""
 
     tokens: int
     seconds: float
-    whole: bool  # no evaluation is missed, see the module
+    complete: bool  # no evaluation is missed, see the module's docstring
 
 
 class Statistics(NamedTuple):
-    """A ``statistics`` line: what drafting did since the program started."""
+    """A ``statistics`` line: counts of drafting since the program started."""
 
-    kind: str
+    method: str
     drafting: int  # calls to draft, each before one evaluation of the target
-    judged: int  # verdicts that drafting was told of
+    judged: int  # drafts whose verification was reported to the drafting method
     first: int  # drafts of which at least one token was accepted
     accepted: int
     rates: tuple[str, ...]  # accepted at each position, over ``judged``, as printed
@@ -63,7 +63,7 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
         return []
     return [
         Statistics(
-            kind=match["kind"].decode(),
+            method=match["method"].decode(),
             drafting=int(match["drafting"]),
             judged=int(match["judged"]),
             first=int(match["first"]),
@@ -84,10 +84,10 @@ def with_rounds(
     token of the target's own; the tree's first token comes from the prompt.
 
     Args:
-        sample: what the summary says, with the program and the target's devices.
+        sample: the summary's figures, with the program and the target's devices.
         statistics: all such lines of the closing statement.
         target: the timer of the target's context, if the log has it.
-        drafter: the timer of the drafter's.
+        drafter: the timer of the drafter's context, likewise.
     """
     if sample.gen_tokens is None or sample.n_accepted is None or sample.program is None:
         return sample
@@ -97,9 +97,9 @@ def with_rounds(
     if target is not None and sample.prompt_tokens is not None and sample.n_drafted is not None:
         extra = target.tokens - (sample.prompt_tokens - (not is_tree) + rounds + sample.n_drafted)
     if rounds < 0 or (not is_tree and extra not in {None, 0, _TESTED}):
-        return sample  # hybrid models: rounds are evaluated twice, and their own token counts as accepted
+        return sample  # hybrid models evaluate rounds twice and count the target's token as accepted
     draft_s = verify_s = None
-    if is_tree and target is not None and target.whole and extra == 0:
+    if is_tree and target is not None and target.complete and extra == 0:
         verify_s = target.seconds - _prompt_seconds(sample)
     if not is_tree and statistics:
         draft_s = statistics[-1].draft_s if len(statistics) == 1 else None
@@ -119,10 +119,10 @@ def with_rounds(
 def with_requests(
     sample: Sample, statistics: Sequence[Statistics], answers: Sequence[int], accepted: Sequence[int]
 ) -> Sample:
-    """Add a server's rounds, accepted positions and drafting time, where its statistics tell them.
+    """Add a server's rounds, accepted positions and drafting time, if its statistics have them.
 
-    A request's rounds are its tokens without the prompt's own and the accepted ones, unless its last round
-    accepted more than the answer took; then all rounds began with drafting, and were counted there.
+    A request's rounds are its tokens minus the first and the accepted ones, unless its last round accepted
+    more tokens than the answer used; then the calls to draft are its rounds.
 
     Args:
         sample: the totals of all requests.
@@ -130,10 +130,10 @@ def with_requests(
         answers: the tokens of each request.
         accepted: the accepted tokens of each request that drafted.
     """
-    if not statistics or len({line.kind for line in statistics}) > 1:
+    if not statistics or len({line.method for line in statistics}) > 1:
         return sample
     last = statistics[-1]
-    if last.accepted != sample.n_accepted:  # each slot of older servers has statistics of its own
+    if last.accepted != sample.n_accepted:  # in older servers each slot has its own statistics
         return sample
     return replace(
         sample,
@@ -146,7 +146,7 @@ def with_requests(
 def _request_rounds(
     statistics: Sequence[Statistics], answers: Sequence[int], accepted: Sequence[int]
 ) -> int | None:
-    """Return the rounds of all requests, or None where it is unsure which line belongs to which request."""
+    """Return the rounds of all requests; None if lines cannot be assigned to requests."""
     if not len(statistics) == len(answers) == len(accepted):
         return None
     rounds = drafting = before = 0
@@ -159,9 +159,9 @@ def _request_rounds(
 
 
 def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
-    """Return how often each position was accepted, or None where the rates allow for more than one answer.
+    """Return how often each position was accepted; None if the rates fit more than one count.
 
-    A rate has three digits: up to 1,000 drafts, just one count makes it.
+    A rate has three digits, so for up to 1,000 drafts only one count fits.
     """
     if not line.judged:
         return None
@@ -176,18 +176,18 @@ def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
         if len(fits) != 1:
             return None
         counts += fits
-    is_whole = counts and sum(counts) == n_accepted == line.accepted and counts[0] == line.first
-    return tuple(counts) if is_whole and counts == sorted(counts, reverse=True) else None
+    is_consistent = counts and sum(counts) == n_accepted == line.accepted and counts[0] == line.first
+    return tuple(counts) if is_consistent and counts == sorted(counts, reverse=True) else None
 
 
 def _prompt_seconds(sample: Sample) -> float:
-    """Return the seconds of the prompt's window, which are printed to the millisecond, from its rate."""
+    """Return the seconds of the prompt from its rate; they are printed only to the millisecond."""
     assert sample.prompt_tokens is not None
     return sample.prompt_tokens / sample.prompt_tps if sample.prompt_tps else 0.0
 
 
 def _within(seconds: float | None, window: float | None) -> float | None:
-    """Return a part of a window, or None if it cannot be one."""
+    """Return seconds that lie within a window; None for others."""
     if seconds is None or window is None or not 0 <= seconds <= window * _SLACK:
         return None
     return seconds

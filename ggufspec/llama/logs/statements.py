@@ -1,15 +1,21 @@
-"""Reading the two kinds of closing statements: a drafting program's summary and a plain one's timings."""
+"""The closing statement of a log: a drafting program's summary, or a plain program's timings.
+
+Drafting programs end with a summary and two blocks of timings, plain programs with one block. Generated text
+may contain look-alikes. A statement counts only if its lines are in order, have the style of the log, and its
+arithmetic is right. Of several such statements, the program's own is followed only by lines of llama.cpp.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from ggufspec.domain import Program, Sample, Status
-from ggufspec.llama.logs.lines import Line, lines_before, lines_from
+from ggufspec.llama.logs.lines import Line, hits, lines_before, lines_from
 from ggufspec.llama.logs.rounds import Clock
 
 _NUMBER = r"(\d{1,12}(?:\.\d{1,6})?|inf|-?nan)"
@@ -33,15 +39,18 @@ _TIMING = re.compile(
     rf"(\d{{1,12}}(?:\.\d{{1,6}})?) ms(?: / +{_COUNT} (?:runs|tokens) *"
     rf"(?:\( *\S+ ms per token, +{_NUMBER} tokens per second\))?)?"
 )
-_TORN = re.compile(  # the beginning of a closing line, or of its prefix
+_TORN = re.compile(  # the beginning of a line of a statement, or of its prefix
     r"(?:d(?:e|r|$)|n(?:_|$)|a(?:c|$)|t(?:a|$)|l(?:l|$)|c(?:o|$)|[\d.]+ ?[IWED]?$|[IWED]$)"
 )
 _BLOCK = {"load", "prompt eval", "eval", "total"}
-_LONGEST = 200  # lines of a statement and what follows it; more are another run's
+_LONGEST = 200  # lines of a statement and what follows it; further lines are of another run
+_TAIL_BYTES = 1 << 16  # searched first for a statement
+_HEAD_BYTES, _HEAD_LINES = 1 << 16, 12  # the first lines show the style of a log
+_EARLY = ("ggml_", "load_backend", "warning")  # logged before prefixes are set up
 
 
 class _Rate(NamedTuple):
-    """Tokens, seconds and tokens per second of one line."""
+    """Tokens, seconds and tokens/s of one line."""
 
     tokens: int | None
     seconds: float
@@ -49,11 +58,11 @@ class _Rate(NamedTuple):
 
     @property
     def finite_tps(self) -> float | None:
-        """The printed rate, or None where the program divided by zero."""
+        """The printed rate; None if the program divided by zero."""
         return self.tps if math.isfinite(self.tps) else None
 
     def agrees(self, half_digit: float) -> bool:
-        """Whether the rate follows from the others, whose seconds are right to ``half_digit``."""
+        """Whether the rate follows from tokens and seconds, which are rounded to ``half_digit``."""
         if self.tokens is None or not math.isfinite(self.tps):
             return self.seconds <= half_digit
         least = self.tokens / (self.seconds + half_digit)
@@ -66,12 +75,12 @@ _NO_RATE = _Rate(None, 0.0, math.nan)
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """A closing statement: where it stands, and what it says."""
+    """A closing statement: its position and its figures."""
 
     start: int
     end: int
-    whole: bool  # all that the program prints at its end is there
-    at_end: bool  # nothing but llama.cpp's own lines follow
+    complete: bool  # has everything that the program prints at its end
+    at_end: bool  # only lines of llama.cpp follow
     after_text: bool
     prefixed: bool
     sample: Sample
@@ -79,8 +88,81 @@ class Closing:
     drafter: Clock | None = None
 
 
-def read_summary(data: bytes, first: Line) -> Closing | None:
-    """Return the drafting summary that begins at a line, or None where it contradicts itself."""
+def find_closing(data: bytes, program: Program | None) -> Closing | None:
+    """Return the program's own closing statement, or None.
+
+    Args:
+        data: the complete log.
+        program: the program that wrote it, if known.
+    """
+    for start in (max(0, len(data) - _TAIL_BYTES), 0):
+        summaries, blocks = [], []
+        if program is not Program.PLAIN:
+            summaries = _scan(data, start, b"encoded ", _read_summary)
+        if program in (None, Program.PLAIN):
+            blocks = _scan(data, start, b" load time = ", _read_block)
+        closings = _outermost(summaries, blocks)
+        prefixed = _is_prefixed(data, closings) if closings else None
+        closing = _choose([closing for closing in closings if prefixed in (None, closing.prefixed)])
+        if start == 0 or (closing is not None and closing.complete and closing.at_end):
+            return closing  # nothing before it could be chosen instead
+    return None
+
+
+def _scan(
+    data: bytes, start: int, needle: bytes, read: Callable[[bytes, Line], Closing | None]
+) -> list[Closing]:
+    """Return the statements that ``read`` finds at lines with a needle; no line is read twice."""
+    closings: list[Closing] = []
+    for line in hits(data, needle, start=start):
+        closing = read(data, line) if not closings or line.start >= closings[-1].end else None
+        if closing is not None:
+            closings.append(closing)
+    return closings
+
+
+def _outermost(summaries: list[Closing], blocks: list[Closing]) -> list[Closing]:
+    """Return all statements in order, without timings that are part of a drafting program's statement."""
+    closings: list[Closing] = []
+    covered = 0
+    for closing in sorted(summaries + blocks, key=lambda closing: closing.start):
+        if closing.start >= covered:
+            closings.append(closing)
+            covered = closing.end
+    return closings
+
+
+def _choose(closings: list[Closing]) -> Closing | None:
+    """Return the program's own statement; the others are part of generated text.
+
+    In one stream the text precedes the statement, so the program's own is the last one. Text follows it only
+    if stdout was appended to stderr; then the statement directly follows other lines of the program.
+    """
+    complete = [closing for closing in closings if closing.complete]
+    last = [closing for closing in complete if closing.at_end][-1:]
+    after_log = [closing for closing in complete if not closing.after_text][:1]
+    torn = [closing for closing in closings if closing.at_end][-1:]
+    return next(iter(last + after_log + complete[-1:] + torn), None)
+
+
+def _is_prefixed(data: bytes, closings: list[Closing]) -> bool | None:
+    """Return whether most of the log's first lines are prefixed; None if there are only statements."""
+    style: list[bool] = []
+    statements = iter(closings)
+    statement = next(statements, None)
+    for line in lines_from(data[:_HEAD_BYTES], 0):
+        while statement is not None and statement.end <= line.start:
+            statement = next(statements, None)
+        inside = statement is not None and statement.start <= line.start
+        if line.is_familiar and not inside and not line.message.startswith(_EARLY):
+            style.append(line.prefixed)
+            if len(style) == _HEAD_LINES:
+                break
+    return style.count(True) > len(style) / 2 if style else None
+
+
+def _read_summary(data: bytes, first: Line) -> Closing | None:
+    """Return the drafting summary that starts at a line; None if it is inconsistent."""
     groups: list[tuple[str, ...]] = []
     target: dict[str, re.Match[str]] = {}
     drafter: dict[str, re.Match[str]] = {}
@@ -93,13 +175,13 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
         elif timing and len(groups) > _NUMBERS:
             is_drafters = (
                 len(groups) < len(_SUMMARY) or timing[1] in target
-            )  # it can come last (b8643, b9102)
+            )  # the drafter's block can come last (b8643, b9102)
             (drafter if is_drafters else target).setdefault(timing[1], timing)
         elif number > _LONGEST or not (line.is_blank or _is_aftermath(line, groups)):
-            at_end = not line.is_whole and _TORN.match(line.message) is not None
+            at_end = not line.is_complete and _TORN.match(line.message) is not None
             break
         elif timing and len(groups) == _NUMBERS:
-            at_end = False  # these timings belong to a plain program, and the summary to its text
+            at_end = False  # the timings are a plain program's, and the summary is part of its text
             break
         end = line.end
     load_ms = float(target["load"][2]) if "load" in target else None
@@ -109,7 +191,7 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
     return Closing(
         start=first.start,
         end=end,
-        whole=len(groups) == len(_SUMMARY),
+        complete=len(groups) == len(_SUMMARY),
         at_end=at_end,
         after_text=_follows_text(_line_before(data, first.start)),
         prefixed=first.prefixed,
@@ -120,38 +202,38 @@ def read_summary(data: bytes, first: Line) -> Closing | None:
 
 
 def _clock(block: dict[str, re.Match[str]]) -> Clock | None:
-    """Return what a block of timings says, or None where its two kinds of evaluations are not both there."""
-    kinds = [block.get("prompt eval"), block.get("eval")]
-    timings = [timing for timing in kinds if timing is not None and timing[3]]
-    if len(timings) < len(kinds):
+    """Return the timer in a block of timings; None if one of its two lines is missing."""
+    lines = [block.get("prompt eval"), block.get("eval")]
+    timings = [timing for timing in lines if timing is not None and timing[3]]
+    if len(timings) < len(lines):
         return None
     spent = [(int(timing[3]), float(timing[2]) / 1000) for timing in timings]
     return Clock(
-        tokens=sum(tokens for tokens, seconds in spent if seconds),  # none evaluated still prints as 1
+        tokens=sum(tokens for tokens, seconds in spent if seconds),  # 0 tokens are printed as 1
         seconds=sum(seconds for _, seconds in spent),
-        whole=not timings[0][0].startswith("common_perf_print"),
+        complete=not timings[0][0].startswith("common_perf_print"),
     )
 
 
 def _is_aftermath(line: Line, groups: list[tuple[str, ...]]) -> bool:
-    """Whether a line may stand among or behind the timings that follow a summary's numbers."""
+    """Whether a line may occur between or after the timings that follow a summary's numbers."""
     is_next_run = _SUMMARY[0].search(line.message) is not None
     return len(groups) >= _NUMBERS and line.is_familiar and not is_next_run
 
 
 def _match_next(line: Line, first: Line, groups: list[tuple[str, ...]]) -> re.Match[str] | None:
-    """Return what a line says if it is the next one of a summary."""
+    """Return the match of a line if it is the next one of a summary."""
     index = len(groups)
     if index == len(_SUMMARY) or line.is_text or line.prefixed != first.prefixed:
         return None
-    if not line.is_whole and index < _ACCEPT:
-        return None  # a number may have lost its last digits
-    # only the first line can have text before it: the others follow a newline of the program's own
+    if not line.is_complete and index < _ACCEPT:
+        return None  # a number may lack its last digits
+    # only the first line can follow text: the others follow a newline of the program
     return _SUMMARY[index].fullmatch(line.message) if index else _SUMMARY[index].search(line.message)
 
 
 def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sample | None:
-    """Return what a summary's lines say, or None if they contradict each other."""
+    """Return the figures of a summary; None if they are inconsistent."""
     rates = [_Rate(int(tokens), float(seconds), float(tps)) for tokens, seconds, tps in groups[:2]]
     counts = [int(count) for (count,) in groups[2:_ACCEPT]]
     percents = [float(percent) for (percent,) in groups[_ACCEPT:_NUMBERS]]
@@ -161,11 +243,11 @@ def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sa
         return None
     if n_predict is not None and n_predict != answer.tokens:
         return None
-    if n_accepted is not None and n_drafted is not None and not _is_share(n_accepted, n_drafted, percents):
+    if n_accepted is not None and n_drafted is not None and not _fits_counts(n_accepted, n_drafted, percents):
         return None
-    complete = Status.DRAFTING_INACTIVE if n_drafted == 0 else Status.OK
+    status = Status.DRAFTING_INACTIVE if n_drafted == 0 else Status.OK
     return Sample(
-        status=complete if percents else Status.SUMMARY_LOST,
+        status=status if percents else Status.SUMMARY_LOST,
         prompt_tokens=prompt.tokens,
         prompt_tps=prompt.finite_tps,
         gen_tokens=answer.tokens,
@@ -178,8 +260,8 @@ def _drafting_sample(groups: list[tuple[str, ...]], load_ms: float | None) -> Sa
     )
 
 
-def _is_share(n_accepted: int, n_drafted: int, percents: list[float]) -> bool:
-    """Whether a printed percentage, if there is one, is what the counts make it."""
+def _fits_counts(n_accepted: int, n_drafted: int, percents: list[float]) -> bool:
+    """Whether the printed percentage, if there is one, agrees with the counts."""
     if n_accepted > n_drafted:
         return False
     if not n_drafted:
@@ -187,8 +269,8 @@ def _is_share(n_accepted: int, n_drafted: int, percents: list[float]) -> bool:
     return all(abs(percent - 100 * n_accepted / n_drafted) < 0.002 for percent in percents)
 
 
-def read_block(data: bytes, first: Line) -> Closing | None:
-    """Return the plain program's timings around a `load time` line, or None if they contradict each other."""
+def _read_block(data: bytes, first: Line) -> Closing | None:
+    """Return the plain program's timings around a `load time` line; None if they are inconsistent."""
     seen: dict[str, re.Match[str]] = {}
     start, end, at_end = first.start, first.end, True
     if first.is_text or _timing(first) is None:
@@ -215,7 +297,7 @@ def read_block(data: bytes, first: Line) -> Closing | None:
     return Closing(
         start=start,
         end=end,
-        whole=sample.status is Status.OK,
+        complete=sample.status is Status.OK,
         at_end=at_end,
         after_text=_follows_text(before),
         prefixed=first.prefixed,
@@ -228,7 +310,7 @@ def _timing(line: Line) -> re.Match[str] | None:
 
 
 def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
-    """Return what a plain program's timings say, or None if they contradict each other."""
+    """Return the figures of a plain program's timings; None if they are inconsistent."""
     prompt, answer = (
         _Rate(int(timing[3]), float(timing[2]) / 1000, float(timing[4])) if timing and timing[4] else _NO_RATE
         for timing in (seen.get("prompt eval"), seen.get("eval"))
@@ -239,7 +321,7 @@ def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
     return Sample(
         status=Status.OK if seen.keys() >= _BLOCK else Status.SUMMARY_LOST,
         program=Program.PLAIN,
-        # nothing evaluated still prints as "0.00 ms / 1 runs"
+        # 0 evaluations are printed as "0.00 ms / 1 runs"
         prompt_tokens=prompt.tokens if prompt.seconds else None,
         prompt_tps=prompt.finite_tps,
         gen_tokens=answer.tokens if answer.seconds else None,
@@ -251,7 +333,7 @@ def _plain_sample(seen: dict[str, re.Match[str]]) -> Sample | None:
 
 
 def _follows_text(before: Line | None) -> bool:
-    """Whether a statement stands behind text, not behind llama.cpp's own lines."""
+    """Whether a statement follows text, not lines of llama.cpp."""
     return before is not None and not before.is_familiar
 
 

@@ -170,10 +170,10 @@ def stream(
 
 def environment(login: Login | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return git's environment: what the user set for git and for proxies, and no other secret."""
-    given = os.environ if environ is None else environ
+    inherited = os.environ if environ is None else environ
     kept = {
         name: value
-        for name, value in given.items()
+        for name, value in inherited.items()
         if name not in _OTHER_REPOSITORY
         and (name.startswith("GIT_") or name.lower() in PROXIES or not is_secret(name, value))
     }

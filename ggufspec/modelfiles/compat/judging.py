@@ -40,7 +40,7 @@ class CompatVerdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Finding:
+class _Mismatch:
     reason: str
     help: str
 
@@ -53,28 +53,28 @@ def check_pair(target: ModelCard, draft: ModelCard, rule: Rule) -> CompatVerdict
         draft: the model that drafts.
         rule: how the build in use decides, from `rule_for`.
     """
-    found = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
+    mismatches = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
         differ = (
             "1 token has another text" if n_differences == 1 else f"{n_differences} tokens have other texts"
         )
-        found.append(
-            _Finding(
+        mismatches.append(
+            _Mismatch(
                 reason=f"{differ}, first token {first[0].id}: "
                 f"{first[0].target!r} in the target, {first[0].draft!r} in the drafter",
                 help=_FAMILY,
             )
         )
-    outcome = rule.mismatch if found else CompatOutcome.ACCEPTED
+    outcome = rule.mismatch if mismatches else CompatOutcome.ACCEPTED
     fatal = [*_absent(target, draft), *_recurrent(target, draft, rule)]
     if fatal:
         outcome = CompatOutcome.REFUSED
-    helps = dict.fromkeys(finding.help for finding in fatal + found)
+    helps = dict.fromkeys(mismatch.help for mismatch in fatal + mismatches)
     return CompatVerdict(
         outcome=outcome,
         rule=rule,
-        reasons=tuple(finding.reason for finding in fatal + found),
+        reasons=tuple(mismatch.reason for mismatch in fatal + mismatches),
         helps=(_FAMILY,) if _FAMILY in helps else tuple(helps),
         n_differences=n_differences,
         differences=first,
@@ -88,34 +88,34 @@ def refusal(verdict: CompatVerdict) -> DrafterRefusedError:
     )
 
 
-def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Finding]:
-    for which, card in (("target", target), ("drafter", draft)):
+def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Mismatch]:
+    for role, card in (("target", target), ("drafter", draft)):
         if not card.vocabulary.n_tokens:
-            yield _Finding(reason=f"the {which} has no vocabulary", help="get a GGUF with a tokenizer")
+            yield _Mismatch(reason=f"the {role} has no vocabulary", help="get a GGUF with a tokenizer")
 
 
-def _recurrent(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+def _recurrent(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
     if not rule.recurrent and (target.is_recurrent or draft.is_recurrent):
-        yield _Finding(
+        yield _Mismatch(
             reason="recurrent layers cannot take back tokens that were drafted in vain",
             help="use a llama.cpp of build 8889 or later, which keeps checkpoints",
         )
 
 
-def _sizes(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+def _sizes(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
     ours, theirs = target.vocabulary.n_tokens, draft.vocabulary.n_tokens
     if abs(ours - theirs) > rule.max_size_difference:
-        yield _Finding(
+        yield _Mismatch(
             reason=f"the target has {ours} tokens and the drafter {theirs}; "
             f"{rule.max_size_difference} more or fewer are allowed",
             help=_FAMILY,
         )
 
 
-def _special(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Finding]:
+def _special(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
     ours, theirs = effective(target.vocabulary), effective(draft.vocabulary)
     if _differ(ours.type, theirs.type, rule.types):
-        yield _Finding(
+        yield _Mismatch(
             reason=f"the target's vocabulary is of type {ours.type}, the drafter's {theirs.type}",
             help=_FAMILY,
         )
@@ -129,18 +129,18 @@ def _special(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Findi
             "bos": (target.vocabulary.add_bos, draft.vocabulary.add_bos),
             "eos": (target.vocabulary.add_eos, draft.vocabulary.add_eos),
         }
-    for which in ("bos", "eos"):
-        added, stated = adds[which], ids[which]
+    for name in ("bos", "eos"):
+        added, stated = adds[name], ids[name]
         if added[0] != added[1]:
-            key = f"tokenizer.ggml.add_{which}_token"
+            key = f"tokenizer.ggml.add_{name}_token"
             advice = _OVERRIDE if None in added else _EDIT
-            yield _Finding(
+            yield _Mismatch(
                 reason=_disagreement(key, *added),
                 help=advice.format(key=key, value=str(bool(added[0])).lower()),
             )
-        if stated[0] != stated[1] and _id_counts(which, added[0], rule.ids):
-            key = f"tokenizer.ggml.{which}_token_id"
-            yield _Finding(reason=_disagreement(key, *stated), help=_EDIT.format(key=key, value=stated[0]))
+        if stated[0] != stated[1] and _id_counts(name, added[0], rule.ids):
+            key = f"tokenizer.ggml.{name}_token_id"
+            yield _Mismatch(reason=_disagreement(key, *stated), help=_EDIT.format(key=key, value=stated[0]))
 
 
 def _differ(ours: str, theirs: str, types: TypeCheck) -> bool:
@@ -149,18 +149,18 @@ def _differ(ours: str, theirs: str, types: TypeCheck) -> bool:
     return (ours == "none") != (theirs == "none")
 
 
-def _id_counts(which: str, added: bool | None, ids: IdCheck) -> bool:
+def _id_counts(name: str, added: bool | None, ids: IdCheck) -> bool:
     match ids:
         case IdCheck.BOTH:
             return True
         case IdCheck.BOS_IF_ADDED:
-            return which == "eos" or bool(added)
+            return name == "eos" or bool(added)
         case IdCheck.IF_ADDED:
             return bool(added)
 
 
 def _disagreement(key: str, target: bool | int | None, draft: bool | int | None) -> str:
-    def said(value: bool | int | None) -> str:
+    def state(value: bool | int | None) -> str:
         return "not set" if value is None else str(value).lower()
 
-    return f"{key} is {said(target)} in the target and {said(draft)} in the drafter"
+    return f"{key} is {state(target)} in the target and {state(draft)} in the drafter"

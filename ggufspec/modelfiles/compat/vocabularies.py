@@ -61,16 +61,16 @@ class TokenDifference:
 def effective(vocabulary: Vocabulary) -> Effective:
     """Return what llama.cpp (b3181 and later) uses for the keys of a file, absent ones included."""
     model = vocabulary.model or "none"
-    kind, bos, eos = _TYPES.get(model, (model, None, None))
-    pre = "gemma4" if model == "gemma4" else vocabulary.pre if kind == "BPE" else None
-    add_bos = kind in _ADDS_BOS or pre in _PRE_ADDS_BOS
-    add_eos = kind in _ADDS_EOS
+    vocabulary_type, bos, eos = _TYPES.get(model, (model, None, None))
+    pre = "gemma4" if model == "gemma4" else vocabulary.pre if vocabulary_type == "BPE" else None
+    add_bos = vocabulary_type in _ADDS_BOS or pre in _PRE_ADDS_BOS
+    add_eos = vocabulary_type in _ADDS_EOS
     if vocabulary.add_bos is not None:
         add_bos = vocabulary.add_bos
     if vocabulary.add_eos is not None:
         add_eos = vocabulary.add_eos
     return Effective(
-        type=kind,
+        type=vocabulary_type,
         add_bos=add_bos or pre in _PRE_FORCES_BOS,
         add_eos=add_eos,
         bos_id=_id(vocabulary, vocabulary.bos_id, None if pre in _PRE_WITHOUT_BOS else bos),

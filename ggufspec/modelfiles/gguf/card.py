@@ -99,7 +99,7 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
         ModelFileError: this is no language model, or its header lacks what every one has.
     """
     keys = _Keys(header.metadata, source)
-    kind = keys.get("general.type", str) or "model"
+    file_kind = keys.get("general.type", str) or "model"
     split = _split(keys)
     if split is not None and split.no > 0:
         raise ModelFileError(
@@ -109,9 +109,10 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
     arch = keys.need("general.architecture", str)
     if not _ARCHITECTURE.fullmatch(arch):
         raise ModelFileError(f"{source} is damaged: its architecture is {arch[:64]!r}", _AGAIN)
-    if arch == "clip" or kind in _NOT_LANGUAGE_MODELS:
+    if arch == "clip" or file_kind in _NOT_LANGUAGE_MODELS:
         raise ModelFileError(
-            f"{source} is no language model but a {kind if kind != 'model' else 'vision projector'}",
+            f"{source} is not a language model; its type is "
+            f"{file_kind if file_kind != 'model' else 'vision projector'}",
             "give the GGUF that holds the language model itself",
         )
     n_layers = keys.need(f"{arch}.block_count", int)
@@ -154,18 +155,18 @@ class _Keys:
         self._metadata = metadata
         self._source = source
 
-    def get(self, key: str, kind: type[_T]) -> _T | None:
+    def get(self, key: str, expected_type: type[_T]) -> _T | None:
         value = self._metadata.get(key)
         if value is None:
             return None
         if isinstance(value, int) and value < 0:
             raise self._wrong(key, f"is {value}")
-        if type(value) is not kind:  # not isinstance: True is an int
-            raise self._wrong(key, f"is no {kind.__name__}")
+        if type(value) is not expected_type:  # not isinstance: True is an int
+            raise self._wrong(key, f"is no {expected_type.__name__}")
         return value
 
-    def need(self, key: str, kind: type[_T]) -> _T:
-        value = self.get(key, kind)
+    def need(self, key: str, expected_type: type[_T]) -> _T:
+        value = self.get(key, expected_type)
         if value is None:
             raise ModelFileError(
                 f"{self._source} has no {key} in its header", "it is no model that llama.cpp loads"
@@ -191,8 +192,8 @@ class _Keys:
             raise self._wrong(key, "is no array of strings")
         return value
 
-    def _wrong(self, key: str, what: str) -> ModelFileError:
-        return ModelFileError(f"{self._source} is damaged: {key} {what}", _AGAIN)
+    def _wrong(self, key: str, problem: str) -> ModelFileError:
+        return ModelFileError(f"{self._source} is damaged: {key} {problem}", _AGAIN)
 
 
 def _split(keys: _Keys) -> Split | None:
@@ -212,8 +213,8 @@ def _quant(keys: _Keys, tensors: tuple[Tensor, ...]) -> str | None:
 
 
 def _vocabulary(keys: _Keys) -> Vocabulary:
-    def token_id(which: str) -> int | None:
-        return keys.get(f"tokenizer.ggml.{which}_token_id", int)
+    def token_id(role: str) -> int | None:
+        return keys.get(f"tokenizer.ggml.{role}_token_id", int)
 
     return Vocabulary(
         model=keys.get("tokenizer.ggml.model", str),

@@ -39,7 +39,7 @@ def parse_header(*sources: HeaderSource, name: str) -> ModelCard:
     Raises:
         ModelFileError: this is no GGUF, or no language model, or its header is damaged.
     """
-    return _card([(each, _header(each, name)) for each in sources], name)
+    return _card([(source, _header(source, name)) for source in sources], name)
 
 
 def parse_complete(sources: Mapping[str, HeaderSource]) -> ModelCard:
@@ -141,19 +141,19 @@ def _header(source: HeaderSource, name: str) -> Header:
     if not start:
         raise ModelFileError(f"{name} is empty", _DOWNLOAD_AGAIN)
     if not start.startswith(MAGIC):
-        for pattern, what, hint in _IMPOSTORS:
+        for pattern, file_kind, hint in _IMPOSTORS:
             if pattern.match(start):
-                raise ModelFileError(f"{name} is {what}, not a GGUF", hint)
+                raise ModelFileError(f"{name} is {file_kind}, not a GGUF", hint)
         raise ModelFileError(f"{name} is not a GGUF", "llama.cpp needs models in GGUF format.")
     return read_header(source, name)
 
 
 def _card(parts: list[tuple[HeaderSource, Header]], name: str) -> ModelCard:
     _, first = parts[0]
-    whole = Header(
+    header = Header(
         version=first.version,
         metadata=first.metadata,
         tensors=tuple(tensor for _, header in parts for tensor in header.tensors),
         end=first.end,
     )
-    return build_card(whole, source=name, size_bytes=sum(part.size for part, _ in parts))
+    return build_card(header, source=name, size_bytes=sum(part.size for part, _ in parts))

@@ -127,15 +127,17 @@ class _Reader:
             raise self._damaged("its alignment is no power of two")
         base = -(-self._position // alignment) * alignment
         tensors, expected, end = [], 0, self._position
-        for name, (shape, kind, offset) in infos.items():
+        for name, (shape, ggml_type, offset) in infos.items():
             if offset != expected:
                 raise self._damaged(f"the tensor {name!r} is at {offset} instead of {expected}")
-            size = kind.row_bytes(shape[0]) if shape else kind.block_bytes
+            size = ggml_type.row_bytes(shape[0]) if shape else ggml_type.block_bytes
             for dimension in shape[1:]:
                 size *= dimension
             if size > _MAX_BYTES:
                 raise self._damaged(f"the tensor {name!r} has the impossible shape {shape}")
-            tensors.append(Tensor(name=name, shape=shape, type=kind, offset=base + offset, size_bytes=size))
+            tensors.append(
+                Tensor(name=name, shape=shape, type=ggml_type, offset=base + offset, size_bytes=size)
+            )
             end = base + offset + size
             expected = -(-(offset + size) // alignment) * alignment
         return Header(version=version, metadata=MappingProxyType(metadata), tensors=tuple(tensors), end=end)
@@ -149,33 +151,33 @@ class _Reader:
             raise self._damaged(f"the tensor {name!r} has {n_dims} dimensions")
         layout = _TENSORS[n_dims]
         *sizes, number, offset = layout.unpack_from(self._buffer, self._advance(layout.size))
-        shape, kind = tuple(sizes), GGML_TYPES.get(number)
-        if kind is None:
+        shape, ggml_type = tuple(sizes), GGML_TYPES.get(number)
+        if ggml_type is None:
             raise ModelFileError(
                 f"{self._name}: the tensor {name!r} is of type {number}, "
                 "which is unknown or no longer supported",
                 "quantize the model again, or get a newer file",
             )
-        if (shape[0] if shape else 1) % kind.block_size or any(size >= _MAX_BYTES for size in shape):
-            raise self._damaged(f"the tensor {name!r} has the impossible shape {shape} for {kind.name}")
-        return name, (shape, kind, offset)
+        if (shape[0] if shape else 1) % ggml_type.block_size or any(size >= _MAX_BYTES for size in shape):
+            raise self._damaged(f"the tensor {name!r} has the impossible shape {shape} for {ggml_type.name}")
+        return name, (shape, ggml_type, offset)
 
-    def _value(self, key: str, kind: int) -> Value:
-        if kind in _CODES:
-            value: Value = self._number(_CODES[kind])
+    def _value(self, key: str, code: int) -> Value:
+        if code in _CODES:
+            value: Value = self._number(_CODES[code])
             return value
-        if kind == _STRING:
+        if code == _STRING:
             return self._string(_MAX_STRING)
-        if kind != _ARRAY:
-            raise self._damaged(f"the key {key[:_SHOWN]!r} is of unknown type {kind}")
-        kind, count = self._number("I"), self._number("Q")
+        if code != _ARRAY:
+            raise self._damaged(f"the key {key[:_SHOWN]!r} is of unknown type {code}")
+        code, count = self._number("I"), self._number("Q")
         self._limit(count, _MAX_ITEMS, f"values of {key[:_SHOWN]!r}")
-        if kind == _STRING:
+        if code == _STRING:
             return self._strings(count)
-        if kind not in _CODES:  # arrays of arrays are in the specification, but llama.cpp reads none
-            raise self._damaged(f"the key {key[:_SHOWN]!r} is an array of unknown type {kind}")
-        start = self._advance(count * struct.calcsize(_CODES[kind]))
-        return NumberArray(self._buffer, start, count, _CODES[kind])
+        if code not in _CODES:  # arrays of arrays are in the specification, but llama.cpp reads none
+            raise self._damaged(f"the key {key[:_SHOWN]!r} is an array of unknown type {code}")
+        start = self._advance(count * struct.calcsize(_CODES[code]))
+        return NumberArray(self._buffer, start, count, _CODES[code])
 
     def _strings(self, count: int) -> StringArray:
         self._expect(count * 8)
@@ -214,10 +216,10 @@ class _Reader:
         self._position = start + size
         return start
 
-    def _limit(self, count: int, most: int, what: str) -> None:
+    def _limit(self, count: int, most: int, noun: str) -> None:
         if count > most:
             raise ModelFileError(
-                f"{self._name} has {count:,} {what} in its header; models have at most {most:,}", _DAMAGED
+                f"{self._name} has {count:,} {noun} in its header; models have at most {most:,}", _DAMAGED
             )
 
     def _expect(self, size: int) -> None:
@@ -233,15 +235,15 @@ class _Reader:
             raise self._damaged(f"its header would be larger than {format_bytes(_LIMIT)}")
 
     def _fill(self, end: int) -> None:
-        have = len(self._buffer)
-        if end <= have:
+        filled = len(self._buffer)
+        if end <= filled:
             return
         self._check(end)
-        step = _NEXT_READ if have else _FIRST_READ
-        wanted = min(max(end - have, step), self._source.size - have, _LIMIT - have)
-        self._buffer += self._source.read(have, wanted)
+        step = _NEXT_READ if filled else _FIRST_READ
+        size = min(max(end - filled, step), self._source.size - filled, _LIMIT - filled)
+        self._buffer += self._source.read(filled, size)
         if len(self._buffer) < end:
             raise ModelFileError(f"{self._name} became shorter while it was read", _DAMAGED)
 
-    def _damaged(self, what: str) -> ModelFileError:
-        return ModelFileError(f"{self._name} is damaged: {what}", _DAMAGED)
+    def _damaged(self, problem: str) -> ModelFileError:
+        return ModelFileError(f"{self._name} is damaged: {problem}", _DAMAGED)

@@ -88,11 +88,11 @@ class GgmlType:
 
 GGML_TYPES: dict[int, GgmlType] = {
     42: GgmlType("Q2_0", 64, 18),  # 2026; the gguf package learned it later than llama.cpp
-    **{int(kind): GgmlType(kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()},
+    **{int(ggml_type): GgmlType(ggml_type.name, *sizes) for ggml_type, sizes in GGML_QUANT_SIZES.items()},
 }
 """Number in the file -> type, for every type that llama.cpp reads today."""
 
-TYPES_BY_NAME = {kind.name: kind for kind in GGML_TYPES.values()}
+TYPES_BY_NAME = {ggml_type.name: ggml_type for ggml_type in GGML_TYPES.values()}
 
 
 def file_type_name(number: int) -> str | None:

@@ -32,11 +32,11 @@ def find_cached_file(repo: str, filename: str, revision: str | None, access: Acc
 
     Files enter the cache by a rename once they are whole, so what is found there was whole.
     """
-    found = [
+    parts = [
         try_to_load_from_cache(repo, name, cache_dir=access.cache_dir, revision=revision)
         for name in split_names(filename)
     ]
-    return Path(str(found[0])) if all(isinstance(path, str) for path in found) else None
+    return Path(str(parts[0])) if all(isinstance(path, str) for path in parts) else None
 
 
 def cached_files(access: Access) -> Iterator[tuple[str, str, Path]]:
@@ -146,11 +146,11 @@ class CachedRepo:
 
 def cached_repos(access: Access) -> tuple[CachedRepo, ...]:
     """Return the repositories in the cache that hold models, whichever program fetched them."""
-    found = []
+    repos = []
     for folder in sorted(access.cache_dir.glob(f"{_PREFIX}*")):
         unfinished = any(folder.glob("blobs/*.incomplete"))
         if folder.is_dir() and (unfinished or any((folder / "snapshots").rglob("*.gguf"))):
-            found.append(
+            repos.append(
                 CachedRepo(
                     repo=folder.name.removeprefix(_PREFIX).replace("--", "/", 1),
                     folder=folder,
@@ -158,7 +158,7 @@ def cached_repos(access: Access) -> tuple[CachedRepo, ...]:
                     is_unfinished=unfinished,
                 )
             )
-    return tuple(found)
+    return tuple(repos)
 
 
 def delete_repo(repo: str, access: Access) -> None:

@@ -53,8 +53,8 @@ class SeveralModelsError(RemoteFileNotFoundError):
     """A repository, or a quant of it, means several models; with ``example`` at its end it means one."""
 
     def __init__(self, repo: str, quant: str | None, fitting: Sequence[RemoteModel]) -> None:
-        meant = f" that {quant} may mean" if quant else ""
-        super().__init__(f"{repo} has {len(fitting)} models{meant}", f"name one: {_listing(fitting)}")
+        quant_note = f" that {quant} may mean" if quant else ""
+        super().__init__(f"{repo} has {len(fitting)} models{quant_note}", f"name one: {_listing(fitting)}")
         self.repo = repo
         self.quant = quant
         usual = (model for default in _DEFAULT_QUANTS for model in fitting if model.quant == default)
@@ -67,8 +67,8 @@ def quant_of(filename: str) -> str | None:
     """Return the quant that a file's name states: ``Q4_K_M``, ``UD-Q4_K_XL``, ``BF16``."""
     split = _SPLIT.fullmatch(filename)
     stem = split["prefix"] if split else filename.removesuffix(".gguf")
-    found = _QUANT.findall(stem)
-    return found[-1].upper() if found else None
+    quants = _QUANT.findall(stem)
+    return quants[-1].upper() if quants else None
 
 
 def split_names(filename: str) -> tuple[str, ...]:
@@ -83,14 +83,14 @@ def split_names(filename: str) -> tuple[str, ...]:
 def models(files: Iterable[RepoFile]) -> list[RemoteModel]:
     """Return the models among a repository's files; side files and incomplete splits are left out."""
     by_path = {file.path: file for file in files if file.path.lower().endswith(".gguf")}
-    found = []
+    complete = []
     for path in sorted(by_path):
         names = split_names(path)
         name = path.rpartition("/")[2]
         is_model = path == names[0] and not any(side in name for side in _SIDE_FILES)
         if is_model and by_path.keys() >= set(names):
-            found.append(RemoteModel(files=tuple(by_path[n] for n in names), quant=quant_of(path)))
-    return found
+            complete.append(RemoteModel(files=tuple(by_path[n] for n in names), quant=quant_of(path)))
+    return complete
 
 
 def choose_files(

@@ -171,29 +171,29 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
-    api, about = access.api(), Subject(repo=repo, revision=revision)
-    info = call(lambda: api.model_info(repo, revision=revision, timeout=PATIENCE_S), about, access)
+    api, subject = access.api(), Subject(repo=repo, revision=revision)
+    info = call(lambda: api.model_info(repo, revision=revision, timeout=PATIENCE_S), subject, access)
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
         raise HubServerError(f"{access.host} names no commit for {repo}", "is HF_ENDPOINT a Hub?")
     return Listing(
-        repo=repo, commit=commit, gated=bool(info.gated), files=tuple(_files(repo, commit, about, access))
+        repo=repo, commit=commit, gated=bool(info.gated), files=tuple(_files(repo, commit, subject, access))
     )
 
 
-def _files(repo: str, commit: str, about: Subject, access: Access) -> list[RepoFile]:
+def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[RepoFile]:
     """Return a repository's files, page by page.
 
     huggingface_hub's list_repo_tree has no time limit, sleeps for as long as the server asks it to, and
     sends the login wherever the link to the next page points. Here, only the query of that link is followed.
     """
     files: list[RepoFile] = []
-    query, seen = "recursive=true", set[str]()
+    query, queries = "recursive=true", set[str]()
     while query:
-        seen.add(query)
-        listed, query = call(partial(_page, repo, commit, query, access), about, access)
+        queries.add(query)
+        listed, query = call(partial(_page, repo, commit, query, access), subject, access)
         files += listed
-        if query in seen or len(files) > _MOST_FILES:
+        if query in queries or len(files) > _MOST_FILES:
             raise HubServerError(
                 f"{access.host} returns an endless list of files for {repo}", "try again later"
             )
@@ -219,21 +219,21 @@ def _listed(entry: Mapping[str, Any]) -> RepoFile:
     return RepoFile(path=path, size_bytes=size, digest=digest)
 
 
-def call(action: Callable[[], T], about: Subject, access: Access) -> T:
+def call(action: Callable[[], T], subject: Subject, access: Access) -> T:
     """Do ``action``; try again while the Hub is busy, wait as long as it asks, and translate what remains."""
     attempt = 1
     while True:
         try:
-            return _answered(action, access)
+            return _read_answer(action, access)
         except FAILURES as error:
             pause = pause_before_retry(error, attempt)
             if pause is None:
-                raise translated(error, about, access) from error
+                raise translate_error(error, subject, access) from error
         time.sleep(pause)
         attempt += 1
 
 
-def _answered(action: Callable[[], T], access: Access) -> T:
+def _read_answer(action: Callable[[], T], access: Access) -> T:
     """Do ``action``, which reads an answer; one that is not the Hub's must not end in a library's error.
 
     Raises:
@@ -264,10 +264,10 @@ def pause_before_retry(error: Exception, attempt: int) -> float | None:
     if isinstance(error, errors.HfHubHTTPError):
         if error.response.status_code not in _BUSY:
             return None
-        asked_s = _told_to_wait(error)
-        if asked_s is None:
+        wait_s = _requested_wait_s(error)
+        if wait_s is None:
             return backoff
-        return asked_s if asked_s <= LONGEST_WAIT_S else None
+        return wait_s if wait_s <= LONGEST_WAIT_S else None
     if isinstance(error, BrokenAnswerError):
         return backoff
     if isinstance(error, errors.OfflineModeIsEnabled) or not isinstance(error, HTTP_ERROR):
@@ -281,7 +281,7 @@ def reason(error: Exception) -> str:
     return redact((str(error).splitlines() or [type(error).__name__])[0])
 
 
-def _told_to_wait(error: errors.HfHubHTTPError) -> float | None:
+def _requested_wait_s(error: errors.HfHubHTTPError) -> float | None:
     headers = error.response.headers
     if headers.get("Retry-After", "").strip().isdigit():
         return float(headers["Retry-After"])
@@ -289,7 +289,7 @@ def _told_to_wait(error: errors.HfHubHTTPError) -> float | None:
     return float(spent[1]) if spent else None
 
 
-def translated(error: Exception, about: Subject, access: Access) -> GgufspecError:
+def translate_error(error: Exception, subject: Subject, access: Access) -> GgufspecError:
     """Return the error of ours that says what went wrong and what to do.
 
     Its cause is shown in tracebacks, so what gives access is removed from the messages of all causes.
@@ -298,8 +298,8 @@ def translated(error: Exception, about: Subject, access: Access) -> GgufspecErro
     while cause is not None:
         cause.args = tuple(redact(part) if isinstance(part, str) else part for part in cause.args)
         cause = cause.__cause__ or cause.__context__
-    repo, page = about.repo, f"{access.site}/{about.repo}"
-    revision = about.revision or "main"
+    repo, page = subject.repo, f"{access.site}/{subject.repo}"
+    revision = subject.revision or "main"
     match error:
         case errors.GatedRepoError():
             return _gated(repo, page)
@@ -314,7 +314,7 @@ def translated(error: Exception, about: Subject, access: Access) -> GgufspecErro
             )
         case errors.EntryNotFoundError() if isinstance(error, errors.HfHubHTTPError):
             return RemoteFileNotFoundError(
-                f"{repo} has no file {about.filename} at {revision}", f"its files: {page}/tree/{revision}"
+                f"{repo} has no file {subject.filename} at {revision}", f"its files: {page}/tree/{revision}"
             )
         case errors.HfHubHTTPError():
             return _by_status(error, repo, page, access)
@@ -353,8 +353,8 @@ def _by_status(error: errors.HfHubHTTPError, repo: str, page: str, access: Acces
         case 403:
             return _gated(repo, page)
         case 429:
-            told = _told_to_wait(error)
-            when = "later" if told is None else f"in {format_duration(told)}"
+            wait_s = _requested_wait_s(error)
+            when = "later" if wait_s is None else f"in {format_duration(wait_s)}"
             return RateLimitedError(
                 f"{access.host} limits how often it is asked: try again {when}",
                 "logged-in users are limited less: hf auth login",

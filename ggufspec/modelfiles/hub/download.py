@@ -20,21 +20,21 @@ PARALLEL = 4
 _STOP_WITHIN_S = 2.0
 
 
-def check_room(found: Survey) -> None:
+def check_room(survey: Survey) -> None:
     """Refuse a download that the disk cannot hold.
 
     Raises:
         DiskFullError: less is free than is missing.
     """
-    if found.missing_bytes > found.free_bytes:
+    if survey.missing_bytes > survey.free_bytes:
         raise DiskFullError(
-            f"{format_bytes(found.missing_bytes)} are missing, but {found.folder} has only "
-            f"{format_bytes(found.free_bytes)} free",
+            f"{format_bytes(survey.missing_bytes)} are missing, but {survey.folder} has only "
+            f"{format_bytes(survey.free_bytes)} free",
             "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME",
         )
 
 
-def fetch(found: Survey, access: Access) -> Generator[TransferProgress, None, Pair]:
+def fetch(survey: Survey, access: Access) -> Generator[TransferProgress, None, Pair]:
     """Download and verify what is missing; yield progress, return the pair with local paths.
 
     Several files travel at once. Closing the generator (Ctrl-C does) stops them; the bytes that have arrived
@@ -43,20 +43,20 @@ def fetch(found: Survey, access: Access) -> Generator[TransferProgress, None, Pa
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
     """
-    check_room(found)
+    check_room(survey)
     todo: SimpleQueue[FetchItem] = SimpleQueue()
     events: SimpleQueue[TransferProgress | BaseException] = SimpleQueue()
     stop = threading.Event()
-    for item in found.items:
+    for item in survey.items:
         todo.put(item)
     workers = [
         threading.Thread(target=_work, args=(todo, events, stop, access), daemon=True)
-        for _ in range(min(PARALLEL, len(found.items)))
+        for _ in range(min(PARALLEL, len(survey.items)))
     ]
     try:
         for worker in workers:
             worker.start()
-        unfinished = len(found.items)
+        unfinished = len(survey.items)
         while unfinished:
             event = events.get()
             if isinstance(event, BaseException):
@@ -67,7 +67,7 @@ def fetch(found: Survey, access: Access) -> Generator[TransferProgress, None, Pa
         stop.set()
         for worker in workers:
             worker.join(_STOP_WITHIN_S)
-    pair = _with_paths(found)
+    pair = _add_paths(survey)
     for model in (pair.target, pair.draft):
         if model is not None and model.path is not None:
             validate_file(model.path)
@@ -75,14 +75,16 @@ def fetch(found: Survey, access: Access) -> Generator[TransferProgress, None, Pa
     return pair
 
 
-def _with_paths(found: Survey) -> Pair:
-    paths = {(item.repo, item.file.path): item.path for item in found.items}
+def _add_paths(survey: Survey) -> Pair:
+    paths = {(item.repo, item.file.path): item.path for item in survey.items}
 
-    def placed(model: ModelFile) -> ModelFile:
+    def add_path(model: ModelFile) -> ModelFile:
         return model if model.repo is None else replace(model, path=paths[model.repo, model.filename])
 
-    pair = found.pair
-    return replace(pair, target=placed(pair.target), draft=None if pair.draft is None else placed(pair.draft))
+    pair = survey.pair
+    return replace(
+        pair, target=add_path(pair.target), draft=None if pair.draft is None else add_path(pair.draft)
+    )
 
 
 def _work(

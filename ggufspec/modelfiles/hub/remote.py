@@ -31,7 +31,7 @@ class RemoteFile:
     """
 
     def __init__(self, repo: str, filename: str, revision: str, access: Access) -> None:
-        self._about = Subject(repo=repo, filename=filename, revision=revision)
+        self._subject = Subject(repo=repo, filename=filename, revision=revision)
         self._access = access
         self._name = f"{repo}/{filename}"
         self._url = access.url(repo, filename, revision)
@@ -53,7 +53,7 @@ class RemoteFile:
         return front + self._range(start, end) if start < end else front
 
     def _range(self, start: int, end: int) -> bytes:
-        return call(partial(self._request, start, end), self._about, self._access)
+        return call(partial(self._request, start, end), self._subject, self._access)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for the bytes from ``start`` to ``end``, and learn the file's size from the answer.
@@ -72,7 +72,7 @@ class RemoteFile:
                 return b""
             hf_raise_for_status(response)
             if response.status_code == 206:
-                part = stated_part(response.headers)
+                part = read_content_range(response.headers)
                 if part is None or part.first != start:
                     raise CorruptDownloadError(
                         f"{self._access.host} does not state which part of {self._name} it sends", _FETCH_IT
@@ -111,7 +111,7 @@ class RemoteFile:
         api = self._access.api()
         metadata = call(
             lambda: api.get_hf_file_metadata(url=self._url, token=self._access.token),
-            self._about,
+            self._subject,
             self._access,
         )
         if metadata.size is None:
@@ -125,7 +125,7 @@ _CONTENT_RANGE = re.compile(r"bytes\s+(\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.A
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ContentRange:
     """The bytes from ``first`` to ``last`` of a file; its size where the server knows it."""
 
     first: int
@@ -133,7 +133,7 @@ class Part:
     total_bytes: int | None
 
 
-def stated_part(headers: Mapping[str, str]) -> Part | None:
+def read_content_range(headers: Mapping[str, str]) -> ContentRange | None:
     """Return what Content-Range states (RFC 9110, section 14.4); None where it is missing or malformed."""
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
     if match is None:
@@ -142,4 +142,4 @@ def stated_part(headers: Mapping[str, str]) -> Part | None:
     total = None if match[3] == "*" else int(match[3])
     if first > last or (total is not None and last >= total):
         return None
-    return Part(first=first, last=last, total_bytes=total)
+    return ContentRange(first=first, last=last, total_bytes=total)

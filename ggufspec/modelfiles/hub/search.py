@@ -45,8 +45,8 @@ def family(name: str) -> str:
 
 def parameters_in(name: str) -> float | None:
     """Return how many parameters a model's name states: 0.6e9 for ``Qwen3-0.6B``."""
-    found = _SIZE.search(name.rpartition("/")[2])
-    return float(found[1]) * {"b": 1e9, "m": 1e6}[found[2].lower()] if found else None
+    size = _SIZE.search(name.rpartition("/")[2])
+    return float(size[1]) * {"b": 1e9, "m": 1e6}[size[2].lower()] if size else None
 
 
 def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -> list[DrafterCandidate]:
@@ -64,12 +64,12 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
     base = target.repo or target.filename
     api = access.api()
     if target.repo is not None:
-        about = Subject(repo=target.repo)
-        card = call(lambda: api.model_info(base, timeout=PATIENCE_S), about, access).card_data
+        subject = Subject(repo=target.repo)
+        card = call(lambda: api.model_info(base, timeout=PATIENCE_S), subject, access).card_data
         stated = getattr(card, "base_model", None)
         base = stated[0] if isinstance(stated, list) and stated else stated or base
     size = parameters_in(base) or parameters_in(target.filename) or math.inf
-    found = call(
+    listed = call(
         lambda: list(
             api.list_models(
                 search=family(base),
@@ -83,7 +83,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         access,
     )
     candidates = []
-    for info in found:
+    for info in listed:
         header = info.gguf or {}
         n_parameters = header.get("total") or parameters_in(info.id)
         same = header.get("architecture", architecture) == architecture
@@ -91,7 +91,7 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
             candidates.append(
                 DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
             )
-    return sorted(candidates, key=lambda one: -(one.downloads or 0))[:most]
+    return sorted(candidates, key=lambda candidate: -(candidate.downloads or 0))[:most]
 
 
 def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
@@ -117,14 +117,14 @@ def draft_file(candidate: DrafterCandidate, target_bytes: int, access: Access) -
     """Return the file of a candidate that suits a drafter best; None if it has none."""
     if candidate.file is not None:
         return candidate.file
-    found = listing(candidate.repo, None, access)
-    chosen = _suitable(models(found.files), target_bytes)
+    repository = listing(candidate.repo, None, access)
+    chosen = _suitable(models(repository.files), target_bytes)
     if chosen is None:
         return None
     return ModelFile(
         filename=chosen.filename,
         repo=candidate.repo,
-        revision=found.commit,
+        revision=repository.commit,
         quant=chosen.quant,
         size_bytes=chosen.size_bytes,
     )
@@ -135,8 +135,8 @@ def score(ratio: float, downloads: int | None) -> float:
     return (1.0 - ratio) * (1.0 + math.log10(1 + (downloads or 0)))
 
 
-def _suitable(found: Sequence[RemoteModel], target_bytes: int) -> RemoteModel | None:
-    fitting = [model for model in found if model.size_bytes <= LARGEST_RATIO * target_bytes]
+def _suitable(candidates: Sequence[RemoteModel], target_bytes: int) -> RemoteModel | None:
+    fitting = [model for model in candidates if model.size_bytes <= LARGEST_RATIO * target_bytes]
     for quant in _QUANTS:
         for model in fitting:
             if model.quant == quant:

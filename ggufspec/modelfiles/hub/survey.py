@@ -98,8 +98,8 @@ def locate(reference: Reference, access: Access) -> ModelFile:
         GgufspecError: it cannot be found, or not be told from others.
     """
     model, items = _look_up(reference, access, {})
-    here = bool(items) and all(item.path.exists() for item in items)
-    return replace(model, path=items[0].path) if here else model
+    is_cached = bool(items) and all(item.path.exists() for item in items)
+    return replace(model, path=items[0].path) if is_cached else model
 
 
 def _look_up(
@@ -110,22 +110,22 @@ def _look_up(
     key = (reference.repo, reference.revision)
     if key not in listings:
         listings[key] = (_offline if access.is_offline else listing)(*key, access)
-    found = listings[key]
+    repository = listings[key]
     chosen = choose_files(
-        found.files,
-        repo=found.repo,
+        repository.files,
+        repo=repository.repo,
         filename=reference.filename,
         quant=reference.quant,
         use_default=reference.use_default,
     )
-    if found.gated and not access.is_offline:
-        _ask_permission(found, chosen, access)
-    items = [_item(found, file, reference.revision or "main", access) for file in chosen.files]
+    if repository.gated and not access.is_offline:
+        _ask_permission(repository, chosen, access)
+    items = [_item(repository, file, reference.revision or "main", access) for file in chosen.files]
     digest = chosen.files[0].digest if len(chosen.files) == 1 else ""
     return ModelFile(
         filename=chosen.filename,
-        repo=found.repo,
-        revision=found.commit,
+        repo=repository.repo,
+        revision=repository.commit,
         quant=chosen.quant,
         size_bytes=chosen.size_bytes,
         sha256=digest if is_sha256(digest) else None,
@@ -143,41 +143,47 @@ def _local(reference: Reference) -> ModelFile:
 
 
 def _offline(repo: str, revision: str | None, access: Access) -> Listing:
-    found = cache.listed_offline(repo, revision, access)
-    if found is None:
+    repository = cache.listed_offline(repo, revision, access)
+    if repository is None:
         raise NotCachedError(f"{repo} is not in the cache", "run the same command once without --offline")
-    return found
+    return repository
 
 
-def _ask_permission(found: Listing, chosen: RemoteModel, access: Access) -> None:
+def _ask_permission(repository: Listing, chosen: RemoteModel, access: Access) -> None:
     """A gated repository lists its files to everybody; only a file's own address says whether we may."""
     api, path = access.api(), chosen.filename
-    about = Subject(repo=found.repo, revision=found.commit, filename=path)
-    url = access.url(found.repo, path, found.commit)
-    call(lambda: api.get_hf_file_metadata(url=url, token=access.token), about, access)
+    subject = Subject(repo=repository.repo, revision=repository.commit, filename=path)
+    url = access.url(repository.repo, path, repository.commit)
+    call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access)
 
 
-def _item(found: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
+def _item(repository: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
     if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
         raise CorruptDownloadError(
-            f"{found.repo} lists a file whose name leaves the target folder: {file.path!r}",
+            f"{repository.repo} lists a file whose name leaves the target folder: {file.path!r}",
             "do not use this repository",
         )
     if access.local_dir is None:
-        folder = cache.repo_dir(found.repo, access)
-        path, blob = folder / "snapshots" / found.commit / file.path, folder / "blobs" / file.digest
+        folder = cache.repo_dir(repository.repo, access)
+        path, blob = folder / "snapshots" / repository.commit / file.path, folder / "blobs" / file.digest
     else:
         path = blob = access.local_dir.absolute() / file.path
     item = FetchItem(
-        repo=found.repo, commit=found.commit, revision=revision, file=file, path=path, blob=blob, here_bytes=0
+        repo=repository.repo,
+        commit=repository.commit,
+        revision=revision,
+        file=file,
+        path=path,
+        blob=blob,
+        here_bytes=0,
     )
-    whole = next((place for place in (path, blob) if place.exists()), None)
-    if whole is not None:
+    existing = next((place for place in (path, blob) if place.exists()), None)
+    if existing is not None:
         return replace(item, here_bytes=file.size_bytes)
     partial = item.partial.stat().st_size if item.partial.is_file() else 0
     return replace(item, here_bytes=partial if partial <= file.size_bytes else 0)
 
 
 def _free_bytes(folder: Path) -> int:
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    return shutil.disk_usage(there).free
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    return shutil.disk_usage(existing).free

@@ -32,10 +32,10 @@ from ggufspec.modelfiles.hub.client import (
     call,
     pause_before_retry,
     reason,
-    translated,
+    translate_error,
 )
 from ggufspec.modelfiles.hub.hashing import FollowingHash, is_sha256, new_hasher
-from ggufspec.modelfiles.hub.remote import Part, stated_part
+from ggufspec.modelfiles.hub.remote import ContentRange, read_content_range
 from ggufspec.modelfiles.hub.survey import FetchItem
 from ggufspec.units import format_bytes, format_duration
 
@@ -88,7 +88,7 @@ class Transfer:
         self._access = access
         self._report = report
         self._stop = stop
-        self._about = Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
+        self._subject = Subject(repo=item.repo, revision=item.revision, filename=item.file.path)
         self._hash: FollowingHash
         self._done = 0
         self._reported_at = 0.0
@@ -116,8 +116,8 @@ class Transfer:
                 ref = cache.repo_dir(item.repo, self._access) / "refs" / item.revision
                 cache.write_atomically(ref, item.commit)  # a branch can be found offline, too
         except FAILURES as error:
-            raise translated(error, self._about, self._access) from error
-        self._tell(State.DONE, item.file.size_bytes, always=True)
+            raise translate_error(error, self._subject, self._access) from error
+        self._report_progress(State.DONE, item.file.size_bytes, always=True)
 
     def _lock(self, held: ExitStack) -> None:
         """Take the lock under which huggingface_hub, too, writes this blob; wait for whoever has it."""
@@ -128,7 +128,7 @@ class Transfer:
                 held.enter_context(WeakFileLock(folder / f"{self._item.file.digest}.lock", timeout=0.5))
             except Timeout:
                 note = "another process downloads this file"
-                self._tell(State.WAITING, self._item.here_bytes, note=note, always=True)
+                self._report_progress(State.WAITING, self._item.here_bytes, note=note, always=True)
             else:
                 return
 
@@ -176,7 +176,7 @@ class Transfer:
     def _finish_hash(self) -> None:
         try:
             while not self._hash.wait(_REPORT_EVERY_S):
-                self._tell(State.VERIFYING, self._hash.done_bytes)
+                self._report_progress(State.VERIFYING, self._hash.done_bytes)
         finally:
             self._hash.give_up()
 
@@ -192,10 +192,10 @@ class Transfer:
                 if pause is None:
                     raise
                 note = f"again in {format_duration(pause)}: {reason(error)}"
-                self._tell(State.WAITING, self._done, note=note, always=True)
+                self._report_progress(State.WAITING, self._done, note=note, always=True)
                 self._stop.wait(pause)
                 attempt += 1
-            self._tell(State.DOWNLOADING, self._done)
+            self._report_progress(State.DOWNLOADING, self._done)
 
     def _stream(self, file: BinaryIO) -> None:
         """Ask for what is missing, and append what comes, up to the size that the Hub lists.
@@ -217,27 +217,29 @@ class Transfer:
                 raise CorruptDownloadError(
                     f"{self._access.host} sends a web page instead of {item.file.path}", _PROXY
                 )
-            part = stated_part(response.headers) if response.status_code == 206 else None
-            if self._done and (response.status_code != 206 or (part is not None and part.first == 0)):
+            content_range = read_content_range(response.headers) if response.status_code == 206 else None
+            if self._done and (
+                response.status_code != 206 or (content_range is not None and content_range.first == 0)
+            ):
                 self._hash.give_up()  # the server knows no ranges: all over again
                 file.truncate(0)
                 self._done = 0
                 self._hash = self._follow(item.partial)
-            self._check_announced(response.headers, part)
+            self._check_announced(response.headers, content_range)
             for chunk in response.iter_raw():
                 self._write(file, chunk[: size - self._done])
                 if self._done == size:
                     return  # whatever else comes does not belong to the file
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
-    def _check_announced(self, headers: Mapping[str, str], part: Part | None) -> None:
+    def _check_announced(self, headers: Mapping[str, str], content_range: ContentRange | None) -> None:
         """Refuse a body of another size than the listed one, and bytes from another place than asked for."""
         file, start, announced = self._item.file, self._done, headers.get("Content-Length")
-        if part is not None and part.first != start:
-            raise BrokenAnswerError(f"{file.path} from byte {part.first} instead of {start}")
+        if content_range is not None and content_range.first != start:
+            raise BrokenAnswerError(f"{file.path} from byte {content_range.first} instead of {start}")
         size = start + int(announced) if announced is not None else file.size_bytes
-        if part is not None and part.total_bytes not in (None, file.size_bytes):
-            size = part.total_bytes
+        if content_range is not None and content_range.total_bytes not in (None, file.size_bytes):
+            size = content_range.total_bytes
         if size != file.size_bytes:
             raise CorruptDownloadError(
                 f"{self._access.host} sends {format_bytes(size)} for {file.path}, "
@@ -256,7 +258,7 @@ class Transfer:
             )
         file.write(chunk)
         self._done += len(chunk)
-        self._tell(State.DOWNLOADING, self._done)
+        self._report_progress(State.DOWNLOADING, self._done)
 
     def _verify(self, place: Path) -> None:
         """Compare a file that is here with what the Hub lists; its hash is computed where it is not known.
@@ -305,7 +307,9 @@ class Transfer:
         """Let huggingface_hub link the blob into its snapshot, or download what only it can."""
         item, access = self._item, self._access
         if not item.blob.exists():
-            self._tell(State.DOWNLOADING, 0, note="through Xet, which does not resume", always=True)
+            self._report_progress(
+                State.DOWNLOADING, 0, note="through Xet, which does not resume", always=True
+            )
         call(
             lambda: hf_hub_download(
                 item.repo,
@@ -316,11 +320,13 @@ class Transfer:
                 endpoint=access.endpoint,
                 token=access.token,
             ),
-            self._about,
+            self._subject,
             access,
         )
 
-    def _tell(self, state: State, done: int, *, note: str | None = None, always: bool = False) -> None:
+    def _report_progress(
+        self, state: State, done: int, *, note: str | None = None, always: bool = False
+    ) -> None:
         if self._stop.is_set() and state is not State.DONE:
             raise StoppedError
         now = time.monotonic()

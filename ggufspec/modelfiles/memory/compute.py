@@ -56,7 +56,7 @@ def logits_bytes(card: ModelCard, settings: MemorySettings, n_outputs: int) -> i
 
 def mask_bytes(card: ModelCard, settings: MemorySettings) -> int:
     """The attention masks: one for whole caches, one for each size of window."""
-    cells = {settings.cells if each is None else settings.window_cells(each) for each in windows(card)}
+    cells = {settings.cells if window is None else settings.window_cells(window) for window in windows(card)}
     return sum(cells) * settings.n_tokens * (2 if settings.layout.flash_attention else _FLOAT)
 
 

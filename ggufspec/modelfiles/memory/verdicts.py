@@ -80,16 +80,16 @@ def _on_gpus(plan: MemoryPlan, best: MemoryPlan | None, gpus: Sequence[Gpu], wor
     if plan.draft is not None:
         layers += f" and {plan.draft.gpu_layers} of the drafter"
     needs = f"{layers} need {format_bytes(plan.gpu_bytes)} on the GPU"
-    there = f"{have} {format_bytes(total)}, of which {format_bytes(free)} are free now"
+    available = f"{have} {format_bytes(total)}, of which {format_bytes(free)} are free now"
     if plan.gpu_bytes <= free:
-        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
+        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {available}")
     hint = "use a smaller --ctx or quantization"
     if plan.draft is not None:
         hint = f"put fewer layers of the drafter on the GPU (--ngld), or {hint}"
     if best is not None:
         hint = f"--ngl {best.target.gpu_layers} fits into what is free now: {format_bytes(best.gpu_bytes)}"
     fit = Fit.IMPOSSIBLE if plan.gpu_bytes > total else Fit.TIGHT
-    return MemoryVerdict(outcome=min(fit, worst), reason=f"{needs}, but {there}", hint=hint)
+    return MemoryVerdict(outcome=min(fit, worst), reason=f"{needs}, but {available}", hint=hint)
 
 
 def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> MemoryVerdict:
@@ -97,21 +97,21 @@ def _on_host(parts: Sequence[Footprint], room: Room, *, more_layers: bool) -> Me
     total, free = room.total_bytes, room.free_bytes
     mapped = sum(part.weights for part in parts)
     kept = sum(part.cache + part.compute for part in parts)
-    there = f"the machine has {format_bytes(total)}, of which {format_bytes(free)} are free now"
+    available = f"the machine has {format_bytes(total)}, of which {format_bytes(free)} are free now"
     hint = "use a smaller --ctx" + (", or put more layers on the GPU (--ngl)" if more_layers else "")
     if kept > total:
         needs = f"caches and compute buffers need {format_bytes(kept)} on the host"
-        return MemoryVerdict(outcome=Fit.IMPOSSIBLE, reason=f"{needs}, but {there}", hint=hint)
+        return MemoryVerdict(outcome=Fit.IMPOSSIBLE, reason=f"{needs}, but {available}", hint=hint)
     needs = f"weights, caches and compute buffers need {format_bytes(mapped + kept)} on the host"
     if mapped + kept <= free:
-        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {there}")
+        return MemoryVerdict(outcome=Fit.FITS, reason=f"{needs}, {available}")
     slow = ""
     if mapped + kept > total:
         slow = ": weights would be read from the disk time and again, which is slow"
         hint = "use smaller models or quantizations" + (", or more layers on the GPU" if more_layers else "")
     elif kept <= free:
         slow = ": some weights may be read from the disk time and again, which is slow"
-    return MemoryVerdict(outcome=Fit.TIGHT, reason=f"{needs}, but {there}{slow}", hint=hint)
+    return MemoryVerdict(outcome=Fit.TIGHT, reason=f"{needs}, but {available}{slow}", hint=hint)
 
 
 def _parts(plan: MemoryPlan, *, gpu_too: bool = False) -> list[Footprint]:

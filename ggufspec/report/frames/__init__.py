@@ -1,6 +1,6 @@
-"""Results -> pandas.DataFrame; the only place that imports pandas at run time.
+"""Results as pandas DataFrames; the only room that imports pandas at run time.
 
-Fractions stay fractions, absent is null, and the units are in the columns' names.
+Fractions stay fractions, absent values are null, and column names have the units.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bench as tables: one row per arm, one row per run."""
+"""A bench as tables: one row for each arm, or one for each run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTING_COLUMNS = (
     *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
     "llama_build",
 )
-"""What tells the arms of a bench apart, in every table that has a row for them."""
+"""The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
 SUMMARY_COLUMNS = (
     *("engine", *SETTING_COLUMNS),
@@ -68,9 +68,9 @@ _DIFFERENCE = {
 
 
 def origin(meta: Meta) -> dict[str, Any]:
-    """Return where the rows of a bench come from: run id, date (UTC), machine and versions.
+    """Return the origin of a bench's rows: run id, date (UTC), machine and versions.
 
-    ``ggufspec_version`` is that of the program that writes the rows.
+    ``ggufspec_version`` is the version that writes the rows.
     """
     version = releases.identify(meta.build)
     return {
@@ -89,7 +89,7 @@ def summary(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm: target alone, drafter alone, drafting at each size.
 
     ``gen_tps`` is the geometric mean over prompts of medians of ``Sample.decode_tps``, in tokens/s;
-    ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.py.
+    ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
     ``new_over_old`` is the speed over the same arm's with the first llama.cpp, in a bench of several.
     """
     groups = arms.group(results)
@@ -98,14 +98,14 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
 
 def runs(results: ResultSet) -> pd.DataFrame:
-    """Return one tidy row per run; warm-ups, anchors, failures and disturbed runs are marked, not hidden."""
+    """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
     made = {**_requested(results.runs), **_measured(results.runs), "run": results.meta.id}
     columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
     return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
 
 
 def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
-    """Return a frame of runs or rounds in the order of arms, each arm's rows in the order they were made."""
+    """Return a frame of runs or rounds sorted by arm, each arm's rows in the order of measurement."""
     keys = [tuple(settings(arm.spec).values()) for arm in arms.group(results)]
     rank = {key: place for place, key in enumerate(keys)}
     plain = frame[list(SETTING_COLUMNS)].astype(object)
@@ -115,11 +115,11 @@ def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
 
 
 def settings(spec: RunSpec) -> dict[str, Any]:
-    """Return what was asked for; a layer column is empty for a model that the run does not load.
+    """Return the requested settings; a layer column is empty for a model that the run does not load.
 
-    ``draft_p_min`` is empty for a method that knows none. ``synthetic_accept`` has the shares of rounds that
-    dice let accept each position, and is empty where the target itself decided. ``llama_build`` names the
-    llama.cpp where a bench compares several.
+    ``draft_p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
+    that a round accepts each position; it is empty where the target itself decided. ``llama_build``
+    names the llama.cpp where a bench compares several.
     """
     drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
@@ -186,7 +186,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
 
 
 def _requested(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from the request."""
+    """Return the columns of runs from their specifications."""
     specs = runs.specs
     known = {spec.key: settings(spec) for spec in specs}
     return {
@@ -198,16 +198,16 @@ def _requested(runs: Runs) -> dict[str, list[Any]]:
 
 
 def _measured(runs: Runs) -> dict[str, list[Any]]:
-    """Return the columns of runs that follow from the measurement."""
+    """Return the columns of runs from their measurements."""
     named = list(review.of_each(runs))
     differences = runs.column("difference")
     return {
         "status": [status.value for status in runs.column("status")],
         "outcome": [
-            warnings.outcome(runs[place]).value if some else RunOutcome.OK.value
-            for place, some in enumerate(named)
+            warnings.outcome(runs[place]).value if names else RunOutcome.OK.value
+            for place, names in enumerate(named)
         ],
-        "doubts": ["; ".join(some) or None for some in named],
+        "doubts": ["; ".join(names) or None for names in named],
         "gpu_throttled": energy.throttled(runs),
         "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
         **{
@@ -222,14 +222,16 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
     }
 
 
-def _places(runs: Runs, whose: str) -> dict[str, list[Any]]:
-    """Return the columns of where a model is: its bytes on GPUs, and a text with its bytes per device."""
+def _places(runs: Runs, prefix: str) -> dict[str, list[Any]]:
+    """Return the columns of a model's memory: its bytes on GPUs, and a text with its bytes per device."""
     return {
-        f"{whose}gpu_bytes": [getattr(output, f"{whose}gpu_bytes") for output in runs.outputs],
-        f"{whose}placement": [_placed(placement) for placement in runs.column(f"{whose}placement")],
+        f"{prefix}gpu_bytes": [getattr(output, f"{prefix}gpu_bytes") for output in runs.outputs],
+        f"{prefix}placement": [
+            _format_placement(placement) for placement in runs.column(f"{prefix}placement")
+        ],
     }
 
 
-def _placed(placement: tuple[Placement, ...]) -> str | None:
+def _format_placement(placement: tuple[Placement, ...]) -> str | None:
     parts = (f"{units.format_bytes(device.total_bytes)} on {device.device}" for device in placement)
     return ", ".join(parts) or None

@@ -20,7 +20,7 @@ COMPARISON_COLUMNS = (
 
 
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
-    """Return one row per arm that both sides have; ``ratio`` is after over before, in tokens/s.
+    """Return one row per arm that both sides have; ``ratio`` is tokens/s after over tokens/s before.
 
     ``guard_lo`` and ``guard_hi`` are the interval of the test against the limit of a guard.
     """
@@ -53,7 +53,7 @@ BENCH_COLUMNS = (*(field.name for field in fields(ListedBench)), "complete")
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
-    """Return a row for each bench; ``complete`` is whether every planned run is there."""
+    """Return a row for each bench; ``complete`` is whether it has every planned run."""
     rows = [
         {
             **asdict(bench),

@@ -43,9 +43,9 @@ def prompts(results: ResultSet) -> pd.DataFrame:
         baseline = baselines.get(arm.spec.baseline) if arm.draft_size else None
         rates = stats.per_prompt(arm.rates)
         gains = stats.per_prompt(arm.rates, baseline.rates) if baseline else {}
-        said: dict[Prompt, list[Any]] = {}
+        by_prompt: dict[Prompt, list[Any]] = {}
         for spec, output in zip(arm.good.specs, arm.outputs, strict=True):
-            said.setdefault(spec.prompt, []).append(output)
+            by_prompt.setdefault(spec.prompt, []).append(output)
         rows += [
             {
                 **settings(arm.spec),
@@ -56,22 +56,22 @@ def prompts(results: ResultSet) -> pd.DataFrame:
                 "gen_tps": rates[prompt.id],
                 "speedup": gains.get(prompt.id),
             }
-            for prompt, outputs in said.items()
+            for prompt, outputs in by_prompt.items()
         ]
     return frame(rows, PROMPT_COLUMNS)
 
 
 def categories(results: ResultSet) -> pd.DataFrame:
-    """Return one row per arm and category of prompts: the figures of ``summary`` for these prompts alone."""
+    """Return one row per arm and category of prompts: the columns of ``summary`` for these prompts only."""
     rows: list[dict[str, Any]] = []
     for arm in arms.group(results):
         named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
         for category in dict.fromkeys(named.values()):
-            own = {cell: rate for cell, rate in arm.rates.items() if named[cell[0]] == category}
-            gain = stats.significance(own, arm.baseline.rates) if arm.baseline else None
-            said = zip(arm.good.specs, arm.outputs, strict=True)
-            outputs = [output for spec, output in said if spec.prompt.category == category]
-            rate = stats.mean_rate(own)
+            rates_of_category = {cell: rate for cell, rate in arm.rates.items() if named[cell[0]] == category}
+            gain = stats.significance(rates_of_category, arm.baseline.rates) if arm.baseline else None
+            runs = zip(arm.good.specs, arm.outputs, strict=True)
+            outputs = [output for spec, output in runs if spec.prompt.category == category]
+            rate = stats.mean_rate(rates_of_category)
             rows.append(
                 {
                     **settings(arm.spec),
@@ -93,37 +93,42 @@ def categories(results: ResultSet) -> pd.DataFrame:
 def positions(results: ResultSet) -> pd.DataFrame:
     """Return one row per drafting arm, category and draft position (1 is the first drafted token).
 
-    ``accept_rate`` is the share of drafts that were accepted up to there,
-    ``conditional_accept_rate`` its share among those that were accepted up to the position before.
+    ``accept_rate`` is the share of drafts that were accepted up to this position,
+    ``conditional_accept_rate`` the share among those that were accepted up to the previous position.
     """
     rows: list[dict[str, Any]] = []
     for arm in arms.group(results):
-        said: dict[str | None, list[Any]] = {}
+        by_category: dict[str | None, list[Any]] = {}
         for spec, output in zip(arm.good.specs, arm.outputs, strict=True):
-            said.setdefault(spec.prompt.category, []).append(output)
-        for category, outputs in said.items():
-            of = acceptance.of(outputs)
-            if not arm.draft_size or of is None or of.by_position is None or of.n_drafts is None:
+            by_category.setdefault(spec.prompt.category, []).append(output)
+        for category, outputs in by_category.items():
+            figures = acceptance.of(outputs)
+            if (
+                not arm.draft_size
+                or figures is None
+                or figures.by_position is None
+                or figures.n_drafts is None
+            ):
                 continue
             rows += [
                 {
                     **settings(arm.spec),
                     "category": category,
                     "position": position,
-                    "n_drafts": of.n_drafts,
-                    "n_accepted": round(share * of.n_drafts),
+                    "n_drafts": figures.n_drafts,
+                    "n_accepted": round(share * figures.n_drafts),
                     "accept_rate": share,
-                    "conditional_accept_rate": given,
+                    "conditional_accept_rate": conditional,
                 }
-                for position, (share, given) in enumerate(
-                    zip_longest(of.by_position, of.conditional or ()), start=1
+                for position, (share, conditional) in enumerate(
+                    zip_longest(figures.by_position, figures.conditional or ()), start=1
                 )
             ]
     return frame(rows, POSITION_COLUMNS)
 
 
 def rounds(results: ResultSet) -> pd.DataFrame:
-    """Return one row per verification round, of the runs whose program tells."""
+    """Return one row per verification round, for programs that report rounds."""
     rows = [
         {
             **settings(run.spec),
@@ -131,17 +136,17 @@ def rounds(results: ResultSet) -> pd.DataFrame:
             "prompt": run.spec.prompt.id,
             "repeat": run.repeat,
             "round": number,
-            "n_drafted": each.drafted,
-            "n_accepted": each.accepted,
+            "n_drafted": verified.drafted,
+            "n_accepted": verified.accepted,
         }
         for run in results.current
-        for number, each in enumerate(run.sample.rounds or (), start=1)
+        for number, verified in enumerate(run.sample.rounds or (), start=1)
     ]
     return frame(rows, ROUND_COLUMNS)
 
 
 def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
-    """Return one row per arm of a sweep that was not yet run, with its expected seconds."""
+    """Return one row per arm of a planned sweep, with its expected seconds."""
     rows = [
         {**settings(spec), "runs": runs, "expected_s": round(seconds, 1)}
         for spec, seconds in expected.items()

@@ -1,4 +1,4 @@
-"""Forecasts and outlooks as tables."""
+"""Forecasts and projections as tables."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ OUTLOOK_COLUMNS = (
 )
 
 
-def forecasts(found: Sequence[Forecast]) -> pd.DataFrame:
+def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    return frame([_row(each) for each in found], FORECAST_COLUMNS)
+    return frame([_row(forecast) for forecast in forecasts], FORECAST_COLUMNS)
 
 
-def prospects(found: Sequence[Prospect]) -> pd.DataFrame:
-    """Return one row per configuration that was forecast, and for each category of prompts one more."""
+def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
+    """Return one row per forecast configuration, and one more for each category of prompts."""
     rows = [
-        {**settings(each.arm), **_row(forecast)}
-        for each in found
-        for forecast in (each.overall, *each.by_category.values())
+        {**settings(prospect.arm), **_row(forecast)}
+        for prospect in configurations
+        for forecast in (prospect.overall, *prospect.by_category.values())
     ]
     return frame(rows, PROSPECT_COLUMNS)
 
@@ -66,13 +66,13 @@ def _row(forecast: Forecast) -> dict[str, Any]:
     return row
 
 
-def outlooks(found: Sequence[WhatIfProjection]) -> pd.DataFrame:
-    """Return one row per γ and acceptance; ``alpha`` is null where it was given by position."""
+def outlooks(projections: Sequence[WhatIfProjection]) -> pd.DataFrame:
+    """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position."""
     rows = [
         {
-            **attributes(each, OUTLOOK_COLUMNS),
-            "alpha": each.acceptance.alpha if isinstance(each.acceptance, Steady) else None,
+            **attributes(projection, OUTLOOK_COLUMNS),
+            "alpha": projection.acceptance.alpha if isinstance(projection.acceptance, Steady) else None,
         }
-        for each in found
+        for projection in projections
     ]
     return frame(rows, OUTLOOK_COLUMNS)

@@ -19,7 +19,7 @@ MEMORY_COLUMNS = (
 
 
 def memory_trade(plans: Sequence[MemoryPlan], budget_bytes: int | None) -> pd.DataFrame:
-    """Return one row per plan, in bytes; ``fits`` is null where no budget is known."""
+    """Return one row per plan, in bytes; ``fits`` is null without a budget."""
     rows = [
         {
             "n_gpu_layers": plan.target.gpu_layers,

@@ -29,7 +29,7 @@ LOG_COLUMNS = (
 
 
 def logs(samples: Sequence[tuple[str, Sample]]) -> pd.DataFrame:
-    """Return one row per parsed log: (file name, what it says)."""
+    """Return one row per parsed log, given as (file name, sample)."""
     return frame(
         [{"file": file, **attributes(sample, LOG_COLUMNS[1:])} for file, sample in samples], LOG_COLUMNS
     )

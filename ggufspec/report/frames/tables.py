@@ -1,4 +1,4 @@
-"""Rows of plain values -> DataFrame."""
+"""Make a DataFrame from rows of plain values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pandas as pd
 
 
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Make a frame whose integers stay integers where some are absent."""
+    """Make a frame in which integers stay integers even if some are absent."""
     return pd.DataFrame([dict(row) for row in rows], columns=list(columns), dtype=object).convert_dtypes()
 
 
 def attributes(value: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return the attributes of these names that the value has; enums as their text."""
-    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return {name: getattr(item, "value", item) for name, item in found.items()}
+    """Return those of the named attributes that the value has; enums as their text."""
+    values = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {name: getattr(item, "value", item) for name, item in values.items()}

@@ -1,4 +1,4 @@
-"""Benches as HTML: a page that needs no network, and what notebooks show."""
+"""Benches as HTML: a page that needs no network, and the output of notebooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEMPLATES = Environment(
     loader=PackageLoader(__name__, "page"),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=lambda value: harmless(value) if type(value) is str else value,  # markup is our own
+    finalize=lambda value: harmless(value) if type(value) is str else value,  # only templates contain markup
     trim_blocks=True,
     lstrip_blocks=True,
 )

@@ -1,4 +1,4 @@
-"""The charts of a page, each with its title, what it shows, its words for the blind, and its data."""
+"""The charts of a page, each with title, caption, alternative text and data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ggufspec.results import ResultSet
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One chart: ``spec`` draws it, ``alternative`` says it in words, ``data`` are its numbers."""
+    """One chart: ``spec`` draws it, ``alternative`` is its text for screen readers, ``data`` its numbers."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kind:
+class _Chart:
     title: str
     caption: str
     fields: tuple[Field, ...]
@@ -37,11 +37,11 @@ class _Kind:
 _PERCENT = units.format_percent
 _ARM = Field(name="label", head="arm")
 _SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
-_KINDS: Mapping[str, _Kind] = {
-    "curve": _Kind(
+_CHARTS: Mapping[str, _Chart] = {
+    "curve": _Chart(
         title="Speed over draft size",
         caption="Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over "
-        "prompts and repeats. The dotted line and its band are the target alone: what lies above is a gain.",
+        "prompts and repeats. The dotted line and its band are the target alone: points above it are faster.",
         fields=(
             Field(name="series", head="arm"),
             Field(name="kind", head="kind"),
@@ -50,10 +50,10 @@ _KINDS: Mapping[str, _Kind] = {
             Field(name="gain", head="speed-up", number=True),
         ),
     ),
-    "heatmap": _Kind(
+    "heatmap": _Chart(
         title="Where drafting pays",
         caption="Speed-up over the target alone: blue is faster, orange is slower. Where several settings "
-        "share a field, the fastest stands there.",
+        "share a cell, it shows the fastest.",
         fields=(
             Field(name="down", head="row"),
             Field(name="across", head="column"),
@@ -61,7 +61,7 @@ _KINDS: Mapping[str, _Kind] = {
             _SPEEDUP,
         ),
     ),
-    "positions": _Kind(
+    "positions": _Chart(
         title="Acceptance by position",
         caption="How often the first, second, … token of a draft was accepted, at the largest γ measured. "
         "The solid line counts all drafts; the dashed one only those whose earlier tokens were all accepted.",
@@ -73,10 +73,10 @@ _KINDS: Mapping[str, _Kind] = {
             Field(name="measure", head="share"),
         ),
     ),
-    "rounds": _Kind(
+    "rounds": _Chart(
         title="Where a round's time goes",
-        caption="Milliseconds of a mean round: the drafter proposing tokens, the target verifying them in "
-        "one batch, and the rest.",
+        caption="Milliseconds of a mean round: the drafter proposes tokens, the target verifies them in one "
+        "batch, and the rest.",
         fields=(
             _ARM,
             Field(name="part", head="spent on"),
@@ -84,11 +84,11 @@ _KINDS: Mapping[str, _Kind] = {
             number("share", "share", _PERCENT),
         ),
     ),
-    "pareto": _Kind(
+    "pareto": _Chart(
         title="Memory against speed",
-        caption="Memory and tokens per second. The axis says which memory: that of the GPUs where it is "
-        "known, else what llama.cpp's process held on the host. Blue diamonds on the dashed line are the "
-        "Pareto front: no other arm is as small and faster.",
+        caption="Memory and tokens per second. The axis says which memory: GPU memory where it is known, "
+        "otherwise the memory of llama.cpp's process on the host. Blue diamonds on the dashed line are the "
+        "Pareto front: no other arm is faster and needs no more memory.",
         fields=(
             _ARM,
             number("memory_mib", "MiB", "{:.1f}"),
@@ -97,18 +97,18 @@ _KINDS: Mapping[str, _Kind] = {
             Field(name="front", head="on the front", show=lambda value: "yes" if value else "no"),
         ),
     ),
-    "drift": _Kind(
+    "drift": _Chart(
         title="Drift and disturbances",
-        caption="Each run's tokens per second over the usual of its arm and prompt, by time. Anchors repeat "
-        "one configuration, so a slope of their line is the machine's. Disturbed runs shared it with other "
-        "programs.",
+        caption="Each run's tokens per second over the median of its arm and prompt, by time. Anchors repeat "
+        "one configuration, so a slope of their line is the drift of the machine. During disturbed runs, "
+        "other programs used the processor.",
         fields=(
             number("minutes", "minute", "{:.2f}"),
             _ARM,
             Field(name="prompt", head="prompt"),
             Field(name="kind", head="kind"),
             rate("tps", interval=False),
-            number("relative", "of its usual", _PERCENT),
+            number("relative", "of the median", _PERCENT),
             number("others_cores", "cores used by others", "{:.2f}"),
         ),
     ),
@@ -116,17 +116,17 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 def figures(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> tuple[Figure, ...]:
-    """Return the charts that these results have something for, in the order in which one asks."""
-    made = plot.drawn(results, forecasts)
+    """Return the charts for which these results have data, in the order of the page."""
+    drawn = plot.drawn(results, forecasts)
     return tuple(
         Figure(
             name=name,
-            title=kind.title,
-            caption=kind.caption,
-            alternative=str(made[name].chart.description),
-            spec=browser.spec(made[name].chart),
-            data=table(f"Data of the chart: {kind.title}", made[name].rows, kind.fields),
+            title=chart.title,
+            caption=chart.caption,
+            alternative=str(drawn[name].chart.description),
+            spec=browser.spec(drawn[name].chart),
+            data=table(f"Data of the chart: {chart.title}", drawn[name].rows, chart.fields),
         )
-        for name, kind in _KINDS.items()
-        if name in made
+        for name, chart in _CHARTS.items()
+        if name in drawn
     )

@@ -1,8 +1,8 @@
-"""Results as notebooks show them: the verdict in a sentence, a compact table, what it rests on, the warnings.
+"""Results in notebooks: the verdict, a compact table, its basis, and the warnings.
 
-Notebooks have a style sheet of their own, and strip styles and scripts of outputs that they do not trust. So
-these are plain elements without any colour, readable on light and dark alike. Names that strangers gave are
-escaped, and hidden from the notebook's typesetter of formulas.
+Notebooks have a style sheet of their own, and remove styles and scripts from untrusted output. So these are
+plain elements without colours, readable on light and dark pages. Untrusted names are escaped, and protected
+from the notebook's typesetting of formulas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ggufspec.tuning import Tuned
 
 _MOST_ROWS = 40
 _HEADS = {"": "measured"}
-_TEXTS = {"", "model", "verdict", "status"}  # columns that stand to the left
+_TEXTS = {"", "model", "verdict", "status"}  # left-aligned columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class _Row:
 
 
 def notebook_html(value: object) -> str:
-    """Return what a notebook shows of a value.
+    """Return a value as HTML for a notebook.
 
     Raises:
-        TypeError: nothing is known of such a value.
+        TypeError: there is no HTML for such a value.
     """
     match value:
         case ResultSet():
@@ -45,11 +45,11 @@ def notebook_html(value: object) -> str:
             return tuned_html(value)
         case BenchComparison():
             return comparison_html(value)
-    raise TypeError(f"a notebook shows no {type(value).__name__}")
+    raise TypeError(f"there is no HTML for {type(value).__name__}")
 
 
 def results_html(results: ResultSet) -> str:
-    """Return what a notebook shows of a bench; one without runs says so."""
+    """Return a bench as HTML for a notebook."""
     groups = arms.group(results)
     return _page(
         results,
@@ -61,10 +61,10 @@ def results_html(results: ResultSet) -> str:
 
 
 def tuned_html(tuned: Tuned) -> str:
-    """Return what a notebook shows of a tuning: the choice stands in bold among what was measured."""
+    """Return a tuning as HTML for a notebook: a table of the measured arms, with the choice in bold."""
     groups = [arm for arm in arms.group(tuned.results) if arm.role is not Role.DRAFTER]
     outlook, spent = tuned.outlook, tuned.spent
-    looked = (
+    effort = (
         f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
         f"{units.counted(len(outlook.prompts), 'prompt')}, the best "
         f"measured beside the target alone; {units.format_duration(spent.total_s)} in all."
@@ -77,12 +77,12 @@ def tuned_html(tuned: Tuned) -> str:
             _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
             for arm in groups
         ],
-        basis=(looked, *outlook.notes, _basis(tuned.results, groups)),
+        basis=(effort, *outlook.notes, _basis(tuned.results, groups)),
     )
 
 
 def comparison_html(compared: BenchComparison) -> str:
-    """Return what a notebook shows of two benches side by side."""
+    """Return a comparison of two benches as HTML for a notebook."""
     cells = comparison.rows(compared)
     return _rendered(
         sentences=(
@@ -126,10 +126,10 @@ def _rendered(
     rows: Sequence[_Row],
     every: str,
     basis: Sequence[str],
-    id: str = "",  # noqa: A002  # what users call it
+    id: str = "",  # noqa: A002  # the users' word
     warnings: Mapping[str, str] | None = None,
 ) -> str:
-    """Lay it out; ``every`` is the call that gives all rows where these are too many to show."""
+    """Render the template; ``every`` is the call that returns all rows if there are too many to show."""
     return TEMPLATES.get_template("notebook.html").render(
         sentences=sentences,
         columns=[
@@ -146,16 +146,16 @@ def _rendered(
 
 
 def _with_forecast(tuned: Tuned, arm: Arm) -> Iterator[tuple[str, str]]:
-    """Yield an arm's cells with the forecast before what was measured."""
-    foretold = expected(tuned, arm.spec)
+    """Yield an arm's cells, with the forecast before the measured tokens/s."""
+    forecast = expected(tuned, arm.spec)
     for name, text in overview.row(arm).items():
         if name == "tokens/s":
-            yield "forecast", units.format_rate(foretold.tokens_per_s.value) if foretold else ""
+            yield "forecast", units.format_rate(forecast.tokens_per_s.value) if forecast else ""
         yield name, text
 
 
 def _basis(results: ResultSet, groups: Sequence[Arm]) -> str:
-    """Say what was run, how often, and on what."""
+    """Return a sentence on prompts and repeats, llama.cpp, engine and processor."""
     build, parts = results.meta.build, []
     if groups:
         parts.append(extent(groups[0]))

@@ -1,8 +1,8 @@
-"""Benches as one HTML file that needs nothing else: no network, no server, no other file.
+"""Benches as one HTML file that needs no network, server or other file.
 
-Everything that a stranger may have written (prompts, model names, metadata) is escaped: by Jinja in the page,
-by its ``tojson`` inside scripts. A Content-Security-Policy lets only the two scripts and the style sheet that
-are in the file run, by their hashes, and no request leave the page.
+Untrusted text (prompts, model names, metadata) is escaped: by Jinja in the page, by its ``tojson`` inside
+scripts. A Content-Security-Policy allows only the two scripts and the style sheet in the file, by their
+hashes, and no requests.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from importlib import metadata
 
 from ggufspec.forecast import Forecast
 from ggufspec.report.html import TEMPLATES
-from ggufspec.report.html.sections import beside, section
+from ggufspec.report.html.sections import pair_benches, section
 from ggufspec.report.plot import browser
 from ggufspec.results import ResultSet
 
 
 def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
-    """Return a report on one bench, or on several with the later ones compared with the first.
+    """Return a report on one bench, or on several with a comparison of each later one with the first.
 
     Args:
-        results: what was measured.
-        forecasts: of the first bench's arms, drawn into its curve.
+        results: one or several benches.
+        forecasts: for the curve of the first bench.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
-    sections = [section(each, forecasts if place == 0 else ()) for place, each in enumerate(benches)]
+    sections = [section(bench, forecasts if place == 0 else ()) for place, bench in enumerate(benches)]
     return TEMPLATES.get_template("report.html").render(
         sections=sections,
-        compared=[beside(benches[0], other) for other in benches[1:]],
+        compared=[pair_benches(benches[0], other) for other in benches[1:]],
         style=style,
         library=library,
         behaviour=behaviour,
@@ -46,11 +46,11 @@ def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast]
 
 
 def _source(name: str) -> str:
-    """Return a file of ours as it stands in the page; it holds nothing of a stranger."""
+    """Return a file of the page template; it has no untrusted text."""
     assert TEMPLATES.loader is not None
     return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
 
 
 def _hash(source: str) -> str:
-    """Return how a Content-Security-Policy names one script or style sheet."""
+    """Return the hash of a script or style sheet for a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

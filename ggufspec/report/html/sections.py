@@ -1,4 +1,4 @@
-"""What a page says about one bench, and about two side by side: values that a template only lays out."""
+"""The contents of a page about one bench, and about two in comparison, as values for the template."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _COMPARED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One bench: what to say of it, from the verdict down to where it was measured."""
+    """The section of one bench, from the verdict to the machine."""
 
     id: str
     engine: str
@@ -71,19 +71,19 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
-    """Two benches: the table of their equal arms, or why there is none."""
+class BenchPair:
+    """Two benches: the table of the arms that both have, or the reason why there is none."""
 
     before: str
     after: str
     rows: Table | None
-    said: str
+    verdict: str
     differences: Mapping[str, tuple[str, str]]
     engine: str = ""
 
 
 def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
-    """Return what a page says about one bench; one without runs has no more than its facts."""
+    """Return the section of one bench; without runs, it has only the facts."""
     groups = arms.group(results)
     return Section(
         id=results.meta.id,
@@ -100,13 +100,13 @@ def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
     )
 
 
-def beside(before: ResultSet, after: ResultSet) -> Beside:
-    """Return the comparison of two benches, or the reason why they must not be compared."""
+def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
+    """Return the comparison of two benches, or the reason why they cannot be compared."""
     try:
         compared = comparing.compare(before, after)
     except ResultsError as error:
-        return Beside(
-            before=before.meta.id, after=after.meta.id, rows=None, said=f"{error.message}.", differences={}
+        return BenchPair(
+            before=before.meta.id, after=after.meta.id, rows=None, verdict=f"{error.message}.", differences={}
         )
     rows = [
         {
@@ -120,11 +120,11 @@ def beside(before: ResultSet, after: ResultSet) -> Beside:
         }
         for row in compared.rows
     ]
-    return Beside(
+    return BenchPair(
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        said=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
+        verdict=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
@@ -150,10 +150,10 @@ def _summary(groups: Sequence[Arm]) -> Table:
         for arm in groups
     ]
     drafting = [row for row in rows if row["gamma"] is not None] or rows
-    dull = {name for name in _IF_VARIED if len({row[name] for row in drafting} - {None}) < 2}
+    constant = {name for name in _IF_VARIED if len({row[name] for row in drafting} - {None}) < 2}
     if any(row["status"] != Status.OK.value for row in rows):
-        dull.discard("status")
-    fields = [field for field in _SUMMARY if field.name not in dull]
+        constant.discard("status")
+    fields = [field for field in _SUMMARY if field.name not in constant]
     return table("All arms that were measured", rows, fields)
 
 
@@ -183,7 +183,7 @@ def _estimate(name: str, estimate: object) -> dict[str, object]:
 
 
 def _basis(groups: Sequence[Arm]) -> str:
-    """Say what the numbers rest on."""
+    """Return the sentences on models, prompts and repeats."""
     if not groups:
         return "Nothing was measured."
     targets = dict.fromkeys(arm.models[0] for arm in groups if arm.role is not Role.DRAFTER)
@@ -232,7 +232,7 @@ def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
 
 
 def _when(text: str) -> str:
-    """Return a time as people write it; a time that cannot be read stays as it is."""
+    """Return an ISO time as people write it; other text is returned unchanged."""
     try:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Tables of a page: cells with what to show and what to sort by."""
+"""Tables of a page: cells with a text and a sort key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Show = Callable[[Any], str]
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """What stands in a cell, and its place when its column is sorted; None goes last."""
+    """The text of a cell, and its sort key; None goes last."""
 
     text: str
     key: Value
@@ -22,7 +22,7 @@ class TableCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column: its heading, and whether it holds numbers, which stand to the right."""
+    """A column: its heading, and whether it holds numbers, which are right-aligned."""
 
     head: str
     number: bool = False
@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table that can be sorted; ``caption`` is read to those who do not see it."""
+    """A table that can be sorted; ``caption`` is for screen readers."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """How a column of plain rows is shown: its name there, its heading, and how a value is said."""
+    """How a column is shown: its name in the rows, its heading, and the format of its values."""
 
     name: str
     head: str
@@ -49,23 +49,23 @@ class Field:
 
 
 def rate(name: str, head: str = "tokens/s", *, interval: bool = True) -> Field:
-    """Return a field of tokens/s, with its interval unless told otherwise."""
+    """Return a field of tokens/s, by default with its interval."""
     return Field(name=name, head=head, show=units.format_rate, number=True, interval=interval)
 
 
 def number(name: str, head: str, form: str | Show = "{:d}", *, interval: bool = False) -> Field:
-    """Return a field of numbers in a format of ``str.format``, or as a function shows them."""
+    """Return a field of numbers, formatted by ``str.format`` or by a function."""
     show = form.format if isinstance(form, str) else form
     return Field(name=name, head=head, show=show, number=True, interval=interval)
 
 
 def table(caption: str, rows: Sequence[Mapping[str, Any]], fields: Sequence[Field]) -> Table:
     """Return rows as a table; columns without any value are left out."""
-    said = [field for field in fields if any(row.get(field.name) not in {None, ""} for row in rows)]
+    filled = [field for field in fields if any(row.get(field.name) not in {None, ""} for row in rows)]
     return Table(
         caption=caption,
-        columns=tuple(Column(head=field.head, number=field.number) for field in said),
-        rows=tuple(tuple(_cell(row, field) for field in said) for row in rows),
+        columns=tuple(Column(head=field.head, number=field.number) for field in filled),
+        rows=tuple(tuple(_cell(row, field) for field in filled) for row in rows),
     )
 
 

@@ -3,8 +3,8 @@
     ggufspec.plot.curve(results)                              # shows itself in a notebook
     ggufspec.plot.curve(results).save("curve.png", ppi=144)   # or .svg, .html, .json; no browser is needed
 
-Each returns None where the results hold nothing to show. Colours keep apart for colour-blind eyes and on
-light and dark pages; numbers are those of ``frames``.
+Each returns None where the results have nothing to show. Colours differ for colour-blind readers and on light
+and dark pages. Numbers come from ``frames``.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
     "pareto": (pareto_rows, draw_pareto),
     "drift": (drift_rows, draw_drift),
 }
-"""Every chart by its name: what it shows, and how."""
+"""Every chart by name: the function for its rows, and the one that draws it."""
 
 
 class Drawn(NamedTuple):
-    """A chart, and the rows that it shows."""
+    """A chart and its rows."""
 
     chart: alt.LayerChart
     rows: list[Row]
 
 
 def drawn(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> dict[str, Drawn]:
-    """Return every chart that these results have something for, by its name."""
-    found = {}
+    """Return every chart for which these results have data, by name."""
+    charts = {}
     for name, (rows_of, draw) in CHARTS.items():
         rows = curve_rows(results, forecasts) if name == "curve" else rows_of(results)
         chart = draw(rows)
         if chart is not None:
-            found[name] = Drawn(chart, rows)
-    return found
+            charts[name] = Drawn(chart, rows)
+    return charts
 
 
-def image(chart: alt.LayerChart, format: Literal["png", "svg"]) -> bytes:  # noqa: A002  # the field's word
+def image(chart: alt.LayerChart, format: Literal["png", "svg"]) -> bytes:  # noqa: A002  # the usual word
     """Return a chart as a picture, ``png`` (at 144 dots per inch) or ``svg``; no browser is needed."""
     drawing = StringIO() if format == "svg" else BytesIO()
     chart.save(drawing, format=format, ppi=144)

@@ -1,4 +1,4 @@
-"""What a page needs to draw charts without a network: the library's own code, and specs that fit the page."""
+"""Charts on a page without a network: the code of the library, and specs that fit the page."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ggufspec import paths
 def javascript() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script that sets ``window.vegaEmbed``, some 900 kB.
 
-    Their licence is BSD 3-clause, © University of Washington Interactive Data Lab. To bundle them takes
-    seconds, so that the script is kept in the cache folder.
+    Their licence is BSD 3-clause, © University of Washington Interactive Data Lab. Bundling takes
+    seconds, so the script is kept in the cache folder.
     """
     file = paths.cache_dir() / f"vega-{metadata.version('vl-convert-python')}.js"
     with suppress(OSError, UnicodeDecodeError):
         return file.read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    with suppress(OSError):  # a report needs no cache
+    with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f".{file.name}.{os.getpid()}")
         new.write_text(script, encoding="utf-8")
@@ -34,8 +34,8 @@ def javascript() -> str:
 
 
 def spec(chart: alt.LayerChart) -> dict[str, Any]:
-    """Return a chart's Vega-Lite spec: as wide as its place on the page, transparent, without any URL."""
-    whole: dict[str, Any] = chart.to_dict()
-    del whole["$schema"]
+    """Return a chart's Vega-Lite spec: as wide as its container, transparent, without URLs."""
+    drawing: dict[str, Any] = chart.to_dict()
+    del drawing["$schema"]
     sizing = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": "container", "background": None}
-    return {**whole, **sizing}
+    return {**drawing, **sizing}

@@ -1,4 +1,4 @@
-"""Tokens/s over γ: measured and forecast, with the target alone as the line to beat."""
+"""Tokens/s over γ, measured and forecast, beside the target alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"
 _GAMMA = "γ (draft size)"
-_HIGHEST = 1.45  # times the fastest: where its label stands at most
-_DODGE = 5  # pixels between series of the same γ, so that their intervals stay readable
-_WIDEST_DODGE = 20  # pixels from the first series to the last, so that a γ stays one place on a telephone
+_HIGHEST = 1.45  # times the fastest: the highest place of its label
+_DODGE = 5  # pixels between series at one γ, so that their intervals stay readable
+_WIDEST_DODGE = 20  # pixels between the first and the last series, so that each γ stays one group on a phone
 
 
 def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[Row]:
@@ -39,7 +39,7 @@ def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[R
         for row in arm_rows(results)
         if row["gen_tps"]
     ]
-    return rows + list(_foretold(forecasts))
+    return rows + list(_forecast_rows(forecasts))
 
 
 def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerChart | None:
@@ -47,7 +47,7 @@ def curve(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> alt.LayerCh
 
     Args:
         results: a bench.
-        forecasts: what drafting would do at other sizes, drawn dashed; single categories are left out.
+        forecasts: drawn dashed; those of single categories are left out.
     """
     return draw_curve(curve_rows(results, forecasts))
 
@@ -65,13 +65,13 @@ def draw_curve(rows: list[Row]) -> alt.LayerChart | None:
     dodge = min(_DODGE, _WIDEST_DODGE / len(names))
     for place, name in enumerate(names):
         offset = (place - (len(names) - 1) / 2) * dodge
-        own = [row for row in points if row["series"] == name]
-        layers += _series(own, names, offset, sizes, speeds)
-        if best in own:
+        series = [row for row in points if row["series"] == name]
+        layers += _series(series, names, offset, sizes, speeds)
+        if best in series:
             layers.append(_label(best, points, offset))
-    said = f"the fastest is γ = {best['gamma']} with {best['rate']} tokens/s"
+    fastest = f"the fastest is γ = {best['gamma']} with {best['rate']} tokens/s"
     base = "".join(f"; {row['series']} {row['rate']} tokens/s" for row in alone)
-    return look.dress(*layers, description=f"Tokens per second over the draft size γ: {said}{base}.")
+    return look.dress(*layers, description=f"Tokens per second over the draft size γ: {fastest}{base}.")
 
 
 def _series(
@@ -135,13 +135,13 @@ def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
     )
 
 
-def _foretold(forecasts: Sequence[Forecast]) -> Iterator[Row]:
-    whole = [row for row in plain(forecast_frame(forecasts)) if row["category"] is None]
-    several = [name for name in ("method", "p_min") if len({row[name] for row in whole}) > 1]
-    for row in whole:
-        said = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]
+def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Row]:
+    overall = [row for row in plain(forecast_frame(forecasts)) if row["category"] is None]
+    several = [name for name in ("method", "p_min") if len({row[name] for row in overall}) > 1]
+    for row in overall:
+        settings = [f"p-min {row['p_min']:g}" if name == "p_min" else str(row[name]) for name in several]
         yield {
-            "series": ", ".join(("forecast", *said)),
+            "series": ", ".join(("forecast", *settings)),
             "kind": "forecast",
             "gamma": row["n_max"],
             **{f"tps{end}": row[f"tokens_per_s{end}"] for end in ("", "_lo", "_hi")},

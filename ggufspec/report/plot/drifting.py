@@ -1,4 +1,4 @@
-"""Speed over the run's time: did the machine change, and who else was on it?"""
+"""Speed over time: drift of the machine, and disturbances by other programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ggufspec.report.plot.rows import Row, named_arms, plain
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
-_MOST = 2000  # ordinary runs in one chart; more are thinned evenly, anchors and disturbed ones never
+_MOST = 2000  # ordinary runs in one chart; more are thinned evenly, but not anchors and disturbed runs
 
 
 def drift_rows(results: ResultSet) -> list[Row]:
@@ -25,12 +25,12 @@ def drift_rows(results: ResultSet) -> list[Row]:
     Columns: minutes (since the first run began), relative (tokens/s over the median of the same arm and
     prompt), kind (run, anchor, disturbed run), label, prompt, tps, others_cores.
     """
-    usual: dict[tuple[str, str], float] = {}
+    medians: dict[tuple[str, str], float] = {}
     label_of: dict[str, str] = {}
     for arm, row in named_arms(results):
         rates = stats.per_prompt(arm.rates)
         for spec in arm.good.specs:
-            usual[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
+            medians[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]
     columns = [
         "spec_key",
@@ -49,7 +49,7 @@ def drift_rows(results: ResultSet) -> list[Row]:
             [
                 {
                     "minutes": (_seconds(row) - start) / 60,
-                    "relative": row["decode_tps"] / usual[row["spec_key"], row["prompt"]],
+                    "relative": row["decode_tps"] / medians[row["spec_key"], row["prompt"]],
                     "kind": ANCHOR
                     if row["anchor"]
                     else DISTURBED
@@ -61,16 +61,16 @@ def drift_rows(results: ResultSet) -> list[Row]:
                     "others_cores": row["others_cores"],
                 }
                 for row in runs
-                if row["decode_tps"] and not row["warmup"] and (row["spec_key"], row["prompt"]) in usual
+                if row["decode_tps"] and not row["warmup"] and (row["spec_key"], row["prompt"]) in medians
             ]
         )
     )
 
 
 def drift(results: ResultSet) -> alt.LayerChart | None:
-    """Return each run's tokens/s over the usual of its arm and prompt, by time; None with fewer than two.
+    """Return each run's tokens/s over the median of its arm and prompt, by time; None with fewer than two.
 
-    Anchors, one configuration measured again and again, are joined by a line: its slope is the machine's.
+    Anchors, which repeat one configuration, are joined by a line: its slope is the drift of the machine.
     """
     return draw_drift(drift_rows(results))
 
@@ -115,7 +115,7 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
                 alt.Tooltip("label:N", title="arm"),
                 alt.Tooltip("prompt:N", title="prompt"),
                 alt.Tooltip("tps:Q", title="tokens/s", format=".4~r"),
-                alt.Tooltip("relative:Q", title="of its usual", format=".1%"),
+                alt.Tooltip("relative:Q", title="of the median", format=".1%"),
                 alt.Tooltip("others_cores:Q", title="cores used by others", format=".2f"),
                 alt.Tooltip("kind:N", title="kind"),
             ],
@@ -132,7 +132,7 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
     disturbed = sum(row["kind"] == DISTURBED for row in rows)
     return look.dress(
         *(even, anchors, points),
-        description=f"Speed of {len(rows)} runs over time, relative to the usual of their arm and prompt; "
+        description=f"Speed of {len(rows)} runs over time, relative to the median of their arm and prompt; "
         f"{disturbed} were disturbed by other programs.",
         height=240,
     )
@@ -144,8 +144,8 @@ def _seconds(row: Row) -> float:
 
 def _thinned(rows: list[Row]) -> Iterator[Row]:
     step = max(1, -(-sum(row["kind"] == RUN for row in rows) // _MOST))
-    seen = 0
+    n_runs = 0
     for row in rows:
-        if row["kind"] != RUN or seen % step == 0:
+        if row["kind"] != RUN or n_runs % step == 0:
             yield row
-        seen += row["kind"] == RUN
+        n_runs += row["kind"] == RUN

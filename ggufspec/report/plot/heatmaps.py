@@ -1,4 +1,4 @@
-"""Where drafting pays: speed-up by target and drafter, or by γ and category of one pair."""
+"""The speed-up by target and drafter, or by γ and category of one pair."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from ggufspec.report.plot import look
 from ggufspec.report.plot.rows import Row, distinct, drafting_rows, plain, stem
 from ggufspec.results import ResultSet
 
-_SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark figures on all of it
+_SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers
 
 
 def heatmap_rows(results: ResultSet) -> list[Row]:
-    """Return what ``heatmap`` draws, one row per field.
+    """Return what ``heatmap`` draws, one row per cell.
 
     Columns: across, down, axes (what these are), gamma, speedup, speedup_lo, speedup_hi, gain. Where several
-    settings share a field, the fastest of them stands there.
+    settings share a cell, it has the fastest.
     """
-    found = [row for row in drafting_rows(results) if row["speedup"]]
-    if len({(row["target"], row["drafter"]) for row in found}) > 1:
-        for row in found:
+    drafting = [row for row in drafting_rows(results) if row["speedup"]]
+    if len({(row["target"], row["drafter"]) for row in drafting}) > 1:
+        for row in drafting:
             row |= {"across": stem(row["drafter"]), "down": stem(row["target"]), "axes": "drafter, target"}
-        return _fastest(found)
-    split = [row for row in plain(frames.categories(results)) if row["speedup"] and row["category"]]
-    for row in split:
+        return _fastest(drafting)
+    by_category = [row for row in plain(frames.categories(results)) if row["speedup"] and row["category"]]
+    for row in by_category:
         row |= {"across": row["category"], "down": row["draft_n_max"], "axes": "category, γ"}
-    return sorted(_fastest(split), key=lambda row: int(row["down"]))
+    return sorted(_fastest(by_category), key=lambda row: int(row["down"]))
 
 
 def heatmap(results: ResultSet) -> alt.LayerChart | None:
@@ -80,13 +80,13 @@ def draw_heatmap(rows: list[Row]) -> alt.LayerChart | None:
     text = base.mark_text(fontWeight="bold", color=look.INK).encode(text="gain:N")
     top = max(rows, key=lambda row: row["speedup"])
     low = min(rows, key=lambda row: row["speedup"])
-    said = ", ".join(
+    extremes = ", ".join(
         f"{name} is {row['gain']} at {down} {row['down']}, {across} {row['across']}"
         for name, row in (("the highest", top), ("the lowest", low))
     )
     return look.dress(
         *(cells, text),
-        description=f"Speed-up over the target alone by {down} and {across}: {said}.",
+        description=f"Speed-up over the target alone by {down} and {across}: {extremes}.",
         height=max(90, 34 * len(distinct(rows, "down"))),
     )
 

@@ -1,4 +1,4 @@
-"""What all charts share: colours that stay apart, quiet axes, and one size."""
+"""What all charts share: colours, axes, legends and size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLUE, VERMILLION = PALETTE[:2]
 QUIET = PALETTE[-1]
 INK = "#24292f"
 WIDTH, HEIGHT = 560, 300
-_ROW, _SYMBOL = 52, 4  # letters that fit side by side on a telephone, and how many a symbol takes
+_ROW, _SYMBOL = 52, 4  # letters that fit in one line on a phone, and the width of a symbol in letters
 _TICKS = 16
 _BEYOND = 1.6  # times the highest value
 _GRID = "#d8dee4"
@@ -27,13 +27,17 @@ def values(rows: list[Row]) -> alt.InlineData:
 
 
 def whole_numbers(rows: list[Row], name: str) -> alt.Axis:
-    """Return an axis with a tick at every value of a column, or at round ones where these are many."""
-    found = sorted({row[name] for row in rows})
-    return alt.Axis(values=found, format="d") if len(found) <= _TICKS else alt.Axis(tickMinStep=1, format="d")
+    """Return an axis with a tick at every value of a column, or at round numbers if there are many."""
+    numbers = sorted({row[name] for row in rows})
+    return (
+        alt.Axis(values=numbers, format="d")
+        if len(numbers) <= _TICKS
+        else alt.Axis(tickMinStep=1, format="d")
+    )
 
 
 def speeds(rows: list[Row]) -> alt.Scale:
-    """Return the scale of ``tps`` from 0; intervals far beyond every value are cut."""
+    """Return the scale of ``tps`` from 0; intervals far beyond all values are cut."""
     highest = max(row["tps"] for row in rows) * _BEYOND
     if max(row["tps_hi"] or 0 for row in rows) <= highest:
         return alt.Scale(zero=True)
@@ -41,14 +45,14 @@ def speeds(rows: list[Row]) -> alt.Scale:
 
 
 def series_scale(names: list[str]) -> tuple[alt.Scale, alt.Scale]:
-    """Return colours and shapes of named series; beyond six, colours return with other shapes."""
+    """Return colours and shapes of named series; after six series, colours repeat with other shapes."""
     colours = [PALETTE[place % len(PALETTE)] for place in range(len(names))]
     shapes = [SHAPES[(place + place // len(PALETTE)) % len(SHAPES)] for place in range(len(names))]
     return alt.Scale(domain=names, range=colours), alt.Scale(domain=names, range=shapes)
 
 
 def legend(names: list[str]) -> alt.Legend | None:
-    """Return a legend above the chart, or none where there is nothing to tell apart."""
+    """Return a legend above the chart; None for fewer than two names."""
     if len(names) < 2:
         return None
     columns = max(1, min(4, _ROW // (max(map(len, names)) + _SYMBOL)))
@@ -64,7 +68,7 @@ def legend(names: list[str]) -> alt.Legend | None:
 
 
 def dress(*layers: Any, description: str, height: int = HEIGHT) -> alt.LayerChart:
-    """Return layers as one chart with our fonts, lines and size; ``description`` is read to the blind."""
+    """Return layers as one chart with our fonts, lines and size; ``description`` is for screen readers."""
     chart = alt.layer(*layers).properties(width=WIDTH, height=height, description=description)
     dressed: alt.LayerChart = (
         chart.configure(font="system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif")

@@ -1,4 +1,4 @@
-"""Memory against speed: which arms nothing beats in both."""
+"""Memory against speed, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def pareto_rows(results: ResultSet) -> list[Row]:
     """Return what ``pareto`` draws, one row per arm, the smallest first.
 
     Columns: label, memory_of (in words, the same for all), memory_mib, tps, tps_lo, tps_hi, rate, gain, and
-    front: whether no other arm is as small and faster.
+    front: whether no other arm is faster and needs no more memory.
     """
     fast = [(arm, row) for arm, row in named_arms(results) if row["gen_tps"]]
-    of, sizes = _memory([arm for arm, _ in fast], results)
+    memory_of, sizes = _memory([arm for arm, _ in fast], results)
     known = [(size, row) for size, (_, row) in zip(sizes, fast, strict=True) if size is not None]
     rows: list[Row] = []
     best = 0.0
-    for size, row in sorted(known, key=lambda each: (each[0], -each[1]["gen_tps"])):
+    for size, row in sorted(known, key=lambda sized: (sized[0], -sized[1]["gen_tps"])):
         rows.append(
             {
                 "label": row["label"],
-                "memory_of": of,
+                "memory_of": memory_of,
                 "memory_mib": size / _MIB,
                 **{f"tps{end}": row[f"gen_tps{end}"] for end in ("", "_lo", "_hi")},
                 "rate": row["rate"],
@@ -43,11 +43,11 @@ def pareto_rows(results: ResultSet) -> list[Row]:
 
 
 def _memory(arms: Sequence[Arm], results: ResultSet) -> tuple[str, list[int | None]]:
-    """Return which memory all arms tell, in words, and the most that a run of each took of it.
+    """Return which memory is known for all arms, in words, and each arm's largest amount.
 
-    That of GPUs comes first. Where every run loads anew, NVML measured what it added to what was in use
-    before. Models that stay loaded are counted as llama.cpp said it, because NVML sees those of other arms,
-    too. Builds for the processor alone have only the host's memory.
+    GPU memory comes first. If every run loads its models, NVML measured the increase over the memory in use
+    before. For models that stay loaded, llama.cpp's log counts, because NVML would include other arms. CPU
+    builds have only the host's memory.
     """
     if results.meta.build.backend != "cpu":
         if results.meta.engine.startswith("binary"):
@@ -64,28 +64,28 @@ def _memory(arms: Sequence[Arm], results: ResultSet) -> tuple[str, list[int | No
 
 
 def _all_known(sizes: Sequence[int | None]) -> bool:
-    """Whether every arm tells; one without layers on a GPU takes nothing there, but not all may."""
+    """Whether the memory of every arm is known, and not 0 for all."""
     return None not in sizes and any(sizes)
 
 
 def _placed(arm: Arm) -> int | None:
-    """Return what the log says of an arm's models on GPUs, the drafter's share included."""
-    told = [(said.gpu_bytes, said.draft_gpu_bytes or 0) for said in arm.outputs]
-    return max((own + drafter for own, drafter in told if own is not None), default=None)
+    """Return the GPU memory of an arm's models from the log, the drafter included."""
+    sizes = [(output.gpu_bytes, output.draft_gpu_bytes or 0) for output in arm.outputs]
+    return max((target + drafter for target, drafter in sizes if target is not None), default=None)
 
 
 def _most(arm: Arm, name: str, *, above: str | None = None) -> int | None:
-    """Return the most that a column says over an arm's runs; with ``above`` less that of the same run."""
+    """Return the maximum of a column over an arm's runs, with ``above`` minus that column of the same run."""
     sizes = arm.good.column(name)
-    less = arm.good.column(above) if above else [0] * len(sizes)
-    pairs = zip(sizes, less, strict=True)
-    return max((size - own for size, own in pairs if size is not None and own is not None), default=None)
+    bases = arm.good.column(above) if above else [0] * len(sizes)
+    pairs = zip(sizes, bases, strict=True)
+    return max((size - base for size, base in pairs if size is not None and base is not None), default=None)
 
 
 def pareto(results: ResultSet) -> alt.LayerChart | None:
-    """Return tokens/s over memory with the Pareto front; None with fewer than two sizes known.
+    """Return tokens/s over memory with the Pareto front; None with fewer than two different sizes.
 
-    The axis says which memory: that of the GPUs where it was measured, else that of llama.cpp's process.
+    The axis says which memory: GPU memory where it is known, otherwise that of llama.cpp's process.
     """
     return draw_pareto(pareto_rows(results))
 
@@ -124,8 +124,10 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
         .mark_text(align="left", baseline="top", dx=8, dy=5, limit=_LABEL, color=look.INK)
         .encode(text="label:N"),
     )
-    said = "; ".join(f"{row['label']}: {row['memory_mib']:.0f} MiB, {row['rate']} tokens/s" for row in front)
+    points = "; ".join(
+        f"{row['label']}: {row['memory_mib']:.0f} MiB, {row['rate']} tokens/s" for row in front
+    )
     return look.dress(
         *layers,
-        description=f"Speed over {rows[0]['memory_of']}; nothing beats these in both: {said}.",
+        description=f"Speed over {rows[0]['memory_of']}; no arm is better in both than these: {points}.",
     )

@@ -1,4 +1,4 @@
-"""Acceptance by position: how far into a draft the drafter stays right."""
+"""Acceptance by position in the draft."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ggufspec.report.plot import look
 from ggufspec.report.plot.rows import Row, distinct, named_arms
 from ggufspec.results import ResultSet
 
-OF_ALL, GIVEN = "of all drafts", "of drafts right so far"
+OF_ALL, GIVEN = "of all drafts", "of drafts accepted so far"
 
 
 def position_rows(results: ResultSet) -> list[Row]:
     """Return what ``positions`` draws: of each series the arm with the largest γ, two rows per position.
 
-    Columns: series, gamma, position, measure, share (0 to 1; None where no draft got that far).
+    Columns: series, gamma, position, measure, share (0 to 1; None where no draft reached the position).
     """
     longest: dict[str, tuple[int, Acceptance]] = {}
     for arm, row in named_arms(results):
@@ -37,10 +37,10 @@ def position_rows(results: ResultSet) -> list[Row]:
 
 
 def positions(results: ResultSet) -> alt.LayerChart | None:
-    """Return the share of drafts whose first, second, … token was accepted; None where no engine told.
+    """Return the share of drafts whose first, second, … token was accepted; None if not reported.
 
-    Each series is that of its largest γ, where every position was tried. The dashed line counts only drafts
-    whose earlier tokens were all accepted: flat means that the drafter does not tire.
+    Each series has its largest γ, which tried every position. The dashed line counts only drafts whose
+    earlier tokens were all accepted.
     """
     return draw_positions(position_rows(results))
 
@@ -74,7 +74,7 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
             alt.Tooltip("measure:N", title="share"),
         ],
     )
-    said = "; ".join(
+    rates = "; ".join(
         f"{row['series']}: {row['share']:.0%} at position {row['position']}"
         for row in (
             next(row for row in reversed(rows) if row["series"] == name and row["measure"] == OF_ALL)
@@ -86,5 +86,5 @@ def draw_positions(rows: list[Row]) -> alt.LayerChart | None:
         base.mark_point(filled=True, size=45, opacity=1).encode(
             shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
         ),
-        description=f"Share of draft tokens accepted, by position in the draft. {said}.",
+        description=f"Share of draft tokens accepted, by position in the draft. {rates}.",
     )

@@ -1,4 +1,4 @@
-"""Frames as plain rows, and the names by which charts tell arms apart."""
+"""Frames as plain rows, and the names of arms in charts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-_SHARED = (
-    "llama_build",
-    "target",
-    "n_gpu_layers",
-    "threads",
-    "kv_type",
-    "ubatch",
-)  # what a target alone has, too
-_OWN = ("drafter", "n_gpu_layers_draft", "draft_p_min")
+_SHARED = (  # settings of the target alone, too
+    *("llama_build", "target", "n_gpu_layers", "threads", "kv_type", "ubatch"),
+)
+_DRAFTING_ONLY = ("drafter", "n_gpu_layers_draft", "draft_p_min")
 
 
 def plain(frame: DataFrame) -> list[Row]:
     """Return the rows of a frame as plain Python values, absent as None.
 
-    Control characters are replaced: no SVG may hold them, and what draws it ends the process over them.
+    Control characters are replaced, because the library that draws SVG ends the process on them.
     """
     return [
         {str(name): one_line(value) if isinstance(value, str) else value for name, value in row.items()}
@@ -39,31 +34,31 @@ def plain(frame: DataFrame) -> list[Row]:
 
 
 def arm_rows(results: ResultSet) -> list[Row]:
-    """Return the rows of ``frames.summary`` with names and memory, the drafter alone left out.
+    """Return the rows of ``frames.summary`` with names and memory, without the drafter alone.
 
-    ``drafter`` is the drafter's file, or the method where no model drafts; ``series`` names what tells an arm
-    apart besides γ, ``label`` the arm itself; ``peak_rss_bytes`` is the most that a run took, where known.
+    ``drafter`` is the drafter's file, or the method where no model drafts. ``series`` names the settings of
+    an arm except γ, ``label`` the arm. ``peak_rss_bytes`` is the maximum over its runs, where known.
     """
     return [row for _, row in named_arms(results)]
 
 
 def named_arms(results: ResultSet) -> list[tuple[Arm, Row]]:
     """Return the arms with their rows of ``arm_rows``."""
-    made = [
+    named = [
         (arm, _figures(arm, row))
         for arm, row in zip(arms.group(results), plain(frames.summary(results)), strict=True)
         if arm.role is not Role.DRAFTER
     ]
-    drafting = [row for arm, row in made if arm.role is Role.DRAFTING]
-    varied = _varied(drafting or [row for _, row in made], (*_SHARED, *_OWN))
-    for arm, row in made:
+    drafting = [row for arm, row in named if arm.role is Role.DRAFTING]
+    varied = _varied(drafting or [row for _, row in named], (*_SHARED, *_DRAFTING_ONLY))
+    for arm, row in named:
         drafts = arm.role is Role.DRAFTING
-        said = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
-        said = ", ".join(filter(None, (said, "synthetic"))) if arm.synthetic else said
+        name = _named(row, varied if drafts else [name for name in varied if name in _SHARED])
+        name = ", ".join(filter(None, (name, "synthetic"))) if arm.synthetic else name
         first = f"γ={arm.draft_size}" if drafts else "target alone"
-        row["label"] = f"{first}, {said}" if said else first
-        row["series"] = (said or "measured") if drafts else row["label"]
-    return made
+        row["label"] = f"{first}, {name}" if name else first
+        row["series"] = (name or "measured") if drafts else row["label"]
+    return named
 
 
 def drafting_rows(results: ResultSet) -> list[Row]:
@@ -93,15 +88,15 @@ def _figures(arm: Arm, row: Row) -> Row:
 
 
 def _named(row: Row, names: Sequence[str]) -> str:
-    """Say a row's values of some columns: ``small, p-min 0.5``."""
-    return ", ".join(_SAYING[name](row[name]) for name in names if row[name] is not None)
+    """Return the values of some columns as text: ``small, p-min 0.5``."""
+    return ", ".join(_FORMATS[name](row[name]) for name in names if row[name] is not None)
 
 
 def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     return [name for name in names if len({row[name] for row in rows}) > 1]
 
 
-_SAYING: dict[str, Any] = {
+_FORMATS: dict[str, Any] = {
     "llama_build": str,
     "target": stem,
     "drafter": stem,

@@ -1,4 +1,4 @@
-"""Where a round's time goes: the drafter, the target's verification, and the rest."""
+"""The time of a round: drafting, verification and the rest."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ggufspec.results import ResultSet
 PARTS = {"draft": "drafting", "verify": "verification", "rest": "rest"}
 _ROOM = 1.35  # times the longest bar, for its label
 _BAR = 24
-_SHORT = 16  # letters of a label that leave room for the legend in one line on a telephone
+_SHORT = 16  # longest label, in letters, with the legend in one line on a phone
 
 
 def round_rows(results: ResultSet) -> list[Row]:
     """Return what ``rounds`` draws, three rows per arm: label, part, ms (per round), share (of the round)."""
     rows = []
     for row in drafting_rows(results):
-        spent = {said: row[f"{name}_ms_per_round"] for name, said in PARTS.items()}
+        spent = {part: row[f"{name}_ms_per_round"] for name, part in PARTS.items()}
         if None in spent.values():
             continue
-        whole = sum(spent.values())
+        total = sum(spent.values())
         rows += [
-            {"label": row["label"], "part": part, "ms": ms, "share": ms / whole} for part, ms in spent.items()
+            {"label": row["label"], "part": part, "ms": ms, "share": ms / total} for part, ms in spent.items()
         ]
     return rows
 
 
 def rounds(results: ResultSet) -> alt.LayerChart | None:
-    """Return the milliseconds of a mean round by what they went to; None where the engine does not tell.
+    """Return the milliseconds of a mean round by part; None where the engine does not measure them.
 
-    Only the engine ``inprocess`` sees its rounds from inside.
+    Only the engine ``inprocess`` measures the parts of a round.
     """
     return draw_rounds(round_rows(results))
 
@@ -42,7 +42,7 @@ def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
     if not rows:
         return None
     labels = distinct(rows, "label")
-    whole = [
+    totals = [
         {"label": label, "ms": ms, "text": f"{units.format_number(ms, 3)} ms"}
         for label in labels
         for ms in [sum(row["ms"] for row in rows if row["label"] == label)]
@@ -50,7 +50,7 @@ def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
     parts = list(PARTS.values())
     y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=130), scale=alt.Scale(padding=0.25))
     short = max(map(len, labels)) <= _SHORT
-    scale = alt.Scale(domainMax=_ROOM * max(row["ms"] for row in whole), nice=False)
+    scale = alt.Scale(domainMax=_ROOM * max(row["ms"] for row in totals), nice=False)
     x_title = "ms per round"
     bars = (
         alt.Chart(look.values([{**row, "order": parts.index(row["part"])} for row in rows]))
@@ -73,13 +73,13 @@ def draw_rounds(rows: list[Row]) -> alt.LayerChart | None:
         )
     )
     sums = (
-        alt.Chart(look.values(whole), name="label_each")
+        alt.Chart(look.values(totals), name="label_each")
         .mark_text(align="left", dx=5, color=look.INK)
         .encode(y=y, x=alt.X("ms:Q", title=x_title), text="text:N")
     )
-    said = "; ".join(f"{row['label']} {row['text']}" for row in whole)
+    times = "; ".join(f"{row['label']} {row['text']}" for row in totals)
     return look.dress(
         *(bars, sums),
-        description=f"Milliseconds of a mean round, by what they went to. {said}.",
+        description=f"Milliseconds of a mean round, by part. {times}.",
         height=max(70, _BAR * len(labels)),
     )

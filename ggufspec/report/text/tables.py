@@ -1,4 +1,4 @@
-"""Tables for people: Markdown, or with rich a table that fits the terminal."""
+"""Tables for people: Markdown, plain lines for a pipe, or with rich a table that fits the terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from ggufspec.harmless import one_line
 TERMINAL = "table"
 """The output format of a table that fits the terminal."""
 
+PLAIN = "plain"
+"""The format of a table with one line for each row, however wide, and no other lines."""
+
 FOR_PEOPLE = (TERMINAL, "md")
 """The output formats that people read; all others are for programs."""
 
@@ -22,7 +25,7 @@ _TEXT_WIDTH = 14  # letters to which a column of text is folded before columns m
 _GAP = 2  # spaces between two columns
 _ASCII_LINES = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 _NUMBER = r"[+-]?\d[\d.,]*(?: ?(?:%|×|[KMGT]iB|B))?"
-_NUMERIC = re.compile(rf"(?:< )?{_NUMBER}(?: \[{_NUMBER}, {_NUMBER}\]| of \d+)?")
+_NUMERIC = re.compile(rf"(?:< |1/)?{_NUMBER}(?: \[{_NUMBER}, {_NUMBER}\]| of \d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +87,16 @@ def grid(
     Args:
         headings: one for each column.
         rows: in each, one text for each column.
-        output: ``md`` for Markdown; ``table`` for a table that fits the terminal, where columns without room
-            follow in another table below.
+        output: ``md`` for Markdown; ``plain`` for one line for each row; ``table`` for a table that fits the
+            terminal, where columns without room follow in another table below.
         labels: headings of the columns that are repeated there; without them, the first one.
     """
     columns = [
         _Column(heading=one_line(heading), cells=[one_line(row[place]) for row in rows])
         for place, heading in enumerate(headings)
     ]
+    if output == PLAIN:
+        return _plain(columns)
     if output != TERMINAL:
         return _markdown(columns)
     width = shutil.get_terminal_size().columns
@@ -115,6 +120,18 @@ def _markdown(columns: Sequence[_Column]) -> str:
         for rule, column in zip(rules, columns, strict=True)
     )
     return "\n".join((lines[0], f"{lines[1]}|", *lines[2:]))
+
+
+def _plain(columns: Sequence[_Column]) -> str:
+    from tabulate import tabulate
+
+    return tabulate(
+        [list(row) for row in zip(*(column.cells for column in columns), strict=True)],
+        headers=[column.heading for column in columns],
+        tablefmt="plain",
+        disable_numparse=True,
+        colalign=["right" if column.is_numeric else "left" for column in columns],
+    )
 
 
 def _parts(columns: Sequence[_Column], labels: Sequence[str], width: int) -> list[list[_Column]]:

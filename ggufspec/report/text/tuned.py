@@ -100,7 +100,7 @@ def pair_entry(tuned: Tuned) -> str:
 
 def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
     """Return the commands that run the choice, by program, and the command that measures it again."""
-    return {**commands.lines(tuned.overall.arm.spec, install), "ggufspec bench": bench}
+    return {**commands.run_commands(tuned.overall.arm.spec, install), "ggufspec bench": bench}
 
 
 def _table(tuned: Tuned, output: str) -> str:

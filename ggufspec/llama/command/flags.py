@@ -1,4 +1,4 @@
-"""A command under construction, and the one table of how its flags are spelt in every era of llama.cpp."""
+"""Build a command line, with one table of the spellings of its flags in every era of llama.cpp."""
 
 from __future__ import annotations
 
@@ -66,30 +66,30 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "slots": ("--parallel",),
     "slots_dir": ("--slot-save-path",),
 }
-"""One row per meaning: its spellings, the one to prefer first."""
+"""Meaning -> spellings of its flag, the preferred one first."""
 
 _OPTIONAL = {
     *("threads_batch", "top_k", "top_p", "min_p", "layers", "draft_layers", "draft_threads"),
     *("draft_threads_batch", "draft_context", "draft_cache_k", "draft_cache_v", "draft_min", "draft_p_min"),
     *("cache_ram", "slots_dir", "ngram_simple_min_hits", "ngram_map_k_min_hits", "ngram_map_k4v_min_hits"),
 }
-_HIDDEN = {"layers", "draft_layers"}  # accepted but not listed by CPU builds with the common parser of old
-_EVERYTHING = 999  # more layers than any model has: "all" in every era
+_HIDDEN = {"layers", "draft_layers"}  # accepted but not listed by CPU builds with the old common parser
+_ALL_LAYERS = 999  # more than any model has: "all" in every era
 
 
-class Words:
-    """A command under construction, whose flags are spelt as the program's help lists them."""
+class Arguments:
+    """A command line under construction; flags are spelled as in the program's ``--help``."""
 
     def __init__(self, executable: Executable, install: Install) -> None:
-        """Begin with the program; ``install`` tells whether it has the common parser of old."""
+        """Start with the program; ``install`` shows whether it has the old common parser."""
         plain = install.programs.get(Program.PLAIN)
         self.name = executable.path.name
         self.options = executable.options
         self._generic = plain is not None and plain.options.generic
-        self._words = [str(executable.path)]
+        self._argv = [str(executable.path)]
 
-    def put(self, meaning: str, value: object) -> None:
-        """Add a flag and its value; a flag that the program lacks is left out if it may be.
+    def add_flag(self, meaning: str, value: object) -> None:
+        """Add a flag and its value; an optional flag that the program lacks is left out.
 
         Raises:
             GgufspecError: the measurement needs the flag.
@@ -98,8 +98,8 @@ class Words:
         if flag is not None:
             self.add(flag, str(value))
 
-    def insist(self, meaning: str, *values: object) -> None:
-        """Add a flag that somebody asked for, with its value if it takes one.
+    def require_flag(self, meaning: str, *values: object) -> None:
+        """Add a flag that the user requested, with its value if it takes one.
 
         Raises:
             GgufspecError: the program does not list it.
@@ -108,13 +108,13 @@ class Words:
         if flag is None:
             name = SPELLINGS[meaning][-1]
             raise GgufspecError(
-                f"this {self.name} knows no {name}: its --help does not list it",
-                f"leave {name} out, or take a llama.cpp that has it: `ggufspec build` makes one",
+                f"this {self.name} has no {name}: its --help does not list it",
+                f"leave {name} out, or use a llama.cpp that has it: `ggufspec build` makes one",
             )
         self.add(flag, *map(str, values))
 
     def spelling(self, meaning: str) -> str | None:
-        """Return how the program spells a flag; None for one that it lacks and that may be left out.
+        """Return the program's spelling of a flag; None for an optional flag that it lacks.
 
         Raises:
             GgufspecError: the measurement needs the flag.
@@ -123,32 +123,32 @@ class Words:
         flag = self.options.first(*SPELLINGS[meaning]) or hidden
         if flag is None and meaning not in _OPTIONAL:
             raise GgufspecError(
-                f"{self.name} knows none of {', '.join(SPELLINGS[meaning])}",
-                "this llama.cpp is newer than ggufspec; `ggufspec build` makes one that it knows",
+                f"{self.name} has none of the flags {', '.join(SPELLINGS[meaning])}",
+                "this llama.cpp is newer than ggufspec; `ggufspec build` makes one that works",
             )
         return flag
 
-    def add(self, *words: str) -> None:
-        """Add words as they are."""
-        self._words.extend(words)
+    def add(self, *arguments: str) -> None:
+        """Add arguments as they are."""
+        self._argv.extend(arguments)
 
-    def switch(self, *flags: str) -> None:
-        """Add those flags without a value that the program lists."""
+    def add_switches(self, *flags: str) -> None:
+        """Add flags without a value, as far as the program lists them."""
         self.add(*(flag for flag in flags if flag in self.options))
 
-    def done(self) -> tuple[str, ...]:
-        """Return the command."""
-        return tuple(self._words)
+    def to_argv(self) -> tuple[str, ...]:
+        """Return the command line."""
+        return tuple(self._argv)
 
 
-def layers_word(layers: Layers, options: Options, install: Install) -> str:
-    """Spell a number of GPU layers; a build without a GPU gets an honest 0 unless it was told a number."""
+def format_layers(layers: Layers, options: Options, install: Install) -> str:
+    """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto"."""
     match layers:
         case "all":
-            return str(_EVERYTHING)
+            return str(_ALL_LAYERS)
         case "auto" if install.gpu is False:
             return "0"
         case "auto":
-            return "auto" if options.mentions("-ngl", "'auto'") else str(_EVERYTHING)
+            return "auto" if options.mentions("-ngl", "'auto'") else str(_ALL_LAYERS)
         case number:
             return str(number)
