@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ggufspec.stats.cells import Cell, Rates
 from ggufspec.stats.comparison import Procedure, Significance, SpeedVerdict, significance
-from ggufspec.stats.effects import LimitTest, LogEffect, compare_units, judge_limits, pair_units
+from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
 from ggufspec.stats.intervals import Z95
 from ggufspec.stats.planning import Needed, needed
