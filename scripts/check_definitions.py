@@ -48,10 +48,10 @@ def main() -> int:
                 rates.setdefault(name, {})["prompt", repeat] = rate
     print(f"{'':30}  {'tokens/s':24}  over binary")
     for name, each in rates.items():
-        speed, ratio = stats.mean_rate(each), stats.speedup(each, rates["binary"])
+        speed, effect = stats.mean_rate(each), stats.paired_effect(each, rates["binary"])
         assert speed is not None
-        assert ratio is not None
-        print(f"{name:30}  {_shown(speed, 1):24}  {_shown(ratio, 4)}")
+        assert effect is not None
+        print(f"{name:30}  {_shown(speed, 1):24}  {_shown(effect.ratio, 4)}")
     return 0
 
 
@@ -79,6 +79,8 @@ def _good(sample: Sample) -> Sample:
 
 
 def _shown(estimate: stats.Estimate, digits: int) -> str:
+    if estimate.lo is None or estimate.hi is None:  # as "binary over binary" has none
+        return f"{estimate.value:.{digits}f}"
     return f"{estimate.value:.{digits}f} [{estimate.lo:.{digits}f}, {estimate.hi:.{digits}f}]"
 
 

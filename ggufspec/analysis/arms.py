@@ -109,14 +109,14 @@ class Arm:
         return stats.mean_rate(self.rates)
 
     @cached_property
-    def gain(self) -> stats.Significance | None:
-        """The speed-up over the baseline, with its significance."""
-        return stats.significance(self.rates, self.baseline.rates) if self.baseline else None
+    def gain(self) -> stats.Effect | None:
+        """The speed-up over the baseline, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.baseline.rates) if self.baseline else None
 
     @cached_property
-    def change(self) -> stats.Significance | None:
-        """The speed over the same arm's with the first llama.cpp, with its significance."""
-        return stats.significance(self.rates, self.counterpart.rates) if self.counterpart else None
+    def change(self) -> stats.Effect | None:
+        """The speed over the same arm's with the first llama.cpp, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -148,8 +148,10 @@ class Arm:
             alone = self.baseline.joules.get(device) if self.baseline else None
             per_token = stats.mean_rate(own)
             if per_token is not None:
-                ratio = stats.speedup(own, alone) if alone else None
-                found[device] = Energy(device=device, runs=len(own), per_token=per_token, ratio=ratio)
+                ratio = stats.paired_effect(own, alone) if alone else None
+                found[device] = Energy(
+                    device=device, runs=len(own), per_token=per_token, ratio=ratio.ratio if ratio else None
+                )
         return found
 
     @cached_property

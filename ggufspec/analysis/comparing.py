@@ -244,7 +244,10 @@ def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold:
 
 
 def _by_repeat(before: Arm, after: Arm) -> tuple[list[float], list[float]]:
-    """Return each side's mean log rate in every repeat, over the prompts that all repeats of both have."""
+    """Return each side's mean log rate in every repeat, over the prompts that all repeats of both have.
+
+    Repeats that shared a load are one.
+    """
     repeats = sorted({repeat for _, repeat in (*before.rates, *after.rates)})
     prompts = [
         prompt
@@ -253,8 +256,15 @@ def _by_repeat(before: Arm, after: Arm) -> tuple[list[float], list[float]]:
     ]
     if not prompts:
         return [], []
+    units, _ = stats.group_repeats(before.rates, after.rates)
+    by_unit = [
+        [r for r in repeats if units[before.rates.columns[r]] == unit] for unit in dict.fromkeys(units)
+    ]
     one, other = (
-        [fmean(math.log(side.rates[prompt, repeat]) for prompt in prompts) for repeat in repeats]
+        [
+            fmean(math.log(side.rates[prompt, repeat]) for prompt in prompts for repeat in unit)
+            for unit in by_unit
+        ]
         for side in (before, after)
     )
     return one, other

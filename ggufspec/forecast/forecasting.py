@@ -205,8 +205,7 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
 
     A single prompt tells no spread, and then there is no interval.
     """
-    own = stats.mean_rate({(name, 0): rate for name, rate in rates.items()})
-    assert own is not None
+    own = stats.mean_over_prompts(rates)
     if own.lo is None or own.hi is None:
         return own
     costs = stats.Z95 * float(np.linalg.norm(contributions))

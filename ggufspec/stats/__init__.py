@@ -1,43 +1,62 @@
-"""Pure numbers, numpy only: estimates with 95 % intervals, comparison, outliers, planning, drift.
+"""Pure numbers: estimates with 95 % intervals, comparison, outliers, planning, drift; no I/O.
 
-What each means in plain words, and how it was validated, stands in ``docs/statistics.md``.
+``paired_effect`` compares two arms and is the source of every speed-up's estimate, interval, p and verdict.
+What each figure means in plain words, and how it was validated, stands in ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 from ggufspec.stats.cells import Cell, Rates
-from ggufspec.stats.comparison import Procedure, Significance, SpeedVerdict, significance
+from ggufspec.stats.effects import (
+    MIN_LOADS,
+    Components,
+    Effect,
+    Fit,
+    Gap,
+    SpeedVerdict,
+    group_repeats,
+    mean_rate,
+    paired_effect,
+)
+from ggufspec.stats.estimates import CONFIDENCE, Z95, Estimate, mean_over_prompts, per_prompt, quantile
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
-from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
-from ggufspec.stats.intervals import Z95
-from ggufspec.stats.planning import Needed, needed
+from ggufspec.stats.planning import Needed, expected_width, needed
+from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
 from ggufspec.stats.student import t_quantile, t_tail
 from ggufspec.stats.trend import drift
 
 __all__ = [
+    "CONFIDENCE",
+    "MIN_LOADS",
     "UNSTABLE_ABOVE",
     "Z95",
     "Cell",
+    "Components",
+    "Effect",
     "Estimate",
+    "Fit",
+    "Gap",
     "LimitTest",
     "LogEffect",
     "Needed",
-    "Procedure",
     "Rates",
-    "Significance",
     "SpeedVerdict",
     "compare_units",
     "drift",
+    "expected_width",
+    "group_repeats",
     "judge_limits",
+    "mean_over_prompts",
     "mean_rate",
     "needed",
     "outliers",
     "outlying_cells",
     "pair_units",
+    "paired_effect",
     "per_prompt",
-    "significance",
-    "speedup",
+    "quantile",
+    "ratio_of_sums",
     "spread",
     "t_quantile",
     "t_tail",

@@ -11,7 +11,7 @@ from ggufspec.domain import Prompt, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
-from ggufspec.stats import Estimate, Significance
+from ggufspec.stats import Effect, Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Choice:
     category: str | None
     arm: Arm
     rate: Estimate
-    gain: Significance | None
+    gain: Effect | None
     prompts: int
 
     @property

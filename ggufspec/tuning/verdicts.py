@@ -89,7 +89,7 @@ def _choose(
     fastest = max(ranked, key=lambda arm: _rate(arm, prompts).value)
     ties = [arm for arm in ranked if _ratio(fastest, arm, prompts) <= 1 + THRESHOLD]
     chosen = min(ties, key=_size)
-    gain = stats.significance(_of(chosen, prompts), _of(alone, prompts), threshold=THRESHOLD)
+    gain = stats.paired_effect(_of(chosen, prompts), _of(alone, prompts), threshold=THRESHOLD)
     if gain is None or gain.ratio.value <= 1 + THRESHOLD:
         return nothing
     found = Choice(
@@ -113,8 +113,8 @@ def _size(arm: Arm) -> tuple[int, int, float]:
     return drafting.n_max, size, drafting.p_min
 
 
-def _of(arm: Arm, prompts: set[str]) -> dict[stats.Cell, float]:
-    return {cell: rate for cell, rate in arm.rates.items() if cell[0] in prompts}
+def _of(arm: Arm, prompts: set[str]) -> stats.Rates:
+    return arm.rates.of_prompts(prompts)
 
 
 def _rate(arm: Arm, prompts: set[str]) -> stats.Estimate:
@@ -123,5 +123,5 @@ def _rate(arm: Arm, prompts: set[str]) -> stats.Estimate:
 
 
 def _ratio(one: Arm, other: Arm, prompts: set[str]) -> float:
-    compared = stats.significance(_of(one, prompts), _of(other, prompts), threshold=THRESHOLD)
+    compared = stats.paired_effect(_of(one, prompts), _of(other, prompts), threshold=THRESHOLD)
     return compared.ratio.value if compared is not None else float("inf")
