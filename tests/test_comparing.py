@@ -78,6 +78,15 @@ def test_two_builds_of_one_bench_are_paired_by_repeat() -> None:
     assert (target.texts_equal, target.texts) == (8, 8)
 
 
+def test_an_incomplete_repeat_counts_for_nothing() -> None:
+    whole = _in_turn(0.9)
+    cut = values.bench(*whole.runs[:-5], builds=dict(whole.meta.builds))
+    complete = values.bench(*whole.runs[: -4 * len(PROMPTS)], builds=dict(whole.meta.builds))
+    ratios = [comparing.compare(bench).rows[1].change.ratio.value for bench in (whole, cut, complete)]
+    assert ratios[1] == pytest.approx(ratios[2])
+    assert ratios[0] != pytest.approx(ratios[2])
+
+
 def test_single_sessions_give_the_ratio_and_no_verdict() -> None:
     compared = comparing.compare(_bench(), _bench(0.9))
     assert compared.design is Design.SINGLE

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
+import numpy as np
+
 from ggufspec import notebooks, stats
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
@@ -18,6 +20,7 @@ from ggufspec.results import ResultSet
 
 Identity = tuple[object, ...]
 
+_LEAST_REPEATS = 2
 _SIDES = 2
 _TAIL = 0.025
 _WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
@@ -244,28 +247,30 @@ def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold:
 
 
 def _by_repeat(before: Arm, after: Arm) -> tuple[list[float], list[float]]:
-    """Return each side's mean log rate in every repeat, over the prompts that all repeats of both have.
+    """Return each side's mean log rate in every repeat that has all prompts; repeats of one load are one.
 
-    Repeats that shared a load are one.
+    Where fewer than two repeats have all prompts, the prompts count that all repeats have.
     """
-    repeats = sorted({repeat for _, repeat in (*before.rates, *after.rates)})
-    prompts = [
-        prompt
-        for prompt in sorted({prompt for prompt, _ in before.rates})
-        if all((prompt, repeat) in side.rates for repeat in repeats for side in (before, after))
-    ]
-    if not prompts:
+    sides = stats.align(before.rates, after.rates)
+    measured = ~np.isnan(sides[0].table)
+    prompts, repeats = measured.any(axis=1), measured.any(axis=0)
+    complete = repeats & measured[prompts].all(axis=0)
+    if np.count_nonzero(complete) >= _LEAST_REPEATS:
+        repeats = complete
+    else:
+        prompts &= measured[:, repeats].all(axis=1)
+    if not prompts.any():
         return [], []
-    units, _ = stats.group_repeats(before.rates, after.rates)
-    by_unit = [
-        [r for r in repeats if units[before.rates.columns[r]] == unit] for unit in dict.fromkeys(units)
-    ]
+    units, _ = stats.group_repeats(*sides)
+    by_unit: dict[int, list[int]] = {}
+    for column in np.flatnonzero(repeats).tolist():
+        by_unit.setdefault(units[column], []).append(column)
     one, other = (
         [
-            fmean(math.log(side.rates[prompt, repeat]) for prompt in prompts for repeat in unit)
-            for unit in by_unit
+            float(np.log(side.table[np.ix_(np.flatnonzero(prompts), np.array(columns))]).mean())
+            for columns in by_unit.values()
         ]
-        for side in (before, after)
+        for side in sides
     )
     return one, other
 

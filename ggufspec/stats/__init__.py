@@ -6,7 +6,7 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 
 from __future__ import annotations
 
-from ggufspec.stats.cells import Cell, Rates
+from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.effects import (
     MIN_LOADS,
     Components,
@@ -42,6 +42,7 @@ __all__ = [
     "Needed",
     "Rates",
     "SpeedVerdict",
+    "align",
     "compare_units",
     "drift",
     "expected_width",
