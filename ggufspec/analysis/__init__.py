@@ -7,6 +7,7 @@ from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import MeasurementWarning
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "PASS_ERROR",
     "Acceptance",
     "Arm",
+    "AuditSummary",
     "BenchComparison",
     "Change",
     "Design",

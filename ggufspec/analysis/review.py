@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
-from ggufspec import stats
-from ggufspec.analysis import arms
+import numpy as np
+
+from ggufspec import stats, units
+from ggufspec.analysis import arms, collapses, texts, windows
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
-from ggufspec.domain import RunSpec, Status
+from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
@@ -84,6 +87,20 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+    collapsed = collapses.find_common(results.first_measured)
+    if collapsed:
+        names = {arm.spec.key: _name(arm) for arm in groups}
+        counts = (
+            f"{names.get(arm.key, arm.role.value)}: {count} of {units.counted(n_runs, 'run')}"
+            for arm, (count, n_runs) in collapsed.items()
+        )
+        yield MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED))
+    unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
+    if unknown:
+        yield MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs"
+    drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
+    if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
+        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens"
 
 
 def _name(arm: Arm) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggufspec.domain import RunSpec
@@ -37,7 +37,11 @@ class BuildsEngine(Engine):
             for build, engine in self.engines.items():
                 if build != spec.build:
                     engine.close()  # its loads would take the memory that this build's may have
-        return self._of(spec).measure(spec, log)
+        measurement = self._of(spec).measure(spec, log)
+        if measurement.load is None:
+            return measurement
+        place = list(self.engines).index(str(spec.build))  # each engine counts its loads from 0
+        return replace(measurement, load=measurement.load * len(self.engines) + place)
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
         """Return what must be loaded for a run; builds share no load."""

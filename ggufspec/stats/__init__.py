@@ -24,10 +24,20 @@ from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
 from ggufspec.stats.student import t_quantile, t_tail
+from ggufspec.stats.texts import (
+    BINS,
+    LEAST_TOKENS,
+    count_places,
+    highest_share,
+    place_token,
+    uniform_p_value,
+)
 from ggufspec.stats.trend import drift
 
 __all__ = [
+    "BINS",
     "CONFIDENCE",
+    "LEAST_TOKENS",
     "MIN_LOADS",
     "UNSTABLE_ABOVE",
     "Z95",
@@ -44,9 +54,11 @@ __all__ = [
     "SpeedVerdict",
     "align",
     "compare_units",
+    "count_places",
     "drift",
     "expected_width",
     "group_repeats",
+    "highest_share",
     "judge_limits",
     "mean_over_prompts",
     "mean_rate",
@@ -56,10 +68,12 @@ __all__ = [
     "pair_units",
     "paired_effect",
     "per_prompt",
+    "place_token",
     "quantile",
     "ratio_of_sums",
     "spread",
     "t_quantile",
     "t_tail",
+    "uniform_p_value",
     "unstable",
 ]

@@ -216,6 +216,7 @@ def finals(plan: Plan, outlook: TuningForecast) -> Session:
         prompts=outlook.prompts,
         warmup_prompts=plan.session.suite.warmup_prompts[:1],
         repeats=_REPEATS,
+        loads=plan.session.suite.loads and _REPEATS,
         warmups=1,
         seed=plan.session.suite.seed,
         precision=plan.precision,
