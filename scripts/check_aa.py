@@ -87,10 +87,11 @@ def _twin(arm: RunSpec) -> RunSpec:
     return replace(arm, sampling=replace(arm.sampling, seed=arm.sampling.seed + 1))
 
 
-def _compare(bench: ResultSet, first: RunSpec, second: RunSpec) -> stats.Significance:
+def _compare(bench: ResultSet, first: RunSpec, second: RunSpec) -> stats.Effect:
     rates = {arm.spec.sampling.seed: arm.rates for arm in arms.group(bench)}
-    result = stats.significance(rates[first.sampling.seed], rates[second.sampling.seed])
+    result = stats.paired_effect(rates[first.sampling.seed], rates[second.sampling.seed])
     assert result is not None
+    assert result.p_value is not None
     return result
 
 
