@@ -57,10 +57,10 @@ def main() -> int:
                 rates.setdefault(name, {})["prompt", repeat] = rate
     print(f"{'':30}  {'tokens/s':24}  over binary")
     for name, each in rates.items():
-        speed, ratio = stats.mean_rate(each), stats.paired_effect(each, rates["binary"])
+        speed, effect = stats.mean_rate(each), stats.paired_effect(each, rates["binary"])
         assert speed is not None
-        assert ratio is not None
-        print(f"{name:30}  {_shown(speed, 1):24}  {_shown(ratio.ratio, 4)}")
+        assert effect is not None
+        print(f"{name:30}  {_shown(speed, 1):24}  {_shown(effect.ratio, 4)}")
     print(f"\n{'prompt of 1,000 tokens':30}  in the window for decoding, median [quartiles]")
     for program, shares in _prompt_shares(options).items():
         low, middle, high = statistics.quantiles(shares, n=4)
@@ -132,6 +132,8 @@ def _measure(engine: engines.Engine, spec: RunSpec, log: Path) -> Sample:
 
 
 def _shown(estimate: stats.Estimate, digits: int) -> str:
+    if estimate.lo is None or estimate.hi is None:  # as "binary over binary" has none
+        return f"{estimate.value:.{digits}f}"
     return f"{estimate.value:.{digits}f} [{estimate.lo:.{digits}f}, {estimate.hi:.{digits}f}]"
 
 

@@ -37,6 +37,7 @@ class MeasurementWarning(StrEnum):
     DRIFT = "drift"
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
+    BEST_AT_EDGE = "best-at-edge"
     COLLAPSES = "collapses"
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
@@ -107,6 +108,10 @@ ADVICE = {
     MeasurementWarning.OUTLIERS: (
         "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
         " with `ggufspec show --runs`"
+    ),
+    MeasurementWarning.BEST_AT_EDGE: (
+        "the fastest draft size is the largest one that was measured, and larger ones may be faster: "
+        "measure them with --draft"
     ),
     MeasurementWarning.COLLAPSES: (
         "more than a tenth of the runs of an arm were many times slower or faster than its others, so these "

@@ -143,7 +143,7 @@ class InprocessEngine(Engine):
         """Time evaluations of every size at every depth; see CurveRun.
 
         Args:
-            spec: the target's run; the tokens of its prompt are evaluated.
+            spec: the target's run; the tokens of its prompt are evaluated, its samplers choose.
             drafters: each is timed in rounds with the target; if empty, the target is timed alone.
             batches: sizes of target batches in tokens.
             depths: tokens in the caches before the round.
@@ -160,6 +160,7 @@ class InprocessEngine(Engine):
             batches=tuple(batches),
             depths=tuple(depths),
             repeats=repeats,
+            sampling=spec.sampling,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, Curve)

@@ -212,6 +212,7 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     assert {one.depth_tokens for one in curve.timings} == {32, 128}
     for part, sizes in (
         (RoundPart.VERIFY, {1, 2, 5}),
+        (RoundPart.CHOOSE, {1, 2, 5}),
         (RoundPart.ABSORB, {1, 2, 5}),
         (RoundPart.DRAFT, {1, 4}),
     ):
@@ -219,7 +220,9 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
         assert {one.tokens for one in here} == sizes
         assert len(here) == 3 * 2 * 2 * 2  # sizes, depths, repeats, samples of each
     alone = [one for one in curve.timings if one.drafter is None]
-    assert [(one.part, one.tokens) for one in alone] == [(RoundPart.VERIFY, 1)] * 8
+    assert [(one.part, one.tokens) for one in alone] == [(RoundPart.VERIFY, 1), (RoundPart.CHOOSE, 1)] * 8
+    resized = [one for one in curve.timings if one.part is RoundPart.RESIZE]
+    assert len(resized) == 3 * 2 * 2  # the first round of each size
     with pytest.raises(Failure, match="do not fit"):
         engine.curve(spec, [drafter], depths=(500,))
 

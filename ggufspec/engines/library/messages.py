@@ -214,7 +214,7 @@ class CurveRun:
 
     ``batches``: sizes of the target's batch in tokens (the round's first token and its draft). ``depths``:
     tokens in the caches before the round, taken from ``text``, which is repeated as needed. Each of the
-    ``repeats`` gives two samples.
+    ``repeats`` gives two samples. ``sampling``: how the target chooses its tokens.
     """
 
     target: ModelLoad
@@ -224,14 +224,17 @@ class CurveRun:
     batches: tuple[int, ...]
     depths: tuple[int, ...]
     repeats: int
+    sampling: Sampling
 
 
 class RoundPart(StrEnum):
     """The part of a round that a Timing measures."""
 
     DRAFT = "draft"  # the drafter evaluates and chooses tokens one by one
-    VERIFY = "verify"  # the target evaluates its batch and chooses a token at each place
+    VERIFY = "verify"  # the target evaluates its batch
+    CHOOSE = "choose"  # the target chooses a token at each output of that batch
     ABSORB = "absorb"  # the drafter evaluates the round's tokens again
+    RESIZE = "resize"  # VERIFY and ABSORB of a round whose batch has another size than the one before
 
 
 class Timing(NamedTuple):
