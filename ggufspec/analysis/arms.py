@@ -17,6 +17,7 @@ from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
+    Build,
     Difference,
     Method,
     ModelFile,
@@ -69,8 +70,9 @@ class Arm:
     """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
 
     ``good`` are those that ended well and are plausible. ``outputs`` are their samples without texts and
-    times. ``baseline`` is the target alone under the same settings, for an arm that drafts. All other figures
-    follow from these; each is computed on first use.
+    times. ``baseline`` is the target alone under the same settings, for an arm that drafts. ``build`` is the
+    llama.cpp that ran it, and ``counterpart`` the same arm with the first llama.cpp, in a bench of several.
+    All other figures follow from these; each is computed on first use.
 
     Attributes:
         measured: tokens/s of all good runs, see ``windows``.
@@ -92,6 +94,8 @@ class Arm:
     baseline: Arm | None
     layers: LayerCounts | None
     draft_layers: LayerCounts | None
+    build: Build
+    counterpart: Arm | None = None
 
     @property
     def role(self) -> Role:
@@ -174,6 +178,11 @@ class Arm:
                 tokens += decoded
                 seconds += decoded / self.rates[cell]
         return tokens / seconds if seconds else None
+
+    @cached_property
+    def change(self) -> stats.Effect | None:
+        """The speed over the same arm's with the first llama.cpp, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -300,14 +309,23 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     grid = _Grid.of(runs, arm_of, own_processes=results.meta.engine.startswith("binary"))
     measured = dict(zip(members, grid.rates(tps), strict=True))
     selections = _selections(members, measured, grid, runs)
-    layers = {spec: _layers([outputs[place] for place in places[spec]], results) for spec in members}
-    drafters = {
-        (spec.model, spec.offload.draft_layers): layers[spec] for spec in members if spec.role is Role.DRAFTER
+    layers = {
+        spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
+        for spec in members
     }
-    order = {spec.baseline: number for number, spec in reversed(list(enumerate(members)))}
+    drafters = {
+        (spec.model, spec.offload.draft_layers, spec.build): layers[spec]
+        for spec in members
+        if spec.role is Role.DRAFTER
+    }
+    builds = [None, *results.meta.builds]
+    first = next(iter(results.meta.builds), None)
+    order = {_block(spec): number for number, spec in reversed(list(enumerate(members)))}
     groups: dict[RunSpec, Arm] = {}
-    for spec in sorted(members, key=lambda spec: (order[spec.baseline], *_rank(spec))):
-        selection = selections[spec.baseline]
+    for spec in sorted(
+        members, key=lambda spec: (order[_block(spec)], builds.index(spec.build), *_rank(spec))
+    ):
+        selection = selections[_block(spec)]
         groups[spec] = Arm(
             spec=spec,
             runs=runs.select(places[spec]),
@@ -319,9 +337,11 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             disturbed=selection.disturbed,
             baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
             layers=None if spec.role is Role.DRAFTER else layers[spec],
-            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers))
+            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers, spec.build))
             if spec.pair.draft is not None and spec.role is not Role.TARGET
             else None,
+            build=results.meta.build_of(spec),
+            counterpart=groups.get(replace(spec, build=first)) if spec.build != first else None,
         )
     return tuple(groups.values())
 
@@ -396,7 +416,7 @@ class _Selection:
 def _selections(
     members: Sequence[RunSpec], measured: Mapping[RunSpec, stats.Rates], grid: _Grid, runs: Runs
 ) -> dict[RunSpec, _Selection]:
-    """Return by baseline which cells count: those that all arms have, less those that are excluded.
+    """Return by block which cells count: those that all arms have, less those that are excluded.
 
     A run is excluded only for a disturbance from outside that was recorded, or for a text that no near-tie
     explains; then its cell is excluded for all arms. Where that would be most cells, nothing is excluded. An
@@ -408,12 +428,12 @@ def _selections(
     texts = zip(runs.column("text_identical"), runs.column("difference"), strict=True)
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
     selections = {}
-    for baseline in dict.fromkeys(spec.baseline for spec in members):
+    for one_block in dict.fromkeys(map(_block, members)):
         block = [
             number
             for number, spec in enumerate(members)
-            if spec.baseline == baseline and spec.role is not Role.DRAFTER and len(measured[spec])
-        ] or [number for number, spec in enumerate(members) if spec.baseline == baseline]
+            if _block(spec) == one_block and spec.role is not Role.DRAFTER and len(measured[spec])
+        ] or [number for number, spec in enumerate(members) if _block(spec) == one_block]
         present = np.array([~np.isnan(measured[members[number]].table) for number in block])
         counts = present.sum(axis=(1, 2))
         shared = present[counts >= (1 - _MOST_LACKING) * counts.max()].all(axis=0)
@@ -424,7 +444,7 @@ def _selections(
         excluded = shared & faulty
         if excluded.sum() > _MOST_EXCLUDED * shared.sum():
             excluded = np.zeros_like(shared)
-        selections[baseline] = _Selection(
+        selections[one_block] = _Selection(
             kept=shared & ~excluded,
             excluded=frozenset(
                 (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()
@@ -479,6 +499,11 @@ def _of(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
+def _block(spec: RunSpec) -> RunSpec:
+    """Return what an arm is compared with, whatever its llama.cpp."""
+    return replace(spec.baseline, build=None)
+
+
 def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
@@ -492,7 +517,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     )
 
 
-def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None:
+def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | None:
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
@@ -501,7 +526,7 @@ def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None
     ok = Status.OK
     told = [said for said in outputs if said.status is ok]
     total = next((said.total_layers for said in told if said.total_layers), None)
-    if results.meta.build.backend == "cpu":
+    if backend == "cpu":
         return LayerCounts(offloaded=0, total=total) if told else None
     offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
     return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

@@ -96,6 +96,7 @@ def bench(
     doubts: dict[str, str] | None = None,
     name: str | None = None,
     planned_runs: int | None = None,
+    builds: dict[str, Build] | None = None,
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
@@ -106,6 +107,7 @@ def bench(
         doubts=doubts or {},
         name=name,
         planned_runs=planned_runs,
+        builds=builds,
     )
     for one in runs:
         stored = results.append(stored, one)
