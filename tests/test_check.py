@@ -22,7 +22,7 @@ refused (speculative of builds 0 to 3180)
 target   llama F16, 300 tokens (llama)
 drafter  llama F16, 300 tokens (llama)
 because  tokenizer.ggml.eos_token_id is 2 in the target and 9 in the drafter
-help     if the two are of one family, correct the wrong header: \
+help     if both are of one family, correct the wrong header: \
 gguf-set-metadata FILE tokenizer.ggml.eos_token_id 2
 """
 
