@@ -14,7 +14,7 @@ import pytest
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
-from ggufspec.cli.options.typed import build_options
+from ggufspec.cli.options.shared import build_options
 from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, SplitMode
@@ -22,7 +22,7 @@ from ggufspec.errors import ResultsError
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.report.html.notebook import comparison_html, results_html
-from ggufspec.report.html.pages import html
+from ggufspec.report.html.sections import html
 from ggufspec.report.text import figures
 from tests.support import fake_server, fakes, shell
 from tests.support.swept import swept

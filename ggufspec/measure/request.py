@@ -27,8 +27,8 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_method, commands
-from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
+from ggufspec.llama.install import options as llama_options
 from ggufspec.measure import fitting, identity, loading, texts
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
@@ -502,7 +502,7 @@ def _check_devices(offload: Offload, install: installs.Install) -> None:
     Raises:
         GgufspecError: one is not there.
     """
-    if llama_devices.FLAG not in next(iter(install.programs.values())).options:
+    if llama_options.DEVICES_FLAG not in next(iter(install.programs.values())).options:
         return
     listed = [name.partition(":")[0] for name in install.devices]
     there = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"

@@ -15,7 +15,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.install.installs import Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
@@ -159,7 +159,7 @@ def needs_file(text: str) -> bool:
     return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
 
 
-def _cache_types(options: Options, flag: str) -> list[str]:
+def _cache_types(options: ListedFlags, flag: str) -> list[str]:
     """Return the cache types that the help lists; empty if it does not list them."""
     allowed = _ALLOWED.search(options.help.get(flag, ""))
     return re.split(r",\s*", allowed[1]) if allowed else []
@@ -210,7 +210,7 @@ def server_argv(
     return arguments.to_argv()
 
 
-def can_draft(options: Options) -> bool:
+def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
 
