@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from ggufspec.analysis import arms
 from ggufspec.cli.report import command
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
-from ggufspec.report.html.pages import html
-from ggufspec.report.html.sections import section
+from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot import browser
 from ggufspec.report.text.verdict import verdicts
 from tests.support.pages import Page, contrast

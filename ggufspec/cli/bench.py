@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import output_options
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.shared import output_options, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import BenchOptions
@@ -35,6 +34,7 @@ def command(
     ggufspec bench                     the pair fetched last, or the embedded one
     ggufspec bench --ngl 45 --draft 3  the measurement of the Llama-3 notebook
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
+    ggufspec bench --llama OLD --llama NEW  two llama.cpps, run in turn
     """
     from ggufspec.cli.steps import measuring
 

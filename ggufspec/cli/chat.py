@@ -13,8 +13,7 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.bench import sampling_options
 from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.runtime import runtime_options
-from ggufspec.cli.options.shared import Count, LayersParam
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.shared import Count, LayersParam, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions

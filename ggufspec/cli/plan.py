@@ -9,8 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:

@@ -198,7 +198,9 @@ class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
     ``kv_type`` is the type of the caches in llama.cpp's spelling (``q8_0``), unless ``runtime`` says
-    otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default.
+    otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default. ``build`` names
+    the llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
+    measures one.
     """
 
     pair: Pair
@@ -213,6 +215,7 @@ class RunSpec:
     kv_type: str | None = None
     ubatch: int | None = None
     runtime: Runtime = field(default_factory=Runtime)
+    build: str | None = None
 
     @property
     def cache_types(self) -> tuple[str | None, str | None]:
@@ -275,6 +278,8 @@ class RunSpec:
         facts = {**vars(self), "pair": (self.model, self.drafter)}
         if self.runtime == Runtime():  # keys of earlier benches do not know it
             del facts["runtime"]
+        if self.build is None:  # keys of benches of one llama.cpp do not know it
+            del facts["build"]
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

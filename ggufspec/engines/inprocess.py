@@ -32,8 +32,8 @@ from ggufspec.engines.library.commandline import WORKER, format_command
 from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
+    LibraryRecord,
     ModelLoad,
-    Record,
     RecordedTrace,
     ScoreRun,
     TextScores,
@@ -89,7 +89,7 @@ class InprocessEngine(Engine):
         run = self._run(spec)
         drafters = (run.drafter,) if run.drafter is not None else ()
         exchange = self._ask(spec, run, run.target, drafters)
-        record = exchange.reply.to_json() if isinstance(exchange.reply, Record) else ""
+        record = exchange.reply.to_json() if isinstance(exchange.reply, LibraryRecord) else ""
         out.write_text(record, encoding="utf-8", newline="\n")
         err.write_bytes(exchange.log)
         sample = Sample(
@@ -101,7 +101,7 @@ class InprocessEngine(Engine):
         if exchange.failure is not None:
             sample, error = replace(sample, status=exchange.failure.status), exchange.failure.reason
         else:
-            sample = reading.read_record(Record.from_json(out.read_text(encoding="utf-8")))
+            sample = reading.read_record(LibraryRecord.from_json(out.read_text(encoding="utf-8")))
             error = None if sample.status is Status.OK else "the drafter proposed nothing"
         return Measurement(
             sample=replace(
@@ -222,7 +222,7 @@ class InprocessEngine(Engine):
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
                 exchange.reply = worker.link.ask(request, timeout_s=self.timeout_s)
-                if isinstance(exchange.reply, Record):
+                if isinstance(exchange.reply, LibraryRecord):
                     exchange.reply = replace(exchange.reply, load_s=load_s)
             except Failure as failure:
                 exchange.failure = failure

@@ -67,7 +67,8 @@ class Sweep:
     layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``,
     and has an arm for each draft size at which it can draft at all. No draft sizes are each method's own. Of
     several numbers of layers that put a complete model on the GPU, by ``layer_counts``, only the first is
-    tried.
+    tried. Every block has its arms with each of ``builds``, so that builds are compared close together in
+    time.
     """
 
     name: str  # of the pair, or of the targets together
@@ -90,6 +91,7 @@ class Sweep:
     runtimes: tuple[Runtime, ...] = (Runtime(),)
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
+    builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
 
     def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
@@ -155,11 +157,13 @@ class Sweep:
         threads: int,
     ) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
-        for arm in self._arms(target, layers, runtime, kv_type, ubatch, threads):
-            yield _simplify_cache_types(arm)
+        for build in self.builds:
+            for arm in self._arms_with(build, target, layers, runtime, kv_type, ubatch, threads):
+                yield _simplify_cache_types(arm)
 
-    def _arms(
+    def _arms_with(
         self,
+        build: str | None,
         target: ModelFile,
         layers: Layers,
         runtime: Runtime,
@@ -179,6 +183,7 @@ class Sweep:
             kv_type=kv_type,
             ubatch=ubatch,
             runtime=runtime,
+            build=build,
         )
         yield alone
         for drafter, draft_layers in self.drafting():
@@ -244,16 +249,19 @@ class Blocks(Sequence[Block]):
         drafters = sum(1 for _ in sweep.drafting())
         by_model = len(sweep.sizes(Method.DRAFT_MODEL)) * len(sweep.p_mins)
         by_lookup = sum(len(sweep.sizes(method)) for method in lookups)
+        builds = len(sweep.builds)
         bases = sweep.base_runtimes()
         per_base = len(self) // len(bases)
         beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
         return Counter(
             {
-                Role.TARGET: len(self),
-                Role.DRAFTER: drafters
+                Role.TARGET: builds * len(self),
+                Role.DRAFTER: builds
+                * drafters
                 * beside_target
                 * sum(len(sweep.drafter_runtimes(base)) for base in bases),
-                Role.DRAFTING: per_base
+                Role.DRAFTING: builds
+                * per_base
                 * (
                     drafters * by_model * len(sweep.runtimes)
                     + by_lookup * sum(len(sweep.lookup_runtimes(base)) for base in bases)

@@ -35,6 +35,14 @@ _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
 _SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
 
 
+BETWEEN = "\0"
+"""What ``--`` becomes as a value of a ``DividedArgument``; no command line can hold it."""
+
+
+class DividedArgument(click.Argument):
+    """An argument of several values that ``--`` divides. Options may follow it, unlike elsewhere."""
+
+
 class Command(click.Command):
     """A command with sections of options; ``of`` makes one from a click command."""
 
@@ -62,6 +70,8 @@ class Command(click.Command):
         Raises:
             NoSuchOption: an unknown option such as -ot. Click would read it as -o with the value t.
         """
+        if any(isinstance(param, DividedArgument) for param in self.params):  # click would drop the ``--``
+            return super().parse_args(ctx, [BETWEEN if word == "--" else word for word in args])
         options = {
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }

@@ -139,7 +139,7 @@ def bench_command(request: Request, spec: RunSpec) -> str:
     """
     words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
-    words += ["--llama", str(request.llama.absolute())] if request.llama else []
+    words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
     words += ["--force"] if request.force else []
     runtime = spec.runtime if spec.drafting is not None else spec.runtime.target_alone
     return shlex.join([*words, *_cache(spec.kv_type, runtime), *replace(runtime, kv_type_v=None).words])

@@ -16,7 +16,7 @@ from ggufspec.llama.command.drafting import add_drafting, add_experts
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
 from ggufspec.llama.install.installs import Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
@@ -58,6 +58,24 @@ def argv(
     arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
     add_runtime(arguments, spec)
     return arguments.to_argv()
+
+
+def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
+    """Return what a specification asks for and ``argv`` leaves out, because the program does not know it."""
+    drafting, sampling = spec.drafting, spec.sampling
+    requested = {
+        "min_p": sampling.min_p > 0,
+        "top_p": sampling.top_p < 1,
+        "top_k": not sampling.greedy and sampling.top_k > 0,
+        "draft_p_min": drafting is not None and drafting.p_min > 0,
+        "draft_cache_k": spec.drafter is not None and spec.kv_type is not None,
+    }
+    executable = install.executable(program)
+    return tuple(
+        f"{executable.path.name} has no {SPELLINGS[meaning][-1]}"
+        for meaning, is_requested in requested.items()
+        if is_requested and executable.options.first(*SPELLINGS[meaning]) is None
+    )
 
 
 def add_context(arguments: Arguments, spec: RunSpec) -> None:
@@ -138,7 +156,7 @@ def needs_file(text: str) -> bool:
     return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
 
 
-def _cache_types(options: Options, flag: str) -> list[str]:
+def _cache_types(options: ListedFlags, flag: str) -> list[str]:
     """Return the cache types that the help lists; empty if it does not list them."""
     allowed = _ALLOWED.search(options.help.get(flag, ""))
     return re.split(r",\s*", allowed[1]) if allowed else []
@@ -190,7 +208,7 @@ def server_argv(
     return arguments.to_argv()
 
 
-def can_draft(options: Options) -> bool:
+def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
 

@@ -11,7 +11,7 @@ from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import Arguments, format_layers
 from ggufspec.llama.install.installs import Executable, Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
@@ -147,13 +147,13 @@ def _add_lookup(arguments: Arguments, drafting: Drafting) -> None:
         arguments.add(flag, text)
 
 
-def _model_type(options: Options) -> tuple[str, ...]:
+def _model_type(options: ListedFlags) -> tuple[str, ...]:
     """Return the flag that names the drafting method, if the program has it (required from b9464 on)."""
     known = next((name for name in _MODEL_TYPES if name in _types(options)), None)
     return ("--spec-type", known) if known else ()
 
 
-def _types(options: Options) -> list[str]:
+def _types(options: ListedFlags) -> list[str]:
     """Return the drafting methods that a program's help lists."""
     listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the text below contains "draft" too
     return re.split(r"[^\w-]+", listed)

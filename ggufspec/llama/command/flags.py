@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ggufspec.domain import Layers, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Executable, Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "model": ("--model",),
@@ -150,7 +150,7 @@ class Arguments:
         return tuple(self._argv)
 
 
-def format_layers(layers: Layers, options: Options, install: Install) -> str:
+def format_layers(layers: Layers, options: ListedFlags, install: Install) -> str:
     """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto"."""
     match layers:
         case "all":

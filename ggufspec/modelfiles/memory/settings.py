@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ggufspec.domain import RunSpec
 
 DEFAULT_UBATCH = 512
-"""Tokens that llama.cpp evaluates at once unless it is told otherwise (``-ub``)."""
+"""Tokens that llama.cpp evaluates at once by default (``-ub``)."""
 
 _CELLS = 256  # contexts are rounded up to this many cells
 

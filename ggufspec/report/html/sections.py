@@ -1,11 +1,19 @@
-"""The contents of a page about one bench, and about two in comparison, as values for the template."""
+"""Benches as one HTML file that needs no network, server or other file, and its sections.
+
+Untrusted text (prompts, model names, metadata) is escaped: by Jinja in the page, by its ``tojson`` inside
+scripts. A Content-Security-Policy allows only the two scripts and the style sheet in the file, by their
+hashes, and no requests.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, comparing, review
@@ -13,8 +21,10 @@ from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import releases
-from ggufspec.report.html.figures import Figure, figures
-from ggufspec.report.html.tables import Field, Table, number, rate, table
+from ggufspec.report.html import TEMPLATES
+from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
+from ggufspec.report.plot import browser
+from ggufspec.report.text import comparison
 from ggufspec.report.text.comparison import BY_NAME, engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.verdict import verdicts
@@ -45,7 +55,7 @@ _ENERGY = (
 )
 _COMPARED = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
-    *(rate("before", "before, tokens/s"), rate("after", "after, tokens/s")),
+    *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
     number("ratio", "after / before", "{:.3f}", interval=True),
     number("p", "p", "{:.3f}"),
     Field(name="verdict", head="verdict"),
@@ -108,15 +118,14 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         return BenchPair(
             before=before.meta.id, after=after.meta.id, rows=None, verdict=f"{error.message}.", differences={}
         )
-    overall = compared.overall
     rows = [
         {
             **_named(row.before),
-            **_estimate("before", row.before.rate),
-            **_estimate("after", row.after.rate),
+            "before": row.before_tps,
+            "after": row.after_tps,
             **_estimate("ratio", row.change.ratio),
-            "p": None if compared.no_verdict else row.change.p_value,
-            "verdict": compared.verdict(row.change),
+            "p": row.change.p_value,
+            "verdict": row.change.verdict and row.change.verdict.value,
             "texts": None if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
         }
         for row in compared.rows
@@ -125,8 +134,7 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        verdict=f"All arms together: {overall.ratio.value:.3f} of the speed before, "
-        f"{compared.no_verdict or overall.verdict.value}." + (f" {BY_NAME}" if compared.by_name else ""),
+        verdict=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
@@ -137,7 +145,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
     rows = [
         {
             **_named(arm),
-            "models": " + ".join(arm.models) if len(targets) > 1 else arm.models[-1],
+            **({} if len(targets) > 1 or arm.spec.build else {"models": arm.models[-1]}),
             "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
             "settings": shlex.join(arm.spec.runtime.words) or None,
@@ -176,7 +184,8 @@ def _energy(groups: Sequence[Arm]) -> Table:
 
 
 def _named(arm: Arm) -> dict[str, object]:
-    return {"role": arm.what, "models": " + ".join(arm.models), "gamma": arm.draft_size}
+    build = f" ({arm.spec.build})" if arm.spec.build else ""
+    return {"role": arm.what, "models": " + ".join(arm.models) + build, "gamma": arm.draft_size}
 
 
 def _estimate(name: str, estimate: object) -> dict[str, object]:
@@ -239,3 +248,39 @@ def _when(text: str) -> str:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
         return text
+
+
+def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
+    """Return a report on one bench, or on several with a comparison of each later one with the first.
+
+    Args:
+        results: one or several benches.
+        forecasts: for the curve of the first bench.
+    """
+    benches = [results] if isinstance(results, ResultSet) else list(results)
+    style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
+    sections = [section(bench, forecasts if place == 0 else ()) for place, bench in enumerate(benches)]
+    return TEMPLATES.get_template("report.html").render(
+        sections=sections,
+        compared=[pair_benches(benches[0], other) for other in benches[1:]],
+        style=style,
+        library=library,
+        behaviour=behaviour,
+        policy=(
+            "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+            f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(behaviour)}"
+        ),
+        version=metadata.version("ggufspec"),
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _source(name: str) -> str:
+    """Return a file of the page template; it has no untrusted text."""
+    assert TEMPLATES.loader is not None
+    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
+
+
+def _hash(source: str) -> str:
+    """Return the hash of a script or style sheet for a Content-Security-Policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

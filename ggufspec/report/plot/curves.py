@@ -12,7 +12,7 @@ from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
 from ggufspec.report.frames.forecasts import forecasts as forecast_frame
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, arm_rows, distinct, plain
+from ggufspec.report.plot.look import Row, arm_rows, distinct, plain
 from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"

@@ -12,7 +12,7 @@ from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, named_arms, plain
+from ggufspec.report.plot.look import Row, named_arms, plain
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"

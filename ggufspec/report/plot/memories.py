@@ -8,7 +8,7 @@ import altair as alt
 
 from ggufspec.analysis import Arm
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, named_arms
+from ggufspec.report.plot.look import Row, named_arms
 from ggufspec.results import ResultSet
 
 _LABEL = 130  # pixels
