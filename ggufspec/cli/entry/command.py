@@ -25,10 +25,11 @@ _SECTIONS = {
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
     "overhead",
-    "Measuring": "repeats loads warmup precision max_time timeout name resume dry_run plan fresh",
+    "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
+    "plan fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
-    "Output": "output out per runs columns plot salvage list_runs delete listing forecast html png svg "
-    "open once",
+    "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
+    "html png svg open once",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
