@@ -280,8 +280,8 @@ def test_the_era_of_make(tmp_path: Path) -> None:
     [
         ({"ending": "kill -SEGV $$"}, "crash with SIGSEGV", "another --version"),
         ({"ending": "exit 3"}, r"llama-completion fails on the embedded pair \(exit 3\)", "end of the log"),
-        ({"compiler": "echo 'fatal error: Killed signal terminated'; false"}, "to compile", "--jobs"),
-        ({"cmake": 'message(FATAL_ERROR "Could NOT find CURL")'}, "to configure", "libcurl"),
+        ({"compiler": "echo 'fatal error: Killed signal terminated'; false"}, "did not compile", "--jobs"),
+        ({"cmake": 'message(FATAL_ERROR "Could NOT find CURL")'}, "did not configure", "libcurl"),
     ],
 )
 def test_a_failed_build_leaves_its_log_and_nothing_else(

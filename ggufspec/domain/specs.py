@@ -277,9 +277,9 @@ class RunSpec:
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
         if self.runtime == Runtime():  # keys of earlier benches do not know it
-            del facts["runtime"]
+            facts.pop("runtime", None)
         if self.build is None:  # keys of benches of one llama.cpp do not know it
-            del facts["build"]
+            facts.pop("build", None)
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

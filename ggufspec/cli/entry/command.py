@@ -36,7 +36,7 @@ _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
 _SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
 
 
-BETWEEN = "\0"
+BETWEEN = "\0--\0"
 """What ``--`` becomes as a value of a ``DividedArgument``; no command line can hold it."""
 
 

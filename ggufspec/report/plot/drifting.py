@@ -28,7 +28,7 @@ def drift_rows(results: ResultSet) -> list[Row]:
     medians: dict[tuple[str, str], float] = {}
     label_of: dict[str, str] = {}
     for arm, row in named_arms(results):
-        rates = stats.per_prompt(arm.rates)
+        rates = stats.per_prompt(arm.measured)  # also of runs that are excluded
         for spec in arm.good.specs:
             medians[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]
