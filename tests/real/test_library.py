@@ -76,7 +76,7 @@ def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) ->
 
 def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:
     folder = shutil.copytree(legacy.root, tmp_path / "legacy", symlinks=True)
-    with pytest.raises(NoInstallError, match="it is from commit 0e4802b, the binding of") as caught:
+    with pytest.raises(NoInstallError, match="it is from commit 0e4802b, the binding from") as caught:
         engines.check_library(installs.find_install(folder))
     assert "--engine server" in str(caught.value.hint)
 

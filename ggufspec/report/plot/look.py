@@ -138,6 +138,11 @@ def whole_numbers(rows: list[Row], name: str) -> alt.Axis:
     )
 
 
+def has_intervals(rows: Sequence[Row]) -> bool:
+    """Return whether a row has an interval: Vega warns of a layer of intervals without any."""
+    return any(row["tps_lo"] is not None for row in rows)
+
+
 def speeds(rows: list[Row]) -> alt.Scale:
     """Return the scale of ``tps`` from 0; intervals far beyond all values are cut."""
     highest = max(row["tps"] for row in rows) * _BEYOND
