@@ -36,6 +36,7 @@ import numpy as np
 
 from ggufspec.stats.cells import Cell, Rates, Values, align
 from ggufspec.stats.estimates import CONFIDENCE, Estimate, quantile
+from ggufspec.stats.student import t_tail
 
 MIN_LOADS = 3
 """Loads of several runs each, below which an arm and its load cannot be told apart."""
@@ -118,9 +119,7 @@ class Fit:
         """The two-sided chance of such a mean if the true one is zero; None without a standard error."""
         if self.error is None or self.degrees is None:
             return None
-        from scipy import special
-
-        return float(2 * special.stdtr(self.degrees, -abs(self.mean) / self.error))
+        return 2 * t_tail(abs(self.mean) / self.error, self.degrees)
 
     def half_width(self, confidence: float = CONFIDENCE) -> float | None:
         """Return half of the two-sided interval of the mean, in logarithms; None without a standard error."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggufspec.stats.cells import Cell, log_rates, log_ratios, middle
+from ggufspec.stats.student import t_quantile
 
 CONFIDENCE = 0.95
 """Of every interval, unless another is asked for."""
@@ -69,6 +70,4 @@ def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:
 
 def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
     """Return the two-sided quantile of Student's t, for any positive degrees of freedom."""
-    from scipy import special
-
-    return float(special.stdtrit(degrees, (1 + confidence) / 2))
+    return t_quantile((1 - confidence) / 2, degrees)
