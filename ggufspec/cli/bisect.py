@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import Count, LazyChoice, output_options, pass_options
+from ggufspec.cli.options.shared import Count, LazyChoice, backend_option, output_options, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import BisectOptions
@@ -18,12 +18,6 @@ def _quantities() -> list[str]:
     from ggufspec.tuning.bisect import Quantity
 
     return [quantity.value for quantity in Quantity]
-
-
-def _backends() -> list[str]:
-    from ggufspec.llama.install import Backend
-
-    return ["auto", *(backend.value for backend in Backend)]
 
 
 @click.command()
@@ -42,13 +36,7 @@ def _backends() -> list[str]:
     help="Git repository of llama.cpp on this machine: GOOD and BAD are its commits, tags or branches. "
     "[default: releases of llama-cpp-python]",
 )
-@click.option(
-    "--backend",
-    type=LazyChoice("backend", _backends),
-    default="auto",
-    show_default=True,
-    help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
-)
+@backend_option
 @click.option("-j", "--jobs", type=Count(1), help="Parallel compiler jobs. [default: as memory allows]")
 @click.option(
     "--max-repeats",

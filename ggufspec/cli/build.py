@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.shared import LazyChoice
-
-
-def _backends() -> list[str]:
-    from ggufspec.llama.install import Backend
-
-    return ["auto", *(backend.value for backend in Backend)]
+from ggufspec.cli.options.shared import backend_option
 
 
 @click.command()
@@ -21,13 +15,7 @@ def _backends() -> list[str]:
     help="Version of llama-cpp-python, a tag or commit of llama.cpp, or legacy (April 2024). "
     "[default: the version of the installed llama-cpp-python]",
 )
-@click.option(
-    "--backend",
-    type=LazyChoice("backend", _backends),
-    default="auto",
-    show_default=True,
-    help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
-)
+@backend_option
 @click.option(
     "--source", metavar="WHERE", help="sdist, git, git+URL, or the path of a source tree or archive."
 )

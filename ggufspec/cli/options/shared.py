@@ -310,3 +310,20 @@ def pass_options(command: Callable[Concatenate[Options, ...], None]) -> Callable
         command(options, **others)
 
     return call
+
+
+def _backends() -> list[str]:
+    from ggufspec.llama.install import Backend
+
+    return ["auto", *(backend.value for backend in Backend)]
+
+
+def backend_option(command: Command) -> Command:
+    """Add --backend, the compute backend to build."""
+    return click.option(
+        "--backend",
+        type=LazyChoice("backend", _backends),
+        default="auto",
+        show_default=True,
+        help="Compute backend to build: cpu, cuda, metal, vulkan, hip or auto.",
+    )(command)
