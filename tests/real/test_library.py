@@ -24,10 +24,13 @@ HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 """False like what would take their places, a boolean or padding: only the commit can tell."""
 
 WITHOUT_A_FIELD = """
-import ctypes, json, os, sys
-os.environ["LLAMA_CPP_LIB_PATH"] = sys.argv[1]
-from llama_cpp import llama_cpp as binding
+import ctypes, json, sys
+from pathlib import Path
+from ggufspec.engines.library.binding import import_binding
+from ggufspec.engines.library.messages import Library
 from ggufspec.engines.library.shapes import find_difference
+folder = Path(sys.argv[1])
+binding = import_binding(Library(folder=folder, binding=folder / "llama_cpp"))
 unnoticed = []
 for function, struct in (
     ("llama_model_default_params", binding.llama_model_params),
@@ -76,7 +79,7 @@ def test_a_complete_llama_that_we_did_not_build_can_be_tuned(copied: Install) ->
 
 def test_an_older_llama_is_refused_by_name(legacy: Install, tmp_path: Path) -> None:
     folder = shutil.copytree(legacy.root, tmp_path / "legacy", symlinks=True)
-    with pytest.raises(NoInstallError, match="it is from commit 0e4802b, the binding of") as caught:
+    with pytest.raises(NoInstallError, match="it is from commit 0e4802b, the binding from") as caught:
         engines.check_library(installs.find_install(folder))
     assert "--engine server" in str(caught.value.hint)
 

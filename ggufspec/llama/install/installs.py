@@ -66,6 +66,7 @@ class Install:
     tokenizer: Executable | None = None
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
+    binding: Path | None = None  # the folder of the Python binding from that source
     note: str | None = None  # what a user should know of an own build
     passed_over: tuple[str, ...] = ()  # builds that would have been taken before, and why they were not
 
@@ -276,6 +277,7 @@ def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built |
         tokenizer=_tokenizer(found),
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
+        binding=built.binding if built else None,
         note=_note(built) if built else None,
     )
 
