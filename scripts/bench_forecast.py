@@ -15,8 +15,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from validate_forecast import DEMO, outlook, quantized
+from validate_forecast import DEMO, quantized
 
+from ggufspec import tuning
 from ggufspec.domain import Role
 from ggufspec.measure.request import Request, prepare_session
 from ggufspec.tuning.running import default
@@ -41,7 +42,7 @@ def main() -> int:
                 engine="binary-simple",
             )
             begun = time.perf_counter()
-            outlook(request)
+            _look(request)
             looked_s = time.perf_counter() - begun
             measured_s = _measured_s(request, folder)
             print(
@@ -50,6 +51,12 @@ def main() -> int:
                 flush=True,
             )
     return 0
+
+
+def _look(request: Request) -> tuning.TuningForecast:
+    """Trace, time the costs and forecast every configuration, with one short run of the target."""
+    asked = tuning.TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
+    return tuning.outlook(tuning.prepare_tuning(asked), forecast_only=True)
 
 
 def _measured_s(request: Request, folder: Path) -> float:

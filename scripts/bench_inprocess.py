@@ -70,11 +70,12 @@ def main() -> int:
                                 found[prompt.id, repeat] = rate
                 if _settled(mine, other, asked.precision):
                     break
-            ratio = stats.speedup(mine, other)
+            effect = stats.paired_effect(mine, other)
             means = stats.mean_rate(other), stats.mean_rate(mine)
-            assert ratio is not None
+            assert effect is not None
             assert means[0] is not None
             assert means[1] is not None
+            ratio = effect.ratio
             span = f" [{ratio.lo:.3f}, {ratio.hi:.3f}]" if ratio.lo and ratio.hi else ""
             outside = _outside(replace(arms[size], prompt=session.suite.prompts[0]), session.install)
             print(
@@ -94,8 +95,9 @@ def _rate(engine: engines.Engine, spec: RunSpec, log: Path) -> float:
 
 
 def _settled(mine: dict[stats.Cell, float], other: dict[stats.Cell, float], precision: float) -> bool:
-    ratio = stats.speedup(mine, other) if len(mine) >= FEWEST else None
-    return bool(ratio and ratio.lo and ratio.hi and ratio.hi - ratio.lo <= 2 * precision)
+    effect = stats.paired_effect(mine, other) if len(mine) >= FEWEST else None
+    half = effect.ratio.relative_half_width if effect else None
+    return half is not None and half <= precision
 
 
 def _outside(spec: RunSpec, install: Install) -> float:

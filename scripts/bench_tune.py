@@ -159,10 +159,10 @@ def _final(request: Request, specs: Mapping[RunSpec, None]) -> dict[RunSpec, Arm
 
 
 def _paired(arm: Arm, other: Arm) -> str:
-    found = stats.speedup(arm.rates, other.rates)
-    if found is None or found.lo is None or found.hi is None:
+    effect = stats.paired_effect(arm.rates, other.rates)
+    if effect is None or effect.ratio.lo is None or effect.ratio.hi is None:
         return ""
-    return f"{found.value:.3f} [{found.lo:.3f}, {found.hi:.3f}]"
+    return f"{effect.ratio.value:.3f} [{effect.ratio.lo:.3f}, {effect.ratio.hi:.3f}]"
 
 
 def _rate(arm: Arm) -> float:

@@ -1,11 +1,14 @@
 """Compare what every engine drafts and accepts, prompt by prompt, with what one trace says each must.
 
-python scripts/check_counts.py [-n TOKENS] [--draft 2,3,5,8]
+python scripts/check_counts.py [-n TOKENS] [--draft 2,3,5,8] [--p-min 0,0.5,0.8]
 
 The library is asked for one look at each prompt; from it follow the counts of every draft size under each
 program's own rules: where its first token comes from, when it stops, how long a last draft may be. A line
-for each prompt and γ: drafted/accepted of every engine, and whether it is what the rules say. On one thread,
-so that sums do not depend on how work is split.
+for each prompt, γ and p_min: drafted/accepted of every engine, and whether it is what the rules say. On one
+thread, so that sums do not depend on how work is split.
+
+Above p_min 0 what is accepted must be exact too. What is drafted is not: no trace holds the drafter's
+confidence after a token of its own that the target rejects. How far it is off is printed for each p_min.
 """
 
 from __future__ import annotations
@@ -13,62 +16,107 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from ggufspec import engines
-from ggufspec.domain import RunSpec, Status
+from ggufspec.domain import Program, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.forecast import profiles, trace
-from ggufspec.measure.request import Request, prepare_session
+from ggufspec.llama.install import Install
+from ggufspec.measure import Request, prepare_session
 
 ENGINES = ("inprocess", "binary-simple", "binary", "server")
 ATTEMPTS = 4  # programs lose the end of a log now and then
 
 
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What one engine counted on one prompt, and what the trace says."""
+
+    engine: str
+    p_min: float
+    found: tuple[int | None, int | None]  # drafted, accepted
+    wanted: tuple[int, int]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the counts are those of the trace; above p_min 0 only what was accepted must be."""
+        return self.found == self.wanted if self.p_min == 0 else self.found[1] == self.wanted[1]
+
+
 def main() -> int:
     asked = _arguments()
     sizes = tuple(map(int, asked.draft.split(",")))
+    p_mins = tuple(map(float, asked.p_min.split(",")))
     session = prepare_session(
-        Request(pair="demo", draft=sizes, threads=1, n_predict=asked.tokens, engine="binary-simple")
+        Request(
+            pair="demo", draft=sizes, p_min=p_mins, threads=1, n_predict=asked.tokens, engine="binary-simple"
+        )
     )
     alone, *others = session.suite.blocks[0].arms
-    drafting = {arm.drafting.n_max: arm for arm in others if arm.drafting}
-    drafter = drafting[sizes[0]].drafter
+    drafting = [arm for arm in others if arm.drafting]
+    drafter = drafting[0].drafter
     assert drafter is not None
-    print(f"| prompt | γ | {' | '.join(ENGINES)} | |")
-    print("|---" * (len(ENGINES) + 3) + "|")
-    unexplained = 0
+    print(f"| prompt | γ | p-min | {' | '.join(ENGINES)} | |")
+    print("|---" * (len(ENGINES) + 4) + "|")
+    cases: list[Case] = []
     made = {name: engines.make(name, session.install) for name in ENGINES}
     with tempfile.TemporaryDirectory() as folder:
         for prompt in session.suite.prompts:
             library = cast("InprocessEngine", made["inprocess"])
             long = replace(alone, n_predict=asked.tokens + max(sizes) + 1)
             (texts,) = profiles.traces(library, long, [prompt], [drafter])
-            for size in sizes:
-                spec = replace(drafting[size], prompt=prompt)
-                found = {name: _counts(made[name], spec, Path(folder)) for name in ENGINES}
-                wanted = {
-                    name: _expected(
-                        texts.by_drafter[0], name, size, asked.tokens, session.install.build_number
+            for arm in drafting:
+                row = [
+                    Case(
+                        engine=name,
+                        p_min=arm.drafting.p_min if arm.drafting else 0.0,
+                        found=_counts(made[name], replace(arm, prompt=prompt), Path(folder)),
+                        wanted=_expected(texts.by_drafter[0], name, arm, asked.tokens, session.install),
                     )
                     for name in ENGINES
-                }
-                wrong = [name for name in ENGINES if found[name] != wanted[name]]
-                unexplained += len(wrong)
-                said = "equal" if len(set(found.values())) == 1 else "as each program's rules say"
-                cells = " | ".join(f"{a}/{b}" for a, b in found.values())
-                remark = (
-                    f"unexplained: {', '.join(f'{n} wanted {wanted[n]}' for n in wrong)}" if wrong else said
-                )
-                print(f"| {prompt.id} | {size} | {cells} | {remark} |", flush=True)
+                    if _can_run(name, arm)
+                ]
+                cases += row
+                print(_line(prompt.id, arm, row), flush=True)
     for engine in made.values():
         engine.close()
-    print(
-        f"\n{unexplained} of {len(session.suite.prompts) * len(sizes) * len(ENGINES)} counts are unexplained"
-    )
+    unexplained = sum(not case.is_explained for case in cases)
+    print(f"\n{unexplained} of {len(cases)} counts are unexplained")
+    for p_min in (p_min for p_min in p_mins if p_min):
+        print(f"p-min {p_min:g}: {_drafted_error([case for case in cases if case.p_min == p_min])}")
     return unexplained > 0
+
+
+def _can_run(engine: str, arm: RunSpec) -> bool:
+    """Whether an engine knows p_min: the tree program does not."""
+    assert arm.drafting is not None
+    return not arm.drafting.p_min or engines.ENGINES[engine] is not Program.TREE
+
+
+def _line(prompt: str, arm: RunSpec, row: list[Case]) -> str:
+    assert arm.drafting is not None
+    by_engine = {case.engine: case for case in row}
+    cells = ["{}/{}".format(*by_engine[name].found) if name in by_engine else "" for name in ENGINES]
+    wrong = [case for case in row if not case.is_explained]
+    remark = "as the rules say"
+    if wrong:
+        remark = "unexplained: " + ", ".join(f"{case.engine} wanted {case.wanted}" for case in wrong)
+    return f"| {prompt} | {arm.drafting.n_max} | {arm.drafting.p_min:g} | {' | '.join(cells)} | {remark} |"
+
+
+def _drafted_error(cases: list[Case]) -> str:
+    """Say how far the forecast numbers of drafted tokens lie from the measured ones."""
+    known = [case for case in cases if case.found[0]]
+    errors = [case.wanted[0] / (case.found[0] or 1) - 1 for case in known]
+    total = sum(case.wanted[0] for case in known) / max(1, sum(case.found[0] or 0 for case in known)) - 1
+    equal = sum(case.found == case.wanted for case in known)
+    return (
+        f"drafted tokens exact in {equal} of {len(known)}, {total:+.1%} in all, "
+        f"{max(errors, key=abs, default=0.0):+.1%} at worst"
+    )
 
 
 def _counts(engine: engines.Engine, spec: RunSpec, folder: Path) -> tuple[int | None, int | None]:
@@ -80,10 +128,18 @@ def _counts(engine: engines.Engine, spec: RunSpec, folder: Path) -> tuple[int | 
 
 
 def _expected(
-    seen: trace.DraftTrace, engine: str, size: int, tokens: int, build: int | None
-) -> tuple[int | None, int | None]:
+    seen: trace.DraftTrace, engine: str, arm: RunSpec, tokens: int, install: Install
+) -> tuple[int, int]:
+    assert arm.drafting is not None
     counts = trace.count(
-        trace.steps(seen, n_max=size, program=engines.ENGINES[engine], n_predict=tokens, build=build)
+        trace.steps(
+            seen,
+            n_max=arm.drafting.n_max,
+            p_min=arm.drafting.p_min,
+            program=engines.ENGINES[engine],
+            n_predict=tokens,
+            build=install.build_number,
+        )
     )
     return int(counts.n_drafted), int(counts.n_accepted)
 
@@ -94,6 +150,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run")
     parser.add_argument("--draft", default="2,3,5,8", help="draft sizes γ")
+    parser.add_argument("--p-min", default="0", help="least confidences at which a draft goes on")
     return parser.parse_args()
 
 

@@ -1,216 +1,307 @@
-"""Check forecasts against llama.cpp's own speculative-simple: acceptance and tokens/s, γ = 1 to 12.
+"""Check what ``ggufspec tune`` forecasts against what the same server then measures: the speed-up, above all.
 
-python scripts/validate_forecast.py                   the embedded pair and what can be made of it
-python scripts/validate_forecast.py --extra T D       one more pair of files as well
+python scripts/validate_forecast.py --work build/forecast                       all pairs and suites
+python scripts/validate_forecast.py --work build/forecast --pair 2 --suite demo   one of them
+python scripts/validate_forecast.py --work build/forecast --extra T D           one more pair of files
 
-Pairs: the embedded one; its target in 4 and in 5 bits; random weights of another shape, drafted for by their
-own first layers. The library reads every prompt once. Then costs are timed anew before each prompt, and all
-draft sizes measured on it in random order: a machine that becomes faster or slower does so for both.
-For each repeat the library is loaded anew, as the program is for each run.
+Each pair and suite is one step: look ahead as ``tune`` does (traces, costs that are stored and used again, a
+calibration of a few runs, all in llama-server), then measure draft sizes and p_min as a bench does. What was
+measured stays in --work: an interrupted step continues, a finished one is not repeated, and the table is
+printed from what is there. Run it on a quiet machine, and append the table to docs/forecasting.md, also where
+it is worse than an earlier one.
+
+Columns: the errors of speed-up and tokens/s are forecast over measured - 1, over all draft sizes and p_min.
+"perfect" is what a forecaster who knows the truth would have got from these runs: half of the difference
+between the odd and the even repeats. "inside" is how many measured speed-ups lie in the forecast's interval.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import json
+import math
+import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
 
-from ggufspec import engines, forecast, paths, stats, tuning
-from ggufspec.domain import Program, RunSpec, Status
-from ggufspec.engines.inprocess import InprocessEngine
-from ggufspec.forecast import Forecast, profiles, trace
+from ggufspec import paths, results, stats, tuning
+from ggufspec.analysis import Arm, arms
+from ggufspec.domain import Program, Role
 from ggufspec.llama.install import installs
-from ggufspec.measure.request import Request, Session, prepare_session
+from ggufspec.measure import Block, RunPlan, api
+from ggufspec.tuning import Plan, Prospect, TuneRequest, TuningForecast
 
 SUITES = ("demo", "general", "seven")
-SIZES = tuple(range(1, 13))
-TOKENS = 120
-ATTEMPTS = 6  # the program loses the end of a log now and then
+SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+P_MINS = (0.0, 0.5, 0.8)
+WITH_P_MIN = (4, 8, 16)  # draft sizes that are measured at every p_min; the others only at 0
 DEMO = paths.models_dir() / "demo"
+HEAD = (
+    *("pair", "suite", "acceptance: worst (points)", "speed-up: median", "worst", "at"),
+    *("perfect: median", "worst", "tokens/s: median", "worst", "inside", "repeats"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Miss:
-    """How far one forecast lies from what was measured; ``spread`` is that of the measured repeats."""
+    """How far the forecast of one draft size and p_min lies from what was measured; relative, but points.
 
-    size: int
-    points: float  # percentage points of acceptance
-    speed: float  # relative, forecast over measured - 1
-    spread: float  # relative standard deviation of single runs of the same prompt and γ
+    Attributes:
+        n_max: γ.
+        p_min: as asked for.
+        points: percentage points of acceptance.
+        speedup: forecast over measured - 1.
+        rate: the same of tokens/s.
+        perfect: the error of a forecast of the truth, by the difference between halves of the repeats.
+        inside: whether the measured speed-up lies in the forecast's interval.
+    """
+
+    n_max: int
+    p_min: float
+    points: float
+    speedup: float
+    rate: float
+    perfect: float | None
+    inside: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A pair that a script makes: its name, and the function that writes or finds its files."""
+
+    name: str
+    make: Callable[[Path], tuple[Path, Path]]
+
+
+PAIRS = (
+    Pair(name="embedded", make=lambda _: (DEMO / "target.gguf", DEMO / "drafter.gguf")),
+    Pair(
+        name="embedded, target in Q4_0",
+        make=lambda folder: (quantized(DEMO / "target.gguf", folder, "Q4_0"), DEMO / "drafter.gguf"),
+    ),
+    Pair(
+        name="embedded target, drafted for by itself in Q4_0",
+        make=lambda folder: (DEMO / "target.gguf", quantized(DEMO / "target.gguf", folder, "Q4_0")),
+    ),
+    Pair(
+        name="random weights, 12 and 4 layers",
+        make=lambda folder: (random_model(folder, 12), random_model(folder, 4)),
+    ),
+    Pair(
+        name="random weights of another seed, 24 and 2 narrow layers",
+        make=lambda folder: (
+            random_model(folder, 24, width=384, seed=7),
+            random_model(folder, 2, width=384, seed=7),
+        ),
+    ),
+)
 
 
 def main() -> int:
     asked = _arguments()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    os.environ["GGUFSPEC_DATA"] = str((asked.work / "data").absolute())  # its costs and benches are kept
+    pairs = [*PAIRS]
+    if asked.extra:
+        target, drafter = asked.extra
+        pairs.append(Pair(name=f"{target.stem} + {drafter.stem}", make=lambda _: (target, drafter)))
+    chosen = pairs if asked.pair is None else [pairs[asked.pair - 1]]
+    suites = SUITES if asked.suite is None else (asked.suite,)
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    everything: list[Miss] = []
+    for pair in chosen:
+        for suite in suites:
+            misses = _step(pair, suite, asked)
+            everything += misses
+            print(_row(pair.name, suite, misses, asked.repeats), flush=True)
+    speedups = [abs(miss.speedup) for miss in everything]
+    perfect = [miss.perfect for miss in everything if miss.perfect is not None]
+    floor = f"{statistics.median(perfect):.1%} and {max(perfect):.1%}" if perfect else "unknown"
+    median, worst = statistics.median(speedups), max(speedups)
+    inside = f"{sum(miss.inside for miss in everything)} of {len(everything)}"
     print(
-        "| pair | suite | acceptance: worst (points) | tokens/s: median | worst | at γ | repeats differ by |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    all_misses: list[Miss] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for pair, target, drafter in _pairs(folder, asked.extra):
-            for suite in SUITES:
-                misses = list(_misses(target, drafter, suite, asked, folder))
-                all_misses += misses
-                worst = max(misses, key=lambda miss: abs(miss.speed))
-                print(
-                    f"| {pair} | {suite} | {max(abs(miss.points) for miss in misses):.2f} "
-                    f"| {statistics.median(abs(miss.speed) for miss in misses):.1%} "
-                    f"| {worst.speed:+.1%} | {worst.size} "
-                    f"| {statistics.median(miss.spread for miss in misses):.1%} |",
-                    flush=True,
-                )
-    points = max(abs(miss.points) for miss in all_misses)
-    speeds = [abs(miss.speed) for miss in all_misses]
-    print(
-        f"\nall {len(all_misses)}: acceptance within {points:.2f} points (wanted 0.5), tokens/s within "
-        f"{statistics.median(speeds):.1%} in the middle (5 %) and {max(speeds):.1%} at worst (10 %)"
+        f"\nspeed-up within {median:.1%} (median, goal: 2 %) and {worst:.1%} (worst, goal: 5 %); "
+        f"a perfect forecaster: {floor}; {inside} inside the 95 % interval"
     )
     return 0
 
 
-def _misses(
-    target: Path, drafter: Path, suite: str, asked: argparse.Namespace, folder: Path
-) -> Iterator[Miss]:
-    session = prepare_session(
-        Request(
-            target=target,
-            draft_model=drafter,
-            suite=suite,
-            chat=False,
-            draft=SIZES,
-            n_predict=TOKENS,
-            threads=asked.threads,
-            engine="binary-simple",
-            per_category=asked.per_category,
+def _step(pair: Pair, suite: str, asked: argparse.Namespace) -> list[Miss]:
+    """Return the errors of one pair and suite; what is stored is not measured again."""
+    name = f"{pair.name}-{suite}-{asked.tokens}-{asked.repeats}-{asked.per_category}"
+    name = "".join(letter if letter.isalnum() else "-" for letter in name).lower()
+    file = asked.work / f"{name}.json"
+    if not file.exists():
+        target, drafter = pair.make(asked.work)
+        plan = tuning.identify(tuning.prepare_tuning(_request(target, drafter, suite, asked)))
+        began = time.monotonic()
+        outlook = tuning.outlook(plan)
+        print(f"{pair.name}, {suite}: looked ahead in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        for note in outlook.notes:
+            print(f"  {note}", file=sys.stderr)
+        misses = _misses(plan, outlook, name, asked.repeats)
+        file.write_text(json.dumps([asdict(miss) for miss in misses], indent=1), encoding="utf-8")
+    return [Miss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
+
+
+def _request(target: Path, drafter: Path, suite: str, asked: argparse.Namespace) -> TuneRequest:
+    request = tuning.default(
+        target=target,
+        draft_model=drafter,
+        suite=suite,
+        chat=False,
+        draft=SIZES,
+        p_min=P_MINS,
+        n_predict=asked.tokens,
+        threads=asked.threads,
+        per_category=asked.per_category,
+    )
+    return TuneRequest(request=request, methods=("draft-model",), max_time_s=None)
+
+
+def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> list[Miss]:
+    """Measure beside the target alone what was forecast; the bench ``name`` is continued where it exists."""
+    chosen = {
+        prospect.arm: prospect
+        for prospect in outlook.prospects
+        if prospect.overall.n_max in WITH_P_MIN or prospect.overall.p_min == 0
+    }
+    (block,) = plan.blocks
+    suite = RunPlan(
+        blocks=(
+            Block(
+                arms=tuple(
+                    replace(arm, n_predict=outlook.n_predict)
+                    for arm in block.arms
+                    if arm.drafting is None or arm in chosen
+                )
+            ),
+        ),
+        prompts=outlook.prompts,
+        warmup_prompts=plan.session.suite.warmup_prompts[:1],
+        repeats=repeats,
+        loads=plan.session.suite.loads and repeats,
+        seed=plan.session.suite.seed,
+    )
+    session = replace(plan.session, suite=suite)
+    begun = name in results.ids()
+    store = api.begin(
+        session,
+        command=("validate_forecast",),
+        name=None if begun else name,
+        resume=name if begun else None,
+    )
+    with session.engine:
+        *_, measured = api.record(session, store)
+    drafting = [arm for arm in arms.group(measured) if arm.role is Role.DRAFTING]
+    return [
+        miss
+        for arm in drafting
+        if (prospect := outlook.prospect(arm.spec)) is not None and (miss := _miss(arm, prospect)) is not None
+    ]
+
+
+def _miss(arm: Arm, prospect: Prospect) -> Miss | None:
+    """Compare one arm with its forecast; None where no run of it ended well."""
+    expected = prospect.overall
+    if arm.gain is None or arm.rate is None or arm.baseline is None:
+        return None
+    measured = arm.gain.ratio.value
+    drafted = sum(n for n in arm.good.column("n_drafted") if n is not None)
+    accepted = sum(n for n in arm.good.column("n_accepted") if n is not None)
+    lo, hi = expected.speedup.lo, expected.speedup.hi
+    return Miss(
+        n_max=expected.n_max,
+        p_min=expected.p_min,
+        points=100 * ((expected.accept_rate or 0.0) - (accepted / drafted if drafted else 0.0)),
+        speedup=expected.speedup.value / measured - 1,
+        rate=expected.tokens_per_s.value / arm.rate.value - 1,
+        perfect=_perfect(arm, arm.baseline),
+        inside=lo is not None and hi is not None and lo <= measured <= hi,
+    )
+
+
+def _perfect(arm: Arm, baseline: Arm) -> float | None:
+    """Return half of the difference between the speed-ups of odd and even repeats; None with one repeat."""
+    halves = []
+    for odd in (0, 1):
+        ours, theirs = (
+            {cell: rate for cell, rate in one.rates.items() if cell[1] % 2 == odd} for one in (arm, baseline)
         )
+        halves.append(stats.paired_effect(ours, theirs))
+    if halves[0] is None or halves[1] is None:
+        return None
+    return abs(math.log(halves[0].ratio.value / halves[1].ratio.value)) / 2
+
+
+def _row(pair: str, suite: str, misses: list[Miss], repeats: int) -> str:
+    worst = max(misses, key=lambda miss: abs(miss.speedup))
+    rate = max(misses, key=lambda miss: abs(miss.rate))
+    perfect = [miss.perfect for miss in misses if miss.perfect is not None]
+    p_min = f", p-min {worst.p_min:g}" if worst.p_min else ""
+    cells = (
+        pair,
+        suite,
+        f"{max(abs(miss.points) for miss in misses if miss.p_min == 0):.2f}",
+        f"{statistics.median(abs(miss.speedup) for miss in misses):.1%}",
+        f"{worst.speedup:+.1%}",
+        f"γ = {worst.n_max}{p_min}",
+        f"{statistics.median(perfect):.1%}" if perfect else "",
+        f"{max(perfect):.1%}" if perfect else "",
+        f"{statistics.median(abs(miss.rate) for miss in misses):.1%}",
+        f"{rate.rate:+.1%}",
+        f"{sum(miss.inside for miss in misses)}/{len(misses)}",
+        str(repeats),
     )
-    alone, *others = session.suite.blocks[0].arms
-    arms = {arm.drafting.n_max: arm for arm in others if arm.drafting}
-    found, forecasts = _measured(session, alone, arms, asked.repeats, folder)
-    for size, (rates, counts) in found.items():
-        rate = stats.mean_rate(rates)
-        known = forecasts[size]
-        assert rate is not None
-        assert known.accept_rate is not None
-        accepted = sum(a for _, a in counts) / sum(d for d, _ in counts)
-        yield Miss(
-            size=size,
-            points=100 * (known.accept_rate - accepted),
-            speed=known.tokens_per_s.value / rate.value - 1,
-            spread=_spread(rates),
-        )
+    return f"| {' | '.join(cells)} |"
 
 
-def _measured(
-    session: Session, alone: RunSpec, arms: dict[int, RunSpec], repeats: int, folder: Path
-) -> tuple[dict[int, tuple[dict[stats.Cell, float], list[tuple[int, int]]]], dict[int, Forecast]]:
-    """Return tokens/s and counts of every γ, and what was forecast of it."""
-    drafter = arms[1].drafter
-    assert drafter is not None
-    found: dict[int, tuple[dict[stats.Cell, float], list[tuple[int, int]]]] = {s: ({}, []) for s in arms}
-    order, timings = random.Random(1), []
-    prompts = session.suite.prompts
-    with _library(session) as library:
-        long = replace(alone, n_predict=trace.needed(TOKENS, max(SIZES), Program.SIMPLE))
-        texts = list(profiles.traces(library, long, prompts, [drafter]))
-    first = min(each.own.n_prompt for each in texts)
-    depths = profiles.depths_for(first, max(each.own.n_prompt for each in texts) + TOKENS)
-    for repeat in range(repeats):
-        # loaded anew, as the program is for each run: where models lie in memory is worth some per cent
-        with _library(session) as library, engines.make("binary-simple", session.install) as program:
-            for prompt in prompts:
-                spec = replace(alone, prompt=prompt)
-                batches = range(1, max(SIZES) + 2)
-                timings.append(library.curve(spec, [drafter], batches=batches, depths=depths, repeats=1))
-                for size in order.sample(list(arms), len(arms)):
-                    rate, counts = _run(program, replace(arms[size], prompt=prompt), folder)
-                    found[size][0][prompt.id, repeat] = rate
-                    found[size][1].append(counts)
-    about = profiles.of(alone, drafter, build=None, machine=None)
-    forecasts = forecast.forecasts(
-        [each.by_drafter[0] for each in texts],
-        profiles.pooled(timings, about),
-        n_max=SIZES,
-        program=Program.SIMPLE,
-        n_predict=TOKENS,
-        build=session.install.build_number,
-    )
-    return found, {each.n_max: each for each in forecasts if each.category is None}
-
-
-def _library(session: Session) -> InprocessEngine:
-    return cast("InprocessEngine", engines.make("inprocess", session.install))
-
-
-def _run(program: engines.Engine, spec: RunSpec, folder: Path) -> tuple[float, tuple[int, int]]:
-    for _ in range(ATTEMPTS):
-        sample = program.measure(spec, folder / "run").sample
-        if sample.status is Status.OK and sample.decode_tps:
-            return sample.decode_tps, (sample.n_drafted or 0, sample.n_accepted or 0)
-    raise SystemExit(f"no run of {ATTEMPTS} ended well")
-
-
-def _spread(rates: dict[stats.Cell, float]) -> float:
-    by_prompt: dict[str, list[float]] = {}
-    for (prompt, _), rate in rates.items():
-        by_prompt.setdefault(prompt, []).append(rate)
-    return statistics.mean(
-        statistics.stdev(each) / statistics.mean(each) for each in by_prompt.values() if len(each) > 1
-    )
-
-
-def outlook(request: Request) -> tuning.TuningForecast:
-    """Look ahead for a drafting model, and forecast every configuration that was asked for."""
-    asked = tuning.TuneRequest(request=request, methods=("draft-model",), max_time_s=None, fresh=True)
-    return tuning.outlook(tuning.prepare_tuning(asked))
-
-
-def _pairs(folder: Path, extra: list[Path] | None) -> Iterator[tuple[str, Path, Path]]:
-    target, drafter = DEMO / "target.gguf", DEMO / "drafter.gguf"
-    yield "embedded", target, drafter
-    for kind in ("Q4_0", "Q5_0"):
-        yield f"embedded, target in {kind}", quantized(target, folder, kind), drafter
-    yield "random weights, 12 and 4 layers", _random(folder, 12), _random(folder, 4)
-    if extra:
-        yield f"{extra[0].stem} + {extra[1].stem}", extra[0], extra[1]
-
-
-def _random(folder: Path, layers: int) -> Path:
+def random_model(folder: Path, layers: int, *, width: int = 512, seed: int = 0) -> Path:
     """Write a model of random weights; one with fewer layers agrees with one with more in part."""
-    made = folder / f"random-{layers}.gguf"
-    shape = ["--embd", "512", "--ff", "1408", "--heads", "8", "--kv-heads", "8", "--vocab", "4000"]
-    script = Path(__file__).with_name("make_random_gguf.py")
-    words = [sys.executable, script, *shape, "--layers", str(layers), "--quant", "Q8_0", "-o", made]
-    subprocess.run(words, check=True, capture_output=True, timeout=600)
+    made = folder / f"random-{layers}-{width}-{seed}.gguf"
+    if not made.exists():
+        heads = str(width // 64)
+        shape = ["--embd", str(width), "--ff", str(width * 11 // 4), "--heads", heads, "--kv-heads", heads]
+        script = Path(__file__).with_name("make_random_gguf.py")
+        words = [sys.executable, script, *shape, "--vocab", "4000", "--seed", str(seed)]
+        words += ["--layers", str(layers), "--quant", "Q8_0", "-o", made]
+        subprocess.run(words, check=True, capture_output=True, timeout=600)
     return made
 
 
 def quantized(model: Path, folder: Path, kind: str) -> Path:
     """Return a copy of a model in another quantization."""
     made = folder / f"{model.stem}-{kind}.gguf"
-    plain = installs.find_install(None).executable(Program.PLAIN).path
-    quantize = plain.with_name("llama-quantize")
-    subprocess.run(
-        [quantize, "--allow-requantize", model, made, kind], check=True, capture_output=True, timeout=600
-    )
+    if not made.exists():
+        plain = installs.find_install(None).executable(Program.PLAIN).path
+        quantize = plain.with_name("llama-quantize")
+        words = [quantize, "--allow-requantize", model, made, kind]
+        subprocess.run(words, check=True, capture_output=True, timeout=600)
     return made
+
+
+def _names() -> Iterator[str]:
+    yield from (f"{number}: {pair.name}" for number, pair in enumerate(PAIRS, 1))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        epilog=f"pairs: {'; '.join(_names())}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--work", type=Path, required=True, help="folder for pairs, costs, runs and results")
+    parser.add_argument("--pair", type=int, metavar="N", help="only this pair, from 1")
+    parser.add_argument("--suite", choices=SUITES, help="only this suite")
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
-    parser.add_argument("-r", "--repeats", type=int, default=2, help="measured runs of each")
-    parser.add_argument("--per-category", type=int, default=1, help="prompts of each category")
+    parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run, by default 120")
+    parser.add_argument("-r", "--repeats", type=int, default=6, help="runs of each, by default 6")
+    parser.add_argument("--per-category", type=int, default=2, help="prompts of each category, by default 2")
     parser.add_argument("--extra", type=Path, nargs=2, metavar=("TARGET", "DRAFTER"), help="one more pair")
     return parser.parse_args()
 

@@ -45,7 +45,7 @@ def test_an_arm_has_the_figures_of_its_runs_one_by_one() -> None:
         assert list(arm.runs) == list(arm.good) == own
         assert arm.rates == {(run.spec.prompt.id, run.repeat): run.sample.decode_tps for run in own}
     assert drafting.baseline is target
-    assert drafting.gain == stats.significance(drafting.rates, target.rates)
+    assert drafting.gain == stats.paired_effect(drafting.rates, target.rates)
     assert drafting.rate == stats.mean_rate(drafting.rates)
     assert drafting.acceptance == acceptance.of(run.sample for run in _runs(bench, Role.DRAFTING))
     assert (drafting.prompts, drafting.repeats) == (6, 3)

@@ -11,7 +11,17 @@ import pytest
 
 from ggufspec.analysis import warnings
 from ggufspec.analysis.warnings import MeasurementWarning
-from ggufspec.domain import Difference, Role, RunResult, Sample, Status, TextVerdict
+from ggufspec.domain import (
+    Difference,
+    Program,
+    Role,
+    RunOutcome,
+    RunResult,
+    Sample,
+    Status,
+    TextAudit,
+    TextVerdict,
+)
 from ggufspec.engines.server.ranking import candidates
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
@@ -34,7 +44,7 @@ def _run(sample: Sample, role: Role, *, prompt: str = "p1") -> RunResult:
 def _parted(
     target: Sample, drafting: Sample, llama: Install, *, prompt: str = "p1"
 ) -> tuple[RunResult, RunResult]:
-    difference = audit.locate(drafting, target, llama, "target.gguf")
+    difference = audit.locate(drafting, target, llama, "target.gguf", n_predict=10)
     assert difference is not None
     own, drafted = _run(target, Role.TARGET, prompt=prompt), _run(drafting, Role.DRAFTING, prompt=prompt)
     return own, replace(drafted, difference=difference)
@@ -80,7 +90,92 @@ def test_only_what_both_wrote_is_compared(drafting: str, target: str, at: int | 
 def test_tokens_are_compared_where_both_know_them(
     drafting: Sample, target: Sample, expected: Difference | None, llama: Install
 ) -> None:
-    assert audit.locate(drafting, target, llama, "target.gguf") == expected
+    assert audit.locate(drafting, target, llama, "target.gguf", n_predict=2) == expected
+
+
+def _written(text: str, gen_tokens: int, program: Program, tokens: tuple[int, ...] | None = None) -> Sample:
+    return replace(_sample(text, tokens), gen_tokens=gen_tokens, program=program)
+
+
+@pytest.mark.parametrize(
+    ("drafting", "target", "expected"),
+    [
+        # the target wrote all ten tokens, and drafting stopped after eight
+        (_written("a b", 8, Program.TREE), _written("a b c", 9, Program.PLAIN), 3),
+        # drafting goes on where the target stopped
+        (_written("a b c", 11, Program.TREE), _written("a b", 6, Program.PLAIN), 3),
+        # drafting was cut, and wrote more than it was asked for; or the target was cut before
+        (_written("a b c", 13, Program.SIMPLE), _written("a b", 9, Program.PLAIN), None),
+        (_written("a b", 10, Program.SERVER), _written("a b c", 9, Program.PLAIN), None),
+        # line breaks at the end are not stored
+        (_written("a b", 8, Program.TREE), _written("a b\n\n", 9, Program.PLAIN), None),
+        (_written("a b", 8, Program.TREE), _written("a b", 7, Program.PLAIN), None),
+    ],
+)
+def test_a_text_that_stopped_early_is_not_the_targets_own(
+    drafting: Sample, target: Sample, expected: int | None, llama: Install
+) -> None:
+    difference = audit.locate(drafting, target, llama, "target.gguf", n_predict=10)
+    assert difference == (None if expected is None else Difference(at_char=expected, at_token=None))
+
+
+def test_tokens_that_stopped_early_are_not_the_targets_own(llama: Install, folder: Path) -> None:
+    own = _written("a b", 3, Program.SERVER, (1, 2, 3))
+    stopped, kept_back = (_written("a ", count, Program.SERVER, (1, 2)) for count in (2, 3))
+    assert audit.locate(kept_back, own, llama, "target.gguf", n_predict=3) is None
+    difference = audit.locate(stopped, own, llama, "target.gguf", n_predict=3)
+    assert difference == Difference(at_char=2, at_token=2, target_token=3)
+    runs = [_run(own, Role.TARGET), replace(_run(stopped, Role.DRAFTING), difference=difference)]
+    assert list(audit.judge_texts(runs, llama)) == []  # a server does not say how likely an end is
+    assert fake_server.requests(folder) == []
+
+
+def test_a_token_that_the_target_finds_much_likelier_than_its_own_is_no_near_tie(llama: Install) -> None:
+    runs = _parted(_sample("well ...", (1, MAYBE)), _sample("well yes", (1, YES)), llama)
+    (judged,) = audit.judge_texts(runs, llama)
+    assert judged.difference is not None
+    assert judged.difference.margin == pytest.approx(-5.3)
+    assert judged.difference.verdict is TextVerdict.DIVERGENCE
+
+
+DIFFERENT = replace(_run(_sample("a"), Role.DRAFTING), text_identical=False)
+TIED = Difference(at_char=0, at_token=0, verdict=TextVerdict.NEAR_TIE)
+APART = Difference(at_char=0, at_token=0, verdict=TextVerdict.DIVERGENCE)
+UNJUDGED = Difference(at_char=0, at_token=0, unjudged="no server")
+CLEAN, BAD = (TextAudit(tokens=9, near_ties=1, divergent=count) for count in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("difference", "text_audit", "expected"),
+    [
+        (TIED, None, (MeasurementWarning.NEAR_TIES,)),
+        (TIED, CLEAN, (MeasurementWarning.NEAR_TIES,)),
+        (TIED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),  # later on it leaves the target for good
+        (APART, CLEAN, (MeasurementWarning.TEXT_DIFFERS,)),
+        (UNJUDGED, None, (MeasurementWarning.TEXT_DIFFERS, MeasurementWarning.NOT_JUDGED)),
+        (
+            UNJUDGED,
+            TextAudit(tokens=0, unjudged="no library"),
+            (MeasurementWarning.TEXT_DIFFERS, MeasurementWarning.NOT_JUDGED),
+        ),
+        (UNJUDGED, CLEAN, (MeasurementWarning.NEAR_TIES,)),
+        (UNJUDGED, BAD, (MeasurementWarning.TEXT_DIFFERS,)),
+    ],
+)
+def test_the_first_difference_and_the_complete_text_must_both_be_near_ties(
+    difference: Difference, text_audit: TextAudit | None, expected: tuple[MeasurementWarning, ...]
+) -> None:
+    run = replace(DIFFERENT, difference=difference, audit=text_audit)
+    assert warnings.of_judgement(run) == expected
+    same = replace(run, text_identical=True, difference=None)
+    assert warnings.of_judgement(same) == ()  # it is the target's own
+
+
+def test_a_target_that_does_not_repeat_itself_is_named_and_counts() -> None:
+    run = replace(_run(_sample("a"), Role.TARGET), text_identical=False, difference=APART)
+    assert warnings.of_text(run) is MeasurementWarning.TARGET_VARIES
+    assert warnings.outcome(run) is RunOutcome.OK
+    assert warnings.of_text(replace(run, difference=TIED)) is None
 
 
 @pytest.mark.parametrize(
@@ -216,7 +311,9 @@ def test_places_of_any_text_are_counted(common: str, folder: Path) -> None:
     tokenizer.write_text(f"#!/bin/sh\n{TOKENIZER}")
     tokenizer.chmod(0o755)
     own, other = f"{common}yes", f"{common}no"
-    difference = audit.locate(_sample(other), _sample(own), installs.find_install(folder), "target.gguf")
+    difference = audit.locate(
+        _sample(other), _sample(own), installs.find_install(folder), "target.gguf", n_predict=10
+    )
     assert difference == Difference(at_char=len(common), at_token=len(common.encode()))
 
 
@@ -230,7 +327,7 @@ def test_a_tokenizer_that_fails_costs_the_count_alone(body: str, text: str, fold
         )
         tokenizer.chmod(0o755)
         llama = installs.find_install(folder)
-        found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf")
+        found = audit.locate(_sample(f"{text}no"), _sample(f"{text}yes"), llama, "target.gguf", n_predict=10)
         assert found == Difference(at_char=len(text), at_token=None)
 
 

@@ -23,7 +23,7 @@ def _bench(factor: float = 1.0, change: Callable[[RunResult], RunResult] = lambd
     runs = []
     for repeat in range(2):
         for number, prompt in enumerate(PROMPTS):
-            noise = 1 + 0.001 * ((number * 7 + repeat * 3) % 5)
+            noise = 1 + 0.001 * ((number * 7 + repeat * 3 + round(100 * factor) % 7 * (number + 1)) % 5)
             base = 40.0 + number
             runs.append(values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=base * noise))
             runs.append(
@@ -37,12 +37,12 @@ def _bench(factor: float = 1.0, change: Callable[[RunResult], RunResult] = lambd
 def test_arms_are_joined_and_paired_by_prompt() -> None:
     compared = comparing.compare(_bench(), _bench(0.9))
     target, drafting = compared.rows
-    assert target.change.ratio.value == pytest.approx(1.0)
+    assert target.change.ratio.value == pytest.approx(1.0, rel=0.005)
     assert target.change.verdict is SpeedVerdict.SAME
-    assert drafting.change.ratio.value == pytest.approx(0.9)
+    assert drafting.change.ratio.value == pytest.approx(0.9, rel=0.005)
     assert drafting.change.verdict is SpeedVerdict.SLOWER
-    assert drafting.change.p_value < 0.01
-    assert compared.overall.ratio.value == pytest.approx(0.9**0.5)
+    assert (drafting.change.p_value or 1) < 0.01
+    assert compared.overall.ratio.value == pytest.approx(0.9**0.5, rel=0.005)
     assert (target.texts_equal, target.texts) == (8, 8)
 
 
@@ -65,7 +65,7 @@ def test_what_differs_is_said() -> None:
     assert compared.differences == {"threads": ("2", "1")}
     text = comparison(compared, _bench().meta, other.meta)
     assert "threads: 2 → 1" in text
-    assert "overall: 1.000 [1.000, 1.000]" in text
+    assert "overall: 1.000" in text
 
 
 def test_arms_that_one_bench_lacks_are_named() -> None:
@@ -99,7 +99,7 @@ def test_the_table_of_data_has_one_row_per_arm() -> None:
     table = frames.comparison(comparing.compare(_bench(), _bench(0.9)))
     assert tuple(table.columns) == frames.COMPARISON_COLUMNS
     target, drafting = formats.records(table)
-    assert drafting["ratio"] == pytest.approx(0.9)
-    assert drafting["ratio_lo"] <= 0.9 <= drafting["ratio_hi"]
+    assert drafting["ratio"] == pytest.approx(0.9, rel=0.005)
+    assert drafting["ratio_lo"] <= drafting["ratio"] <= drafting["ratio_hi"]
     assert drafting["before_accept_rate"] == 0.75
     assert target["before_accept_rate"] is None

@@ -8,7 +8,7 @@ import pytest
 from ggufspec.domain import ModelFile, Pair, Prompt, Role
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.sweep import Block, RunPlan, Sweep
 from ggufspec.report.text.sweep_plan import cells
 from tests.support import values
 
@@ -32,7 +32,46 @@ def test_without_experience_the_weights_are_read_once_a_token(tmp_path: Path) ->
     spec = replace(
         values.spec(), pair=Pair(name="p", target=ModelFile(filename=model.name, path=model)), n_predict=99
     )
-    assert Experience(bytes_per_s=1e5).expect(spec) == pytest.approx(0.5 + 1000 / 1e5 * 100)
+    known = Experience(bytes_per_s=1e5)
+    assert known.expect(spec) == pytest.approx(1000 / 1e5 * 99)
+    assert known.expect_load(spec) == pytest.approx(0.5 + 1000 / 1e5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "run_s", "load_s"),
+    [
+        ("binary", (5.0, 5.0), 2.0),  # of 7 s, of which llama.cpp loaded for 2 s
+        ("server", (4.0, 7.0), 3.0),  # 7 s with a load, of which the request took 4 s, and 7 s without one
+    ],
+)
+def test_loading_is_learned_apart_from_runs(engine: str, run_s: tuple[float, float], load_s: float) -> None:
+    loading = replace(values.run(), engine=engine, wall_s=7.0, program_s=4.0)
+    loading = replace(loading, sample=replace(loading.sample, load_ms=2000.0))
+    loaded = replace(
+        loading, repeat=1, sample=replace(loading.sample, load_ms=2000.0 if engine == "binary" else None)
+    )
+    values.bench(loading, loaded)
+    known = duration.experience()
+    assert known.expect(values.spec()) == pytest.approx(sum(run_s) / 2)
+    assert known.expect_load(values.spec()) == pytest.approx(load_s)
+
+
+@pytest.mark.parametrize(
+    ("loads", "seconds"),
+    [
+        (None, 25 * (1 + 4)),  # 24 runs and a warm-up of 1 s, each with a load of 4 s
+        (3, 24 + 3 * (1 + 4)),
+        (1, 24 + 1 + 4),
+    ],
+)
+def test_the_plan_counts_loads_and_their_warmups(loads: int | None, seconds: float) -> None:
+    loaded = replace(values.run(), engine="server", wall_s=1.0, program_s=1.0)
+    loading = replace(loaded, warmup=True, wall_s=5.0, sample=replace(loaded.sample, load_ms=4000.0))
+    values.bench(loading, loaded)
+    prompts = tuple(Prompt(id=f"p{number}", text="A") for number in range(8))
+    suite = RunPlan(blocks=(Block(arms=(values.spec(),)),), prompts=prompts, repeats=3, loads=loads)
+    (expected,) = duration.expect(suite, duration.experience()).values()
+    assert expected == pytest.approx(seconds)
 
 
 def test_a_sweep_is_shown_before_it_runs() -> None:
@@ -53,3 +92,6 @@ def test_a_sweep_is_shown_before_it_runs() -> None:
     text = cells(suite, "md", "binary")
     assert isinstance(text, str)
     assert "3 arms with 1 baseline, 12 runs: about 37.5 s." in text
+    text = cells(replace(suite, loads=2), "md", "server")
+    assert isinstance(text, str)
+    assert "3 arms with 1 baseline, 12 runs, 6 loads: about 45.0 s." in text

@@ -76,6 +76,15 @@ def test_by_hand() -> None:
     assert found.closed_form_speedup == pytest.approx((1 - 0.9**3) / (0.1 * (2 * 0.1 + 1)))
 
 
+def test_a_round_chooses_one_token_more_than_it_accepts_and_pays_for_another_batch_size() -> None:
+    """The server's rounds (2, 1), (2, 2), (2, 2), (0, 0): nine tokens, and one batch of another size."""
+    curve = replace(_curve((1.0, 1.2, 1.5)), choose_s=_time(0.01), resize_s=_time(0.2))
+    with_both = _one([_trace("1101111111")], curve, 2)
+    without = _one([_trace("1101111111")], _curve((1.0, 1.2, 1.5)), 2)
+    assert with_both.round_s * 4 == pytest.approx(without.round_s * 4 + 9 * 0.01 + 0.2)
+    assert with_both.target_s == pytest.approx(1.01)
+
+
 def test_programs_pay_for_what_their_drafters_do() -> None:
     curve = replace(
         _curve((1.0, 1.0, 1.0)),

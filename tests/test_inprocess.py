@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -90,6 +91,7 @@ def test_a_dying_worker_is_a_typed_row(
             assert measured.sample.status is status
             assert reason in (measured.error or "")
             assert (measured.sample.n_draft, measured.sample.decode_tps) == (3, None)
+    gc.collect()  # what the garbage collector cannot end cleanly is reported, and fails the test
     assert (tmp_path / "log.out").read_text() == ""
     assert ("GGML" in script) == bool((tmp_path / "log.err").read_text())
 
@@ -250,6 +252,20 @@ def test_a_target_shares_its_load_with_everything_that_is_measured_beside_it(ins
         replace(spec, offload=Offload(target_layers=3)),
     ):
         assert engine.load_key(other) != engine.load_key(spec)
+
+
+def test_each_arm_can_have_a_worker_of_its_own(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text(ECHO)
+    command = (sys.executable, str(tmp_path / "echo.py"), str(tmp_path / "busy"))
+    drafting, other = values.spec(Role.DRAFTING, draft=3), values.spec(prompt="another")
+    order = (values.spec(), drafting, other, replace(drafting, sampling=Sampling(seed=7)))
+    for per_arm, loads in ((False, [0, 0, 0, 0, 1]), (True, [0, 1, 0, 2, 3])):
+        engine = InprocessEngine(install=install, timeout_s=60, command=command, per_arm=per_arm)
+        with engine:
+            numbers = [engine.measure(spec, tmp_path / "log").load for spec in order]
+            engine.close()
+            numbers.append(engine.measure(values.spec(), tmp_path / "log").load)
+        assert numbers == loads
 
 
 def test_a_plain_record_is_a_plain_programs_sample() -> None:

@@ -36,6 +36,7 @@ OWNERS = {
     "gguf": {"modelfiles/gguf"},
     "psutil": {"machine", "proc"},
     "pandas": {"report"},
+    "scipy": {"stats"},
     "click": {"cli"},
     "rich": {"cli", "console", "report/text"},
     "tabulate": {"report/text"},

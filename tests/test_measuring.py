@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from ggufspec import machine, results
-from ggufspec.analysis import arms, review
-from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.analysis import arms, review, warnings
+from ggufspec.domain import (
+    NO_PROMPT,
+    Conditions,
+    ModelFile,
+    Prompt,
+    Role,
+    RunOutcome,
+    RunSpec,
+    Sample,
+    Status,
+)
 from ggufspec.measure import measuring
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.prompts.chat import Message
@@ -58,6 +68,57 @@ def test_a_bench_that_was_cut_off_goes_on_where_it_stopped() -> None:
     assert len(again.seen) == len(_record(Scripted()).runs) - 8
     cells = [(run.spec.key, run.repeat, run.warmup, run.anchor) for run in whole.runs]
     assert len(set(cells)) == len(cells)
+
+
+@pytest.mark.parametrize("capacity", [None, 2, 1])
+def test_every_arm_is_loaded_anew_for_each_repeat(capacity: int | None) -> None:
+    engine = Scripted(keeps_loads=True, capacity=capacity)
+    bench = _record(engine, _suite(repeats=3, loads=3))
+    made = {(replace(run.spec, prompt=NO_PROMPT), run.repeat, run.load) for run in bench.current}
+    assert len(made) == len({load for _, _, load in made}) == 3 * 3  # several prompts share a load
+    assert any(run.anchor for run in bench.runs)
+    first = {run.load: run for run in reversed(bench.runs)}
+    assert all(first[load].warmup for _, _, load in made)
+    assert not engine.held
+
+
+def test_fewer_loads_make_several_repeats() -> None:
+    for capacity in (None, 1):
+        bench = _record(Scripted(keeps_loads=True, capacity=capacity), _suite(repeats=4, loads=2))
+        made = {(run.spec.role, run.repeat // 2, run.load) for run in bench.current}
+        assert len(made) == len({load for _, _, load in made}) == 3 * 2
+
+
+def test_a_run_with_a_load_of_its_own_has_a_number_of_its_own() -> None:
+    bench = _record(Scripted())
+    assert [run.load for run in bench.runs] == list(range(len(bench.runs)))
+
+
+@pytest.mark.parametrize("keeps_loads", [True, False])
+@pytest.mark.parametrize("stop", [2, 9, 12])
+def test_numbers_of_loads_go_on_where_a_bench_was_cut_off(keeps_loads: bool, stop: int) -> None:
+    suite = _suite(loads=2)
+    engine = Scripted(keeps_loads=keeps_loads)
+    half = list(islice(measuring.record(suite, engine, INSTALL, values.bench()), stop))[-1]
+    results.close(half)
+    n_before = 1 + max(run.load for run in half.runs if run.load is not None)
+    bench = _record(Scripted(keeps_loads=keeps_loads), suite, results.reopen(half.meta.id))
+    after = bench.runs[len(half.runs) :]
+    assert len(bench.current) == 12
+    assert min(run.load for run in after if run.load is not None) == n_before
+    first = {run.load: run for run in reversed(after)}
+    assert all(run.warmup for run in first.values()) == keeps_loads  # new loads are warmed up
+
+
+def test_a_conversation_is_prepared_with_one_load() -> None:
+    talk = Prompt(id="talk", text="<Hello>", message="Hello", followups=("More", "Bye"))
+    engine = Scripted(keeps_loads=True)
+    suite = _suite(prompts=(talk,), repeats=1, loads=1)
+    *_, bench = measuring.record(
+        suite, engine, INSTALL, values.bench(), render=lambda messages: str(len(messages))
+    )
+    assert [run.load for run in bench.runs[:2]] == [0, 0]  # nothing follows the third turn
+    assert len(engine.loaded) == 1 + 3
 
 
 def test_a_suite_that_grew_measures_only_what_is_new() -> None:
@@ -116,6 +177,31 @@ def test_a_drafting_run_is_compared_even_where_the_targets_comes_later() -> None
     (drafting,) = (arm for arm in arms.group(stored) if arm.role is Role.DRAFTING)
     assert drafting.compared == {"a": False, "b/c d": True}
     assert "a from character 14" in review.warnings(stored)["text-differs"]
+
+
+def test_the_target_is_compared_with_its_own_first_text() -> None:
+    texts = iter(["first", "first", "second"])
+
+    def answer(spec: RunSpec) -> Sample:
+        varies = spec.role is Role.TARGET and spec.prompt.id == "b/c d"
+        return scripted.sample(spec, text=next(texts) if varies else "first")
+
+    bench = _record(Scripted(answer=answer), _suite(repeats=3, warmups=0))
+    own = [run for run in bench.current if run.spec.role is Role.TARGET and run.spec.prompt.id == "b/c d"]
+    assert [run.text_identical for run in own] == [None, True, False]
+    assert "target-varies" in review.warnings(results.load(bench.meta.id))
+    assert all(warnings.outcome(run) is RunOutcome.OK for run in own)
+    drafting = [run for run in bench.current if run.spec.role is Role.DRAFTING]
+    assert all(run.text_identical for run in drafting)
+
+
+def test_without_a_library_each_text_says_why_it_was_not_scored() -> None:
+    bench = results.load(_record(Scripted(), _suite(repeats=1)).meta.id)
+    for run in bench.current:
+        has_text = run.spec.role is not Role.DRAFTER
+        assert (run.audit is not None and "no shared library" in (run.audit.unjudged or "")) == has_text
+    again = _record(Scripted(), _suite(repeats=1), results.reopen(bench.meta.id))
+    assert again == bench  # the same reason is stored once
 
 
 def test_disturbed_runs_are_kept_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, RoundPart, Timing
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.results import read_object
 from tests.support import values
 
 DRAFTER = ModelFile(filename="drafter.gguf", size_bytes=10)
@@ -39,10 +41,10 @@ class _Clockwork:
         timings = []
         for depth in depths:
             for _ in range(repeats):
-                timings += [self._time(RoundPart.VERIFY, None, 1, depth)]
-                if not drafters:
+                for size in (1,) if drafters else batches:
                     timings += [
-                        self._time(RoundPart.VERIFY, None, size, depth) for size in batches if size > 1
+                        self._time(RoundPart.VERIFY, None, size, depth),
+                        self._time(RoundPart.CHOOSE, None, size, depth),
                     ]
                 for place in range(len(drafters)):
                     for size in batches:
@@ -50,19 +52,26 @@ class _Clockwork:
                             self._time(RoundPart.DRAFT, place, max(1, size - 1), depth),
                             self._time(RoundPart.ABSORB, place, size, depth),
                             self._time(RoundPart.VERIFY, place, size, depth),
+                            self._time(RoundPart.CHOOSE, place, size, depth),
+                            self._time(RoundPart.RESIZE, place, size, depth),
                         ]
         return Curve(timings=tuple(timings))
 
     def _time(self, part: RoundPart, place: int | None, tokens: int, depth: int) -> Timing:
-        seconds = true_s(part, tokens, depth) + (0.003 if place is None else 0.0)
+        apart = 0.003 if place is None and part is RoundPart.VERIFY else 0.0
+        seconds = true_s(part, tokens, depth) + apart
         return Timing(part, place, tokens, depth, seconds * self._noise())
 
 
 def true_s(part: RoundPart, tokens: int, depth: int) -> float:
+    verify_s = 0.02 + 0.004 * tokens + 0.00001 * depth
+    absorb_s = 0.0005 + 0.0001 * tokens
     return {
-        RoundPart.VERIFY: 0.02 + 0.004 * tokens + 0.00001 * depth,
+        RoundPart.VERIFY: verify_s,
+        RoundPart.CHOOSE: 0.0004 * tokens,
         RoundPart.DRAFT: 0.0002 + 0.001 * tokens * (1 + 0.001 * depth),
-        RoundPart.ABSORB: 0.0005 + 0.0001 * tokens,
+        RoundPart.ABSORB: absorb_s,
+        RoundPart.RESIZE: verify_s + absorb_s + 0.0007,
     }[part]
 
 
@@ -95,6 +104,8 @@ def test_exact_timings_give_the_exact_curve() -> None:
             )
     assert curve.overhead_s.value == pytest.approx(0.0002)
     assert curve.plain_overhead_s.value == pytest.approx(0.003)  # the target alone takes that much longer
+    assert curve.choose_s.value == pytest.approx(0.0004)
+    assert curve.resize_s.value == pytest.approx(0.0007)
     assert curve.measured_on is not None
     assert (curve.measured_on.drafter, curve.measured_on.build) == (DRAFTER, values.BUILD)
 
@@ -102,6 +113,7 @@ def test_exact_timings_give_the_exact_curve() -> None:
 def test_the_target_alone_needs_no_drafter() -> None:
     curve = _curve(drafter=None)
     assert curve.draft == curve.absorb == ()
+    assert curve.choose_s.value == pytest.approx(0.0004)
     assert curve.seconds(CurveKind.VERIFY, 3, 60).value == pytest.approx(
         true_s(RoundPart.VERIFY, 3, 60) + 0.003
     )
@@ -117,7 +129,7 @@ def test_a_disturbed_sample_moves_nothing() -> None:
 
 def test_runs_pay_means_and_the_curve_knows_them() -> None:
     order = random.Random(3)
-    skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=100)
+    skewed = _curve(lambda: order.choice((1.0, 1.0, 1.0, 1.4)), repeats=1000)
     mean = 1.1
     for tokens in BATCHES:
         expected = true_s(RoundPart.VERIFY, tokens, 10) * mean
@@ -137,8 +149,23 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 0.88 <= held / tried <= 0.99
 
 
-def test_two_samples_tell_no_interval() -> None:
-    assert _curve(repeats=2).verify[0].seconds.lo is None
+def test_a_single_sample_of_each_point_tells_no_interval() -> None:
+    assert _curve(repeats=1).verify[0].seconds.lo is None
+    assert _curve(repeats=2).verify[0].seconds.lo is not None  # all points show the spread together
+
+
+def test_a_curve_of_an_older_version_is_known_but_not_used_for_tuning() -> None:
+    """In schema 2, the choice of a token at every output was part of the target's batches."""
+    curve = _curve()
+    assert curve.measured_on is not None
+    file = profiles.save(curve)
+    record = json.loads(read_object(file))
+    record["schema"] = 2
+    for name in ("choose_s", "resize_s", "shared_errors"):
+        del record["curve"][name]
+    file.write_text(json.dumps(record), encoding="utf-8")
+    assert [profile.schema for profile in profiles.known()] == [2]
+    assert profiles.find_profile(curve.measured_on, most_tokens=4, depths=(10, 110)) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import results
-from ggufspec.domain import Difference, Role, RunResult, Status
+from ggufspec.domain import Difference, Role, RunResult, Status, TextAudit
 from ggufspec.errors import ResultsError
 from tests.support import values
 from tests.support.values import filled
@@ -42,12 +42,15 @@ def test_older_result_sets_do_not_change_when_more_is_stored() -> None:
     empty = values.bench()
     one = results.append(empty, values.run())
     two = results.append(one, values.run(Role.DRAFTING, draft=3))
-    judged = results.judge(two, replace(two.runs[1], text_identical=False, difference=filled(Difference)))
+    difference, audit = filled(Difference), filled(TextAudit)
+    found = replace(two.runs[1], text_identical=False, difference=difference, audit=audit)
+    judged = results.judge(two, found)
     again = results.judge(judged, replace(two.runs[1], text_identical=True, difference=None))
     assert (len(empty.runs), len(one.runs), len(two.runs)) == (0, 1, 2)
     assert [bench.runs[1].text_identical for bench in (two, judged, again)] == [True, False, True]
     assert [bench.runs.column("text_identical")[1] for bench in (two, judged, again)] == [True, False, True]
-    assert judged.runs[1].difference == filled(Difference)
+    assert (judged.runs[1].difference, judged.runs[1].audit) == (filled(Difference), filled(TextAudit))
+    assert judged.runs.column("audit") == [None, filled(TextAudit)]
     assert results.load(two.meta.id) == again != judged
 
 

@@ -78,3 +78,27 @@ def test_restless_and_outlying_runs_are_named() -> None:
     found = review.warnings(values.bench(*steady))
     assert found["outliers"].endswith("(1 of 24 runs)")
     assert "unstable" not in found
+
+
+@pytest.mark.parametrize(("gains", "said"), [((1.2, 1.4, 1.6), True), ((1.2, 1.6, 1.5), False)])
+def test_the_best_draft_size_at_the_edge_of_a_search_is_named(gains: tuple[float, ...], said: bool) -> None:
+    runs = [
+        run
+        for repeat in range(3)
+        for run in (
+            values.run(Role.TARGET, repeat=repeat),
+            *(
+                values.run(Role.DRAFTING, repeat=repeat, draft=size, tps=50 * gain)
+                for size, gain in zip((4, 8, 16), gains, strict=True)
+            ),
+        )
+    ]
+    found = review.warnings(values.bench(*runs))
+    assert ("best-at-edge" in found) is said
+    if said:
+        assert "drafting γ=16, next: --draft 16-32" in found["best-at-edge"]
+
+
+def test_two_draft_sizes_are_no_search() -> None:
+    runs = [values.run(Role.DRAFTING, draft=size, tps=50 + size) for size in (4, 8)]
+    assert "best-at-edge" not in review.warnings(values.bench(values.run(Role.TARGET), *runs))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ggufspec import engines
-from ggufspec.domain import Drafting, Method, Role, RunSpec, Sample, Status
+from ggufspec.domain import Drafting, Method, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.engines.server import launch
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install import installs
@@ -157,6 +157,23 @@ def test_a_shared_load_that_had_to_go_is_not_mistaken_for_the_target_alone(
     assert [sample.n_draft for sample in samples if sample.n_drafted] == [3, 5, 3]
     loaded = ["--model-draft" in start["argv"] for start in fake_server.starts(folder)]
     assert loaded == [True, False, False, True]  # both, the drafter alone, the target alone, both
+
+
+@pytest.mark.parametrize("era", [SPRING_2026, SUMMER_2025, Behaviour()])
+def test_each_arm_can_have_a_load_of_its_own(folder: Path, tmp_path: Path, era: Behaviour) -> None:
+    alone = values.spec()
+    twin = replace(alone, sampling=replace(alone.sampling, seed=2))
+    other = replace(DRAFTING, prompt=Prompt(id="p2", text="Text of p2"))
+    fake_server.program(folder / "llama-server", era)
+    install = installs.find_install(folder)
+    with engines.make("server", install, timeout_s=20, capacity=9, per_arm=True) as engine:
+        order = (alone, DRAFTING, twin, LONGER, other, alone)
+        runs = [engine.measure(spec, tmp_path / str(number)) for number, spec in enumerate(order)]
+        assert [run.sample.status for run in runs] == [Status.OK] * 6
+        assert [run.load for run in runs] == [0, 1, 2, 3, 1, 0]
+        engine.close()
+        assert engine.measure(alone, tmp_path / "new").load == 4
+    assert len(fake_server.starts(folder)) == 5
 
 
 def test_a_draft_size_that_is_capped_is_not_taken_for_free_choice(folder: Path, tmp_path: Path) -> None:

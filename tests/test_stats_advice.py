@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ggufspec import stats
-from ggufspec.stats import planning
 from tests.support.simulated import Rates, bench, flat, known
 
 
@@ -77,10 +76,10 @@ def test_unstable_machines_are_named(within: float, expected: bool) -> None:
 
 
 def _width(rates: Rates) -> float:
-    estimate = stats.speedup(rates, flat(rates))
-    assert estimate is not None
-    assert estimate.relative_half_width is not None
-    return estimate.relative_half_width
+    effect = stats.paired_effect(rates, flat(rates))
+    assert effect is not None
+    assert effect.ratio.relative_half_width is not None
+    return effect.ratio.relative_half_width
 
 
 def _seeded(prompts: int, repeats: int, between: float, within: float) -> list[Rates]:
@@ -114,14 +113,6 @@ def test_a_single_prompt_can_only_be_repeated() -> None:
     )
     rates = bench(1, 1, 10)
     assert stats.needed(rates, flat(rates), precision=1e-6) == stats.Needed(repeats=None, prompts=None)
-
-
-@pytest.mark.parametrize(
-    ("n", "variance"),  # exact, of normal values
-    [(1, 1.0), (2, 0.5), (3, 0.4487), (4, 0.2982), (5, 0.2868), (6, 0.2147), (7, 0.2104)],
-)
-def test_variance_of_a_median(n: int, variance: float) -> None:
-    assert planning._median_variance(n) == pytest.approx(variance, rel=0.03)
 
 
 def test_a_bench_that_is_precise_enough_needs_no_more() -> None:

@@ -9,6 +9,7 @@ import json
 import shlex
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from xml.dom import minidom
 
@@ -96,9 +97,9 @@ def test_json_and_sql_keep_every_character() -> None:
     frame = pd.DataFrame({"name": [EVIL], "n": [1]})
     assert json.loads(formats.render(frame, "json"))[0]["name"] == EVIL
     assert json.loads(formats.render(frame, "jsonl"))["name"] == EVIL
-    base = sqlite3.connect(":memory:")
-    base.executescript(formats.render(frame, "sql", title="t"))
-    assert base.execute("SELECT name FROM t").fetchall() == [(EVIL,)]
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(formats.render(frame, "sql", title="t"))
+        assert database.execute("SELECT name FROM t").fetchall() == [(EVIL,)]
     assert json.loads(to_json({"a": ["\ud800", "\u2028"]})) == {"a": ["\ud800", "\u2028"]}
 
 

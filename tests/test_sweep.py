@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
 
 from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
-from ggufspec.measure.sweep import Cell, RunPlan, Sweep
+from ggufspec.measure.sweep import Cell, LoadKey, RunPlan, Sweep
 
 PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
 
@@ -25,8 +25,23 @@ def _name(spec: RunSpec) -> str:
     return spec.role.value if spec.drafting is None else f"γ{spec.drafting.n_max}"
 
 
-def _once(suite: RunPlan, repeat: int = 0, *, capacity: int | None = None) -> list[Cell]:
-    return list(suite.once(suite.blocks[0], repeat, load_key=lambda spec: (_name(spec),), capacity=capacity))
+def _own_load(spec: RunSpec) -> str:
+    return _name(spec)
+
+
+def _loaded_for_every_run(spec: RunSpec) -> None:
+    return None
+
+
+def _cells(
+    suite: RunPlan, load: int = 0, *, capacity: int | None = None, load_key: LoadKey = _own_load
+) -> list[Cell]:
+    repeats = next(islice(suite.repeats_by_load(), load, None))
+    return list(suite.cells(suite.blocks[0], repeats, load_key=load_key, capacity=capacity))
+
+
+def _once(suite: RunPlan, load: int = 0, *, capacity: int | None = None) -> list[Cell]:
+    return [cell for cell in _cells(suite, load, capacity=capacity) if not cell.warmup]
 
 
 def test_arms_are_the_target_each_drafter_and_every_combination() -> None:
@@ -96,12 +111,76 @@ def test_models_are_loaded_once_a_repeat_where_not_all_fit(capacity: int | None,
 
 def test_warmups_touch_every_arm_first() -> None:
     suite = _suite(warmups=2)
-    cells = list(suite.warm(suite.blocks[0]))
-    assert [_name(cell.spec) for cell in cells] == ["target", "drafter", "γ3", "γ8"] * 2
-    assert {cell.spec.prompt.id for cell in cells} == {"a"}
-    assert all(cell.warmup for cell in cells)
+    cells = _cells(suite, load_key=_loaded_for_every_run)
+    assert [cell.warmup for cell in cells] == [True] * 8 + [False] * (len(cells) - 8)
+    assert [_name(cell.spec) for cell in cells[:8]] == ["target", "drafter", "γ3", "γ8"] * 2
+    assert {cell.spec.prompt.id for cell in cells[:8]} == {"a"}
+    assert not any(cell.warmup for cell in _cells(suite, 1, load_key=_loaded_for_every_run))
     own = _suite(warmup_prompts=(Prompt(id="w", text="W"),))
-    assert {cell.spec.prompt.id for cell in own.warm(own.blocks[0])} == {"w"}
+    assert {cell.spec.prompt.id for cell in _cells(own) if cell.warmup} == {"w"}
+
+
+@pytest.mark.parametrize("capacity", [None, 4, 3, 1])
+def test_every_load_begins_with_warmups_of_its_own(capacity: int | None) -> None:
+    suite, warmups = _suite(), set[int]()
+    for load in range(3):
+        warm = set[str]()
+        for cell in _cells(suite, load, capacity=capacity):
+            if cell.warmup and not cell.anchor:
+                warm.add(_name(cell.spec))
+                warmups.add(cell.repeat)
+            elif not cell.anchor:
+                assert _name(cell.spec) in warm
+        assert warm == {"target", "drafter", "γ3", "γ8"}
+    assert warmups == {0, 1, 2}
+
+
+def test_loads_that_follow_one_another_change_places_so_that_drift_cancels() -> None:
+    orders = []
+    for load in range(4):
+        names = [_name(cell.spec) for cell in _once(_suite(), load, capacity=1) if not cell.anchor]
+        orders.append(list(dict.fromkeys(names)))
+    assert orders[1] == orders[0][::-1]
+    assert orders[3] == orders[2][::-1]
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+
+
+def test_anchors_stand_between_loads_that_follow_one_another() -> None:
+    suite = _suite()
+    cells = [cell for load in range(2) for cell in _cells(suite, load, capacity=1)]
+    anchors = [cell for cell in cells if cell.anchor and not cell.warmup]
+    assert [cell.repeat for cell in anchors] == [0, 1, 2, 3]
+    assert {cell.spec.key for cell in anchors} == {suite.blocks[0].on(PROMPTS[0])[0].key}
+    for anchor in anchors:
+        before = cells[cells.index(anchor) - 1]
+        assert before.warmup
+        assert before.spec == anchor.spec
+    for load in range(2):  # nothing between the runs of a load
+        names = [_name(cell.spec) for cell in _cells(suite, load, capacity=1) if not cell.warmup]
+        assert 1 + sum(a != b for a, b in pairwise(names)) <= 4 + 2
+
+
+@pytest.mark.parametrize(
+    ("loads", "repeats"),
+    [
+        (None, ["0", "1", "2", "3", "4", "5"]),
+        (4, ["0", "1", "2", "3", "4", "5"]),
+        (3, ["01", "2", "3", "45", "6", "7"]),
+        (2, ["01", "23", "45", "67", "89"]),
+        (1, ["0123", "4567"]),
+    ],
+)
+def test_fewer_loads_make_several_repeats_each(loads: int | None, repeats: list[str]) -> None:
+    suite = _suite(repeats=4, loads=loads)
+    groups = [list(map(str, group)) for group in islice(suite.repeats_by_load(), len(repeats))]
+    assert ["".join(group) for group in groups] == repeats
+    for capacity in (None, 1):
+        cells = [cell for cell in _once(suite, capacity=capacity) if not cell.anchor]
+        assert {str(cell.repeat) for cell in cells} == set(repeats[0])
+        assert len(cells) == 32 * len(repeats[0])
+        names = [_name(cell.spec) for cell in cells]
+        if capacity == 1:
+            assert 1 + sum(a != b for a, b in pairwise(names)) == 4
 
 
 def test_without_a_drafter_only_the_target_runs() -> None:

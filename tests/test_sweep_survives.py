@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,8 @@ def _expected(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES
     suite, engine = session.suite, session.engine
     cells: list[Cell] = []
     for block in suite.blocks:
-        cells += suite.warm(block)
-        for repeat in range(suite.repeats):
-            cells += suite.once(block, repeat, load_key=engine.load_key, capacity=engine.capacity)
+        for repeats in islice(suite.repeats_by_load(), suite.repeats):
+            cells += suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
     return {results.cell(each.spec, each.repeat, warmup=each.warmup, anchor=each.anchor) for each in cells}
 
 

@@ -70,7 +70,7 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
 
 
 def _allow(time_s: float | None, token_s: float = 0.01) -> looking.Budget:
-    return looking.allow(time_s=time_s, token_s=token_s, run_s=0.1, prompts=12, n_predict=250)
+    return looking.allow(time_s=time_s, token_s=token_s, run_s=0.1, load_s=0.5, prompts=12, n_predict=250)
 
 
 def test_without_a_limit_everything_is_looked_at() -> None:
@@ -93,8 +93,11 @@ def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
     for seconds in (60.0, 120.0, 600.0):
         allowed = _allow(seconds, token_s=0.002)
         writing = allowed.prompts * allowed.n_predict * 0.002
-        loading = allowed.prompts * 0.1 * 2 * (1 + allowed.finalists)
-        assert writing * (1 + 2 * (1 + allowed.finalists / 1.3)) + loading <= seconds * 0.85 + 1e-9
+        selecting, confirming = 2 * (1 + allowed.finalists / 1.3), 3 * (1 + 2 / 1.3)
+        beside = allowed.prompts * 0.1 * (2 * (1 + allowed.finalists) + 3 * 3)
+        assert writing * (1 + selecting + confirming) + beside <= seconds * 0.75 + 1e-9
+        calibrating = 4 * (0.5 + (allowed.calibration_prompts + 1) * (allowed.n_predict * 0.002 + 0.1))
+        assert calibrating <= max(seconds * 0.1, 4 * (0.5 + 2 * (allowed.n_predict * 0.002 + 0.1))) + 1e-9
 
 
 def test_fewer_prompts_are_taken_from_all_categories() -> None:
@@ -229,10 +232,11 @@ def _bench(**gain_by_size: float) -> tuning.Tuned:
                     )
                 )
     hoped = [_prospect(50 * gain, _arm(int(name[1:]))) for name, gain in gain_by_size.items()]
-    return tuning.judge_finalists(_outlook(*hoped), values.bench(*runs), measuring_s=4.0)
+    results = values.bench(*runs)
+    return tuning.judge_finalists(_outlook(*hoped), tuning.select_arms(results), results, measuring_s=4.0)
 
 
-def test_the_fastest_is_chosen_and_ties_go_to_the_smaller_draft() -> None:
+def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen() -> None:
     tuned = _bench(g3=1.4, g5=1.595, g8=1.6)
     assert tuned.overall.drafts
     assert tuned.overall.sure
@@ -241,6 +245,8 @@ def test_the_fastest_is_chosen_and_ties_go_to_the_smaller_draft() -> None:
     assert tuned.overall.gain.ratio.value == pytest.approx(1.595, rel=0.002)
     assert tuned.refusal is None
     assert tuned.spent.total_s == 7.0
+    assert [spec.drafting.n_max for spec in tuned.selection.alike if spec.drafting] == [5, 8]
+    assert "γ = 5 and 8 are alike here" in " ".join(tuned_report.verdict(tuned))
 
 
 def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> None:
@@ -263,16 +269,21 @@ def test_a_gain_that_may_be_chance_counts_where_it_was_forecast(foretold: float,
         )
     ]
     spec = next(run.spec for run in runs if run.spec.drafting)
+    results = values.bench(*runs)
     tuned = tuning.judge_finalists(
-        _outlook(_prospect(50 * foretold, spec)), values.bench(*runs), measuring_s=4.0
+        _outlook(_prospect(50 * foretold, spec)), tuning.select_arms(results), results, measuring_s=4.0
     )
     assert tuned.overall.drafts is drafts
     assert not tuned.overall.sure
 
 
 def test_a_bench_without_its_target_has_no_verdict() -> None:
+    without = values.bench(values.run(Role.DRAFTING, draft=3))
     with pytest.raises(ResultsError, match="target alone"):
-        tuning.judge_finalists(_outlook(), values.bench(values.run(Role.DRAFTING, draft=3)), measuring_s=1.0)
+        tuning.select_arms(without)
+    selection = tuning.select_arms(values.bench(values.run(Role.TARGET)))
+    with pytest.raises(ResultsError, match="target alone"):
+        tuning.judge_finalists(_outlook(), selection, without, measuring_s=1.0)
 
 
 def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -152,6 +152,37 @@ def test_users_see_the_notebook_explained() -> None:
     assert "2.580" in result.stdout
 
 
+@pytest.mark.parametrize("acceptance", [("--accept", "0.708"), ("--accept", "0.708@3"), ("--alpha", "0.8")])
+def test_an_acceptance_means_the_same_with_an_observed_speed(acceptance: tuple[str, str]) -> None:
+    shared = (*NOTEBOOK, *acceptance, "--draft", "3", "-o", "csv")
+    (without,) = csv.DictReader(io.StringIO(_run(*shared).stdout))
+    (observed,) = csv.DictReader(io.StringIO(_run(*shared, "--observed", "2.58").stdout))
+    for name in ("accept_rate", "mean_accepted_length"):
+        assert without[name] == observed[name]
+    if acceptance[0] == "--accept":
+        assert float(without["mean_accepted_length"]) == pytest.approx(1 + 3 * 0.708)
+
+
+def test_an_acceptance_rate_holds_at_every_draft_size() -> None:
+    result = _run(*NOTEBOOK, "--accept", "0.5", "--draft", "2,4", "--verify-ratio", "1.5")
+    assert [line.split("|")[3].strip() for line in result.stdout.splitlines()[2:4]] == ["2.00", "3.00"]
+    assert result.stdout.endswith(
+        "Acceptance: the share of the drafted tokens that is accepted, at every γ.\n"
+    )
+    assert "--alpha compares draft sizes" in result.stderr
+    ranged = _run(*NOTEBOOK, "--accept", "0.5-0.6", "--draft", "2", "--verify-ratio", "1.5")
+    assert [cell.strip() for cell in ranged.stdout.splitlines()[0].strip("|").split("|")][1:3] == [
+        "50.0 % accepted",
+        "60.0 % accepted",
+    ]
+    assert ranged.stderr == ""
+
+
+@given(rate=st.floats(0, 1), n_max=st.integers(1, 64))
+def test_a_rate_is_what_is_accepted_of_a_draft(rate: float, n_max: int) -> None:
+    assert whatif.AcceptanceRate(rate).accepted(n_max) == pytest.approx(rate * n_max)
+
+
 def test_users_see_a_table_for_one_acceptance() -> None:
     result = _run(*NOTEBOOK, "--accept", "70.8%@3", "--draft", "1-4", "--verify-cost", "1,1.2,1.4,1.6,1.8")
     assert result.exit_code == 0
@@ -161,19 +192,20 @@ def test_users_see_a_table_for_one_acceptance() -> None:
 
 
 def test_users_see_a_surface_for_a_range() -> None:
-    result = _run(*NOTEBOOK, "--accept", "0.1-0.9+0.4", "--verify-ratio", "2.5", "--draft", "1-8")
-    head, best = result.stdout.splitlines()[0], result.stdout.splitlines()[-1]
+    result = _run(*NOTEBOOK, "--alpha", "0.1-0.9+0.4", "--verify-ratio", "2.5", "--draft", "1-8")
+    head, *_, best, reading = result.stdout.splitlines()
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         *("speed-up at γ", "α = 0.10", "α = 0.50", "α = 0.90", "break-even")
     ]
     assert best.startswith("Best: α = 0.10: do not draft; α = 0.50: do not draft; α = 0.90: γ = 8, ")
+    assert reading == "Acceptance: the probability α that each drafted token is accepted, at every γ."
     assert "never" in result.stdout  # one token more for two and a half times the time
 
 
 def test_users_hear_when_not_to_draft() -> None:
     slow = _run("--target-tps", "10", "--drafter-tps", "9", "--accept", "0.9", "--draft", "1-4")
     assert "Do not draft: at these costs no acceptance rate is high enough." in slow.stdout
-    low = _run("--target-tps", "10", "--drafter-tps", "50", "--accept", "0.1", "--draft", "1-4")
+    low = _run("--target-tps", "10", "--drafter-tps", "50", "--alpha", "0.1", "--draft", "1-4")
     assert "Do not draft: γ = 1 comes closest with 0.79×. γ = 4 pays above" in low.stdout
 
 
@@ -187,7 +219,7 @@ def test_where_knowledge_ends_the_table_ends() -> None:
 
 
 def test_other_formats_have_every_figure() -> None:
-    result = _run(*NOTEBOOK, "--accept", "0.5-0.6", "--draft", "1-3", "-o", "csv")
+    result = _run(*NOTEBOOK, "--alpha", "0.5-0.6", "--draft", "1-3", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert tuple(rows[0]) == OUTLOOK_COLUMNS
     assert [(row["n_max"], row["alpha"]) for row in rows] == [
@@ -222,6 +254,10 @@ def test_machines_are_listed() -> None:
         ("--accept 1.5", "from 0 to 1"),
         ("--accept 0.5,0.9", "never rising"),
         ("--accept much", "'much' is not an acceptance"),
+        ("--accept 0.7 --alpha 0.7", "use either --accept or --alpha"),
+        ("--alpha 0.7@3", "'0.7@3' is not an acceptance; examples: 0.7, 0.5-0.9"),
+        ("--alpha 1.5", "from 0 to 1"),
+        ("--accept 0.7@x", "'0.7@x' is not an acceptance"),
         ("--accept 0.7@0", "a draft has 1 to 1000 tokens, not 0"),
         ("--accept 0.9-0.5", "not a range of acceptances"),
         ("--accept 0.9,0.8 --draft 5", "no acceptance or cost is known for drafts of these sizes"),

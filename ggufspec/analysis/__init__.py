@@ -6,11 +6,13 @@ from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.comparing import BenchComparison, compare
 from ggufspec.analysis.listing import ListedBench
+from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import MeasurementWarning
 
 __all__ = [
     "Acceptance",
     "Arm",
+    "AuditSummary",
     "BenchComparison",
     "ListedBench",
     "MeasurementWarning",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, warnings
+from ggufspec.analysis import acceptance, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import NO_PROMPT, Method, ModelFile, Role, RunSpec, Sample, Status
@@ -51,7 +51,7 @@ class Arm:
     """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
 
     ``good`` are those that ended well and are plausible: they enter the means. ``outputs`` are what these
-    said, but for texts and times, and ``rates`` their tokens/s, see ``Sample.decode_tps``. ``baseline`` is
+    said, but for texts and times, and ``rates`` their tokens/s, see ``windows``. ``baseline`` is
     the target alone under the same settings, for an arm that drafts. All other figures follow from these;
     each is computed when somebody asks for it first.
     """
@@ -106,9 +106,9 @@ class Arm:
         return stats.mean_rate(self.rates)
 
     @cached_property
-    def gain(self) -> stats.Significance | None:
-        """The speed-up over the baseline, with its significance."""
-        return stats.significance(self.rates, self.baseline.rates) if self.baseline else None
+    def gain(self) -> stats.Effect | None:
+        """The speed-up over the baseline, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.baseline.rates) if self.baseline else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
@@ -140,8 +140,10 @@ class Arm:
             alone = self.baseline.joules.get(device) if self.baseline else None
             per_token = stats.mean_rate(own)
             if per_token is not None:
-                ratio = stats.speedup(own, alone) if alone else None
-                found[device] = Energy(device=device, runs=len(own), per_token=per_token, ratio=ratio)
+                ratio = stats.paired_effect(own, alone) if alone else None
+                found[device] = Energy(
+                    device=device, runs=len(own), per_token=per_token, ratio=ratio.ratio if ratio else None
+                )
         return found
 
     @cached_property
@@ -192,7 +194,7 @@ def models(spec: RunSpec) -> tuple[str, ...]:
 
 
 def counted(runs: Runs) -> NDArray[np.float64]:
-    """Return the tokens/s of each run, see ``Sample.decode_tps``; NaN of those that enter no mean."""
+    """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
     ok, wrong = (
         Status.OK,
         MeasurementWarning.IMPLAUSIBLE,
@@ -201,7 +203,7 @@ def counted(runs: Runs) -> NDArray[np.float64]:
         said.status is ok and wrong not in named
         for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)
     ]
-    return np.where(counts, runs.numbers("decode_tps"), np.nan)
+    return np.where(counts, windows.decode_rates(runs), np.nan)
 
 
 def group(results: ResultSet) -> tuple[Arm, ...]:

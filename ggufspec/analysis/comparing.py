@@ -22,7 +22,7 @@ class Row:
 
     before: Arm
     after: Arm
-    change: stats.Significance
+    change: stats.Effect
     texts_equal: int | None  # prompts on which both wrote the same, greedy runs only; no synthetic ones
     texts: int
 
@@ -40,13 +40,13 @@ class BenchComparison:
     before: str  # ids of the two benches
     after: str
     rows: tuple[Row, ...]
-    overall: stats.Significance
+    overall: stats.Effect
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
     by_name: bool = False
     no_verdict: str | None = None
 
-    def verdict(self, change: stats.Significance) -> str | None:
+    def verdict(self, change: stats.Effect) -> str | None:
         """Return what a change means, in a word; None where no verdict is given."""
         return None if self.no_verdict else change.verdict.value
 
@@ -85,7 +85,7 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
             "compare benches of the same models, draft sizes, sampling and -n",
         )
     rows = tuple(_rows(first, second, common, threshold))
-    overall = stats.significance(
+    overall = stats.paired_effect(
         _pooled(row.after for row in rows), _pooled(row.before for row in rows), threshold=threshold
     )
     if not rows or overall is None:
@@ -120,7 +120,7 @@ def _rows(
 ) -> Iterator[Row]:
     for name in common:
         before, after = first[name], second[name]
-        change = stats.significance(after.rates, before.rates, threshold=threshold)
+        change = stats.paired_effect(after.rates, before.rates, threshold=threshold)
         if change is None:
             continue
         ours, theirs = _texts(after), _texts(before)

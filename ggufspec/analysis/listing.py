@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ggufspec import results, stats
+from ggufspec import results
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.errors import ResultsError
@@ -75,5 +75,4 @@ def summarize(bench: ResultSet) -> ListedBench:
 
 
 def _speedup(arm: Arm) -> float | None:
-    estimate = stats.speedup(arm.rates, arm.baseline.rates) if arm.baseline else None
-    return None if estimate is None else estimate.value
+    return None if arm.gain is None else arm.gain.ratio.value

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 
-from ggufspec import stats
-from ggufspec.analysis import arms
+import numpy as np
+
+from ggufspec import stats, units
+from ggufspec.analysis import arms, collapses, texts, windows
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
-from ggufspec.domain import RunSpec, Status
+from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
+_SEARCH = 3  # draft sizes; fewer are a comparison, not a search for the best
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
 
@@ -81,9 +86,46 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
     if restless:
         more = f", and {len(restless) - _MOST_NAMED} more" if len(restless) > _MOST_NAMED else ""
         yield MeasurementWarning.UNSTABLE, ", ".join([*restless][:_MOST_NAMED]) + more
+    edges = [*_best_at_edge(groups)]
+    if edges:
+        yield MeasurementWarning.BEST_AT_EDGE, "; ".join(edges[:_MOST_NAMED])
     outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
     if outlying:
         yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+    collapsed = collapses.find_common(results.first_measured)
+    if collapsed:
+        names = {arm.spec.key: _name(arm) for arm in groups}
+        counts = (
+            f"{names.get(arm.key, arm.role.value)}: {count} of {units.counted(n_runs, 'run')}"
+            for arm, (count, n_runs) in collapsed.items()
+        )
+        yield MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED))
+    unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
+    if unknown:
+        yield MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs"
+    drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
+    if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
+        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens"
+
+
+def _best_at_edge(groups: Iterable[Arm]) -> Iterator[str]:
+    """Yield what to measure next to each fastest arm that has the largest draft size of its kind."""
+    by_baseline: dict[RunSpec, list[Arm]] = {}
+    for arm in groups:
+        if arm.spec.drafting is not None and arm.rate is not None:
+            by_baseline.setdefault(arm.spec.baseline, []).append(arm)
+    for drafting in by_baseline.values():
+        fastest = max(drafting, key=lambda arm: arm.rate.value if arm.rate else 0.0)
+        sizes = {arm.draft_size for arm in drafting if _differ_in_size_only(arm.spec, fastest.spec)}
+        largest = max(size or 0 for size in sizes)
+        if len(sizes) >= _SEARCH and fastest.draft_size == largest:
+            yield f"{_name(fastest)}, next: --draft {largest}-{2 * largest}"
+
+
+def _differ_in_size_only(one: RunSpec, other: RunSpec) -> bool:
+    if one.drafting is None or other.drafting is None:
+        return False
+    return replace(one, drafting=replace(one.drafting, n_max=other.drafting.n_max)) == other
 
 
 def _name(arm: Arm) -> str:

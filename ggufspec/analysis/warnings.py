@@ -8,6 +8,7 @@ from enum import StrEnum
 from ggufspec.domain import (
     Conditions,
     Machine,
+    Role,
     RunOutcome,
     RunResult,
     Sample,
@@ -36,11 +37,16 @@ class MeasurementWarning(StrEnum):
     DRIFT = "drift"
     UNSTABLE = "unstable"
     OUTLIERS = "outliers"
+    BEST_AT_EDGE = "best-at-edge"
+    COLLAPSES = "collapses"
     MEMORY_TIGHT = "memory-tight"
     IMPLAUSIBLE = "implausible"
     TEXT_DIFFERS = "text-differs"
     NOT_JUDGED = "texts-not-judged"
     NEAR_TIES = "near-ties"
+    TARGET_VARIES = "target-varies"
+    PROMPT_IN_WINDOW = "prompt-in-window"
+    SAMPLED_OTHERWISE = "sampled-otherwise"
     SYNTHETIC = "synthetic-acceptance"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
@@ -103,6 +109,15 @@ ADVICE = {
         "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
         " with `ggufspec show --runs`"
     ),
+    MeasurementWarning.BEST_AT_EDGE: (
+        "the fastest draft size is the largest one that was measured, and larger ones may be faster: "
+        "measure them with --draft"
+    ),
+    MeasurementWarning.COLLAPSES: (
+        "more than a tenth of the runs of an arm were many times slower or faster than its others, so these "
+        "prompts were measured again: use fewer --threads, as threads that wait for each other are the usual "
+        "cause"
+    ),
     MeasurementWarning.MEMORY_TIGHT: "the models barely fit into memory, so the disk may limit the speed",
     MeasurementWarning.IMPLAUSIBLE: (
         "figures contradict each other or the clock, so these runs are left out of the means"
@@ -118,6 +133,19 @@ ADVICE = {
     MeasurementWarning.NEAR_TIES: (
         "the text with drafting differs from the target's own where two tokens are almost equally likely; "
         "batches of other sizes round differently, which is normal"
+    ),
+    MeasurementWarning.TARGET_VARIES: (
+        "the target alone does not repeat its own text, and no near-tie explains it, so the comparison of "
+        "texts shows little: check the memory and the llama.cpp build"
+    ),
+    MeasurementWarning.SAMPLED_OTHERWISE: (
+        "sampled texts do not follow the target's distribution, so drafting does not write what the target "
+        "alone would write: use another build of llama.cpp, and report this one"
+    ),
+    MeasurementWarning.PROMPT_IN_WINDOW: (
+        "part of the prompt's evaluation may be counted as decoding, and how much is not known, because the "
+        "target or the drafter alone was not measured on the prompt: the speed of drafting may be too low; "
+        "use `--engine server`"
     ),
     MeasurementWarning.SYNTHETIC: (
         "acceptance was simulated, not decided by the target: speeds hold for that acceptance, texts have "
@@ -199,16 +227,27 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
 
 
 def of_text(run: RunResult) -> MeasurementWarning | None:
-    """Return the warning about a drafting run's text; it is known only after the target's own was written."""
+    """Return the warning about a run's text; it is known only after the target's first text was written.
+
+    Both the verdict on the first difference and the audit of the complete text must explain it by near-ties,
+    as far as they are known.
+    """
     if run.text_identical is not False:
         return None
-    near_tie = run.difference is not None and run.difference.verdict is TextVerdict.NEAR_TIE
-    return MeasurementWarning.NEAR_TIES if near_tie else MeasurementWarning.TEXT_DIFFERS
+    verdict = None if run.difference is None else run.difference.verdict
+    divergent = None if run.audit is None else run.audit.divergent
+    is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)
+    if run.spec.role is Role.TARGET:
+        return None if is_explained else MeasurementWarning.TARGET_VARIES
+    if is_explained and not divergent:
+        return MeasurementWarning.NEAR_TIES
+    return MeasurementWarning.TEXT_DIFFERS
 
 
 def of_judgement(run: RunResult) -> tuple[MeasurementWarning, ...]:
     """Return the warnings about a text that was compared with the target's own."""
-    unjudged = run.difference is not None and run.difference.unjudged is not None
+    is_audited = run.audit is not None and run.audit.divergent is not None
+    unjudged = not is_audited and run.difference is not None and run.difference.unjudged is not None
     return tuple(filter(None, (of_text(run), MeasurementWarning.NOT_JUDGED if unjudged else None)))
 
 

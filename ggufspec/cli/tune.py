@@ -42,8 +42,9 @@ def command(
 ) -> None:
     """Find the fastest drafter, draft size and offload, or report that drafting does not pay off.
 
-    A short measurement of target and drafters forecasts every configuration. The best few are then compared
-    with the target alone in the chosen engine. --forecast stops before this comparison.
+    A short measurement of target and drafters forecasts every configuration. The best few are then measured,
+    and the winner and the runner-up are confirmed beside the target alone, with new loads and new runs. Only
+    these figures are the verdict. --forecast stops before that, after one short run of the target.
 
     \b
     ggufspec tune                                     the pair fetched last

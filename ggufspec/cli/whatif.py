@@ -23,8 +23,11 @@ _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Progr
 
 @click.command()
 @click.option(
-    "--accept", metavar="A", help="Acceptance, such as 0.7, 0.708@3, 0.5-0.9 or 0.9,0.8,0.7; see above."
+    "--accept",
+    metavar="A",
+    help="Acceptance rate at every γ: 0.7, 0.5-0.9; at one γ: 0.708@3; by position: 0.9,0.8,0.7.",
 )
+@click.option("--alpha", metavar="A", help="Probability that each drafted token is accepted: 0.8 or 0.5-0.9.")
 @click.option(
     "--draft",
     type=Axis("draft sizes", least=1, most=64),
@@ -89,18 +92,21 @@ _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Progr
 def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     """Forecast the speed-up from drafting for each γ, the best γ, and the acceptance needed to break even.
 
-    An acceptance is the probability of each token (0.7), the acceptance rate at a draft size (0.708@3), a
-    range (0.5-0.9, 0.5-0.9+0.05), or the shares of rounds that accept each position (0.9,0.8,0.7).
+    --accept is the acceptance rate: accepted over drafted tokens, as llama.cpp prints it. 0.708 is the
+    rate at every γ of the table. 0.708@3 is the rate at γ = 3; other γ then have the same α. 0.9,0.8,0.7
+    are the shares of rounds that accept each position. --alpha is α, the probability that a drafted token
+    is accepted. Use it to compare draft sizes: a drafter's acceptance rate falls as γ grows. Both take
+    ranges, such as 0.5-0.9 and 0.5-0.9+0.05.
 
     Costs come from two rates, from headers and a machine's published peak rates, or from a profile of `tune`
     at the depth nearest to --ctx. With --observed, they come from the rate measured at one --draft.
 
     \b
-    ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.5-0.9 --verify-ratio 1.5
+    ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.708 --observed 2.58 --draft 3 \\
         --program speculative
-    ggufspec whatif --pair llama-3-70b --machine h100 --accept 0.8
-    ggufspec whatif --profile last --accept 0.5-0.9
+    ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8
+    ggufspec whatif --profile last --alpha 0.5-0.9
     """
     from ggufspec.cli.steps import projecting
     from ggufspec.forecast import costs, whatif
@@ -117,12 +123,10 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, out)
         return
-    if options.accept is None:
-        raise click.UsageError("the acceptance is missing, for example --accept 0.7")
     sizes = list(options.draft)
     program = Program(options.program)
     try:
-        acceptances = projecting.parse_acceptances(options.accept, sizes[0] if options.observed else 1)
+        acceptances = projecting.parse_acceptances(options.accept, options.alpha)
         known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
         curve = projecting.make_curve(options, known, acceptances, program) if known else None
         known = [size for size in known if curve is not None and size < curve.most_tokens]
@@ -144,6 +148,8 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
         raise click.UsageError("no acceptance or cost is known for drafts of these sizes")
     if len(known) < len(sizes):
         echo(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens", err=True)
+    if projecting.is_rate_at_every_size(acceptances, known):
+        echo("note: the same acceptance rate is assumed at every γ; --alpha compares draft sizes", err=True)
     if output in tables.FOR_PEOPLE:
         emit(projections.surface(outlooks, output), out)
     else:

@@ -16,6 +16,7 @@ from ggufspec.domain.measurements import (
     RunResult,
     Sample,
     Status,
+    TextAudit,
     TextVerdict,
 )
 from ggufspec.domain.specs import (
@@ -57,5 +58,6 @@ __all__ = [
     "Sampling",
     "SplitMode",
     "Status",
+    "TextAudit",
     "TextVerdict",
 ]

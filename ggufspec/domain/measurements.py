@@ -57,7 +57,7 @@ class TextVerdict(StrEnum):
     """Why a text of drafting differs from the target's own."""
 
     NEAR_TIE = "near-tie"  # two tokens are almost equally likely, so that the batch size may decide
-    DIVERGENCE = "divergence"  # the target would not have written this
+    DIVERGENCE = "divergence"  # rounding does not explain it: one token is much likelier
 
 
 def _on_gpus(placement: tuple[Placement, ...]) -> int | None:
@@ -260,9 +260,9 @@ class Conditions:
 class Difference:
     """Where a text of drafting differs from the target's own; places count generated text, from 0.
 
-    ``target_token`` and ``drafting_token`` are the tokens of the two texts there, where known. ``margin`` is
-    the difference of their log-probabilities under the target, in nats; None until the place was judged.
-    ``unjudged`` is why judging it failed.
+    ``target_token`` and ``drafting_token`` are the tokens of the two texts there; None where they are not
+    known, or that text had ended. ``margin`` is the target's log-probability of the first less that of the
+    second, in nats; None until the place was judged. ``unjudged`` is why judging it failed.
     """
 
     at_char: int
@@ -271,6 +271,36 @@ class Difference:
     drafting_token: int | None = None
     margin: float | None = None
     verdict: TextVerdict | None = None
+    unjudged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAudit:
+    """What the target says of every token of a text, each seen behind the prompt and the tokens before it.
+
+    The end of a text that was not cut counts as a token. A greedy text has near-ties and divergent tokens:
+    the target's likeliest token is likelier than the one that was written, within the margin of near-ties or
+    beyond it. A sampled text has ``places`` and ``impossible`` tokens, which the sampler leaves out.
+
+    Attributes:
+        tokens: how many were judged.
+        near_ties: how many of them differ from the target's choice, but within the margin.
+        divergent: how many differ by more.
+        first_divergent: the place of the first of these, from 0.
+        worst_margin: the largest margin in nats; None if it is not finite.
+        places: how many tokens lie in each tenth of the distributions they should be from; see
+            ``stats.place_token``.
+        impossible: tokens of probability 0.
+        unjudged: why no token was judged, where that was tried in vain.
+    """
+
+    tokens: int
+    near_ties: int | None = None
+    divergent: int | None = None
+    first_divergent: int | None = None
+    worst_margin: float | None = None
+    places: tuple[int, ...] | None = None
+    impossible: int | None = None
     unjudged: str | None = None
 
 
@@ -296,6 +326,7 @@ class RunResult:
     remeasured: bool = False  # with all arms of its prompt and repeat, because one of them had collapsed
     load: int | None = None  # number of the load in the bench; runs with one number shared a process
     conditions: Conditions | None = None
-    text_identical: bool | None = None  # greedy drafting: whether the text is the target's own
+    text_identical: bool | None = None  # greedy: whether the text is that of the target's first run
     difference: Difference | None = None
+    audit: TextAudit | None = None  # of the complete text, drafting or the target's own
     doubts: tuple[str, ...] = ()  # names of warnings, see analysis/warnings.py

@@ -183,6 +183,11 @@ class RunSpec:
             drafting=None,
         )
 
+    @property
+    def drafter_alone(self) -> RunSpec:
+        """The drafter of this run without its target, on the same prompt under the same settings."""
+        return replace(self, role=Role.DRAFTER, offload=self.offload.drafter_alone, drafting=None)
+
     @cached_property
     def key(self) -> str:
         """Twelve hexadecimal digits that identify what is measured, stable between processes.

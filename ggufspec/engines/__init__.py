@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ggufspec.domain import ENGINES, Method, Program
 from ggufspec.engines.binary import BinaryEngine
-from ggufspec.engines.engine import Engine, Measurement
+from ggufspec.engines.engine import Engine, Measurement, keeps_loads
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import GgufspecError
@@ -21,6 +21,7 @@ __all__ = [
     "Measurement",
     "check_library",
     "check_synthetic",
+    "keeps_loads",
     "make",
 ]
 
@@ -61,7 +62,12 @@ def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) ->
 
 
 def make(
-    name: str, install: Install, *, timeout_s: float | None = None, capacity: int | None = None
+    name: str,
+    install: Install,
+    *,
+    timeout_s: float | None = None,
+    capacity: int | None = None,
+    per_arm: bool = False,
 ) -> Engine:
     """Return an engine by name.
 
@@ -71,16 +77,19 @@ def make(
         timeout_s: time limit for a run and for a load.
         capacity: how many processes with loaded models an engine may keep at once. None for one if a GPU is
             used, and no limit otherwise, because the system shares mapped weights between processes.
+        per_arm: load each arm separately, even if one load could serve several arms.
     """
     if capacity is None and install.gpu is not False:
         capacity = 1
     if name == "inprocess":
         from ggufspec.engines.inprocess import InprocessEngine  # slow to import
 
-        return InprocessEngine(install=install, name=name, timeout_s=timeout_s, capacity=capacity)
+        return InprocessEngine(
+            install=install, name=name, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm
+        )
     program = ENGINES[name]
     if program is not Program.SERVER:
         return BinaryEngine(install=install, name=name, drafting_program=program, timeout_s=timeout_s)
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 
-    return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s)
+    return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from ggufspec.domain import RunSpec, Sample
+from ggufspec.domain import ENGINES, Program, RunSpec, Sample
 
 
 class Engine(Protocol):
@@ -60,10 +60,19 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The result of one run; ``error`` is one line that says why it failed, or None."""
+    """The result of one run; ``error`` is one line that says why it failed, or None.
+
+    ``load`` is the number of the engine's load, from 0. None for a run with a load of its own.
+    """
 
     sample: Sample
     argv: tuple[str, ...]
     wall_s: float
     peak_rss_bytes: int | None = None
     error: str | None = None
+    load: int | None = None
+
+
+def keeps_loads(name: str) -> bool:
+    """Return whether the engine of that name makes several runs with one load; False for unknown names."""
+    return name == "inprocess" or ENGINES.get(name) is Program.SERVER

@@ -7,11 +7,12 @@ target and the drafters requested for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
-from ggufspec.domain import Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
@@ -24,6 +25,8 @@ from ggufspec.engines.library.messages import (
     ModelLoad,
     Record,
     RecordedTrace,
+    ScoreRun,
+    TextScores,
     TraceRun,
     WorkerReply,
     WorkerRequest,
@@ -41,14 +44,19 @@ _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 
 @dataclass(kw_only=True)
 class InprocessEngine(Engine):
-    """Keeps up to ``capacity`` workers, one for each target and way to load it."""
+    """Keeps up to ``capacity`` workers, one for each target and way to load it.
+
+    With ``per_arm``, each arm has a worker of its own.
+    """
 
     install: Install
     name: str = "inprocess"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a run
     command: tuple[str, ...] = WORKER
-    _workers: Pool[ModelLoad, HostedWorker] = field(init=False)
+    per_arm: bool = False
+    _workers: Pool[Hashable, HostedWorker] = field(init=False)
+    _worker_numbers: Iterator[int] = field(default_factory=count)
     _checked: Library | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -63,8 +71,8 @@ class InprocessEngine(Engine):
         return (*self.command, *format_command(self._run(spec), library))
 
     def load_key(self, spec: RunSpec) -> Hashable:
-        """Return how the pair's target is loaded: one worker serves all its drafters."""
-        return self._target(spec)
+        """Return how the pair's target is loaded, as one worker serves all its drafters, or else the arm."""
+        return replace(spec, prompt=NO_PROMPT) if self.per_arm else self._target(spec)
 
     def close(self) -> None:
         """End all workers."""
@@ -99,6 +107,7 @@ class InprocessEngine(Engine):
             argv=self.argv(spec),
             wall_s=exchange.wall_s,
             error=error,
+            load=exchange.load_number,
         )
 
     def trace(
@@ -140,7 +149,7 @@ class InprocessEngine(Engine):
         """Time evaluations of every size at every depth; see CurveRun.
 
         Args:
-            spec: the target's run; the tokens of its prompt are evaluated.
+            spec: the target's run; the tokens of its prompt are evaluated, its samplers choose.
             drafters: each is timed in rounds with the target; if empty, the target is timed alone.
             batches: sizes of target batches in tokens.
             depths: tokens in the caches before the round.
@@ -157,13 +166,38 @@ class InprocessEngine(Engine):
             batches=tuple(batches),
             depths=tuple(depths),
             repeats=repeats,
+            sampling=spec.sampling,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, Curve)
         return reply
 
-    def _request(self, spec: RunSpec, run: TraceRun | CurveRun) -> WorkerReply | None:
-        exchange = self._ask(spec, run, run.target, run.drafters)
+    def score(self, spec: RunSpec, answer: tuple[int, ...] | str, *, ended: bool) -> TextScores:
+        """Let the target score every token of a text; see ScoreRun.
+
+        Args:
+            spec: the target's run; its length is not used.
+            answer: the text after its prompt, in tokens where they are known.
+            ended: whether the text ended by itself; else it was cut.
+
+        Raises:
+            Failure: the target does not load, the library fails, or the text does not fit into the context.
+        """
+        run = ScoreRun(
+            target=self._target(spec),
+            prompt=spec.prompt.text,
+            answer=answer,
+            ended=ended,
+            threads=spec.threads,
+            sampling=spec.sampling,
+        )
+        reply = self._request(spec, run)
+        assert isinstance(reply, TextScores)
+        return reply
+
+    def _request(self, spec: RunSpec, run: TraceRun | ScoreRun | CurveRun) -> WorkerReply | None:
+        drafters = () if isinstance(run, ScoreRun) else run.drafters
+        exchange = self._ask(spec, run, run.target, drafters)
         if exchange.failure is not None:
             exchange.failure.log = exchange.log
             raise exchange.failure
@@ -172,13 +206,14 @@ class InprocessEngine(Engine):
     def _ask(
         self, spec: RunSpec, request: WorkerRequest, target: ModelLoad, drafters: Sequence[ModelLoad]
     ) -> _Exchange:
-        """Load the models in the target's worker and send it a request; a usable worker is kept."""
-        host = self._target(spec)
+        """Load the models in the run's worker and send it a request; a usable worker is kept."""
+        key = self.load_key(spec)
         exchange = _Exchange(started_s=time.perf_counter())
         worker: HostedWorker | None = None
         try:
             try:
-                worker = self._worker(host)
+                worker = self._worker(key)
+                exchange.load_number = worker.number
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
                 exchange.reply = worker.link.ask(request, timeout_s=self.timeout_s)
@@ -193,17 +228,17 @@ class InprocessEngine(Engine):
                 exchange.drafter_load = next((as_drafter(load) for load in loads if load is not None), None)
                 exchange.log = worker.link.read_log()
         finally:  # also when Ctrl-C ends the wait
-            self._workers.drop_unusable(host)
+            self._workers.drop_unusable(key)
         return exchange
 
-    def _worker(self, host: ModelLoad) -> HostedWorker:
-        """Return the worker of a target; start one if there is no usable one."""
+    def _worker(self, key: Hashable) -> HostedWorker:
+        """Return the worker for a load key; start one if there is no usable one."""
         command = (*self.command, *format_library(self._library()))
-        worker = self._workers.get(host)
+        worker = self._workers.get(key)
         if worker is None:
             self._workers.make_room()
-            worker = HostedWorker(link=start(command))
-            self._workers.put(host, worker)
+            worker = HostedWorker(link=start(command), number=next(self._worker_numbers))
+            self._workers.put(key, worker)
         return worker
 
     def _library(self) -> Library:
@@ -281,6 +316,7 @@ class _Exchange:
     load: Sample = field(default_factory=lambda: Sample(status=Status.SUMMARY_LOST))
     drafter_load: Sample | None = None  # of the first drafter
     log: bytes = b""
+    load_number: int | None = None
 
 
 def _layers(layers: Layers, install: Install) -> int | None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from ggufspec.forecast.advice import Advice, Needs, Reason, best, choose_draft_size, needs, ratio
+from ggufspec.forecast.calibration import Calibration, CalibrationRun, calibrate
 from ggufspec.forecast.evaluations import Exposure, alone, drafting
 from ggufspec.forecast.forecasting import closed_form, forecasts, longest
 from ggufspec.forecast.values import Forecast
 
 __all__ = [
     "Advice",
+    "Calibration",
+    "CalibrationRun",
     "Exposure",
     "Forecast",
     "Needs",
     "Reason",
     "alone",
     "best",
+    "calibrate",
     "choose_draft_size",
     "closed_form",
     "drafting",

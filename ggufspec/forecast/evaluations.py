@@ -72,13 +72,18 @@ def drafting(
         taken = expected(trace, n_max=n_max, program=program, n_predict=n_predict, build=build)
     else:
         taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
-    own = 1 if program is Program.TREE else 0
+    extra = 1 if program is Program.TREE else 0
     absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
+    before: int | None = None
     for step in taken:
         evaluations.add("verifying", CurveKind.VERIFY, step, 1 + step.drafted)
-        if step.proposals + own:
-            evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + own)
+        evaluations.add("verifying", CurveKind.CHOOSE, step, 1, times=1 + step.accepted)
+        if before is not None and step.drafted != before and not sampling:
+            evaluations.add("besides", CurveKind.RESIZE, step, 1)
+        before = step.drafted
+        if step.proposals + extra:
+            evaluations.add("drafting", CurveKind.DRAFT, step, 1, times=step.proposals + extra)
         if absorbs:
             evaluations.add("drafting", CurveKind.ABSORB, step, 1 + step.drafted)
         evaluations.add("besides", CurveKind.ROUND, step, 1)
@@ -91,6 +96,7 @@ def alone(trace: DraftTrace, curve: CostCurve, *, first: int, tokens: int) -> Ex
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
     for step in taken:
         evaluations.add("verifying", CurveKind.VERIFY, step, 1)
+        evaluations.add("verifying", CurveKind.CHOOSE, step, 1)
         evaluations.add("besides", CurveKind.PLAIN, step, 1)
     return evaluations.total(trace.prompt_id, taken)
 
@@ -103,23 +109,23 @@ class _EvaluationCounts:
         self._depths = sorted({point.depth for point in (*curve.verify, *curve.draft, *curve.absorb)})
         self._counts: dict[tuple[str, CurveKind, int, int], tuple[float, float]] = {}
 
-    def add(self, to: str, kind: CurveKind, step: TraceStep, tokens: int, *, times: int = 1) -> None:
+    def add(self, to: str, part: CurveKind, step: TraceStep, tokens: int, *, times: float = 1) -> None:
         depth = self._n_prompt + step.at - 1  # the token before it is the first of the batch
         if not self._curve.covers(depth):
             self._clamped = True
             depth = min(max(depth, self._curve.depths[0]), self._curve.depths[-1])
-        place = to, kind, tokens, bisect_right(self._depths, depth)
+        place = to, part, tokens, bisect_right(self._depths, depth)
         often, deep = self._counts.get(place, (0.0, 0.0))
         self._counts[place] = often + step.chance * times, deep + step.chance * times * depth
 
     def total(self, prompt_id: str, taken: Iterable[TraceStep]) -> Exposure:
         counts = count(taken)
         paid = {to: np.zeros(len(self._curve.points)) for to in ("drafting", "verifying", "besides")}
-        for (to, kind, tokens, _), (often, deep) in self._counts.items():
+        for (to, part, tokens, _), (often, deep) in self._counts.items():
             if not often:
                 continue
             depth = round(deep / often, 6)  # the mean of equal depths is theirs again
-            for place, share in self._curve.weights(kind, tokens, depth).items():
+            for place, share in self._curve.weights(part, tokens, depth).items():
                 paid[to][place] += often * share
         return Exposure(
             prompt_id=prompt_id,

@@ -130,7 +130,8 @@ def _join(
     time = sum(float(run.paid @ costs) for run in runs)
     target_s = sum(float(run.paid @ costs) for run in plain) / sum(run.tokens for run in plain)
     rates, plain_rates = rates_of(runs, costs), rates_of(plain, costs)
-    sensitive, plain_sensitive = sensitivity(runs, costs, errors), sensitivity(plain, costs, errors)
+    sensitive = sensitivity(runs, costs, errors, curve.shared_errors)
+    plain_sensitive = sensitivity(plain, costs, errors, curve.shared_errors)
     round_s = time / n_rounds
     return Forecast(
         method=method,
@@ -190,14 +191,18 @@ def rates_of(runs: Sequence[Exposure], costs: Values) -> dict[str, float]:
     return {run.prompt_id: run.tokens / float(run.paid @ costs) for run in runs}
 
 
-def sensitivity(runs: Sequence[Exposure], costs: Values, errors: Values) -> Values:
+def sensitivity(
+    runs: Sequence[Exposure], costs: Values, errors: Values, shared_errors: Sequence[Sequence[float]] = ()
+) -> Values:
     """Return each point's contribution to the standard error of the mean log rate, to first order.
 
-    A rate's logarithm falls by a point's share of the time for every per cent that the point is larger, so
-    contributions of the same point to two rates may be subtracted before they are squared.
+    Those of the errors that points share follow. A rate's logarithm falls by a point's share of the time for
+    every per cent that the point is larger, so contributions of the same point to two rates may be subtracted
+    before they are squared.
     """
     gradient = np.mean([run.paid / float(run.paid @ costs) for run in runs], axis=0)
-    return np.asarray(gradient * errors, dtype=np.float64)
+    shared = [float(gradient @ np.array(error)) for error in shared_errors]
+    return np.array([*(gradient * errors), *shared], dtype=np.float64)
 
 
 def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
@@ -205,8 +210,7 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
 
     A single prompt tells no spread, and then there is no interval.
     """
-    own = stats.mean_rate({(name, 0): rate for name, rate in rates.items()})
-    assert own is not None
+    own = stats.mean_over_prompts(rates)
     if own.lo is None or own.hi is None:
         return own
     costs = stats.Z95 * float(np.linalg.norm(contributions))

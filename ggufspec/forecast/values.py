@@ -31,14 +31,15 @@ class Forecast:
         break_even_accept_rate: accepted over drafted tokens at which a run takes as long as without
             drafting; above 1 no acceptance is enough. None where nothing is drafted.
         closed_form_speedup: theorem 3.8 of Leviathan et al. with this text's α and one token's costs: every
-            token accepted with the same chance, a batch as dear as one token, nothing besides.
+            token accepted with the same chance, a batch at the cost of one token, and no other costs.
         draft_share: the drafter's share of the time, 0 to 1.
         verify_share: the target's.
         rest_share: that of neither.
         round_s: mean seconds per round.
         target_s: mean seconds per token of the target alone.
         rates: each prompt's tokens per second.
-        cost_errors: the standard error of log tokens/s that each point of the cost curve contributes.
+        cost_errors: the standard error of log tokens/s that each point of the cost curve contributes, and
+            each error that its points share.
         speedup_errors: the same of the log speed-up.
         clamped: whether some depth lies outside what the curve was measured at.
     """

@@ -1,4 +1,4 @@
-"""Is the drafting text the target's own? Compared prompt by prompt, greedy runs only; the target judges.
+"""Where does a text leave the target's own? Compared prompt by prompt, greedy runs only; the target judges.
 
 ``locate`` finds the place where two texts part; ``judge`` asks the target itself how likely each of the two
 tokens was there. Batches of other sizes are computed by other kernels, which round differently, and that
@@ -20,7 +20,7 @@ from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
 
 TIE_MARGIN = 0.5
-"""Nats up to which two tokens count as tied: the target's own is at most 1.65 times as likely.
+"""Nats up to which two tokens count as tied: neither is more than 1.65 times as likely as the other.
 
 Reported runs of 4-bit models on CUDA part from plain decoding about once in 100 tokens whenever anything is
 verified in a batch (llama.cpp #25618, #27407). As some 5 % of a text's places have their two likeliest
@@ -41,30 +41,59 @@ def compare(drafting: str, target: str) -> int | None:
     return next(i for i, (a, b) in enumerate(zip(drafting, target, strict=False)) if a != b)
 
 
-def locate(drafting: Sample, target: Sample, install: Install, model: str) -> Difference | None:
+def was_cut(sample: Sample, n_predict: int) -> bool | None:
+    """Return whether a text reached its length; else it ended by itself. None where nobody tells.
+
+    Servers up to b9102 keep back tokens of the last round, but count them.
+    """
+    counts = [] if sample.tokens is None else [len(sample.tokens)]
+    if sample.gen_tokens is not None:
+        counts.append(sample.gen_tokens + (sample.program is Program.PLAIN))  # which counts evaluations
+    return max(counts) >= n_predict if counts else None
+
+
+def locate(
+    drafting: Sample, target: Sample, install: Install, model: str, *, n_predict: int
+) -> Difference | None:
     """Return where what two samples wrote parts, or None for the same; both samples have a text.
 
     Samples that know their tokens are compared token by token. Elsewhere texts are compared, and tokenised
     again to count tokens; that count is None where the install has no tokenizer program, or where it fails.
+    A text that ended before the other one is different, unless it was cut after ``n_predict`` tokens.
     """
     assert drafting.text is not None
     assert target.text is not None
     at = compare(drafting.text, target.text)
     if drafting.tokens is not None and target.tokens is not None:
         place = _first_difference(drafting.tokens, target.tokens)
-        if place is None or place >= min(len(drafting.tokens), len(target.tokens)):
+        shorter = min(drafting, target, key=lambda sample: len(sample.tokens or ()))
+        if place is None or (place == len(shorter.tokens or ()) and was_cut(shorter, n_predict)):
             return None
         return Difference(
             at_char=at if at is not None else min(len(drafting.text), len(target.text)),
             at_token=place,
-            target_token=target.tokens[place],
-            drafting_token=drafting.tokens[place],
+            target_token=next(iter(target.tokens[place:]), None),
+            drafting_token=next(iter(drafting.tokens[place:]), None),
         )
+    if at is None:
+        at = _early_end(drafting, target, n_predict)
     if at is None:
         return None
     with suppress(GgufspecError, OSError):  # a run is stored, whatever becomes of this count
         return Difference(at_char=at, at_token=_token_at(drafting.text, target.text, install, model))
     return Difference(at_char=at, at_token=None)
+
+
+def _early_end(drafting: Sample, target: Sample, n_predict: int) -> int | None:
+    """Return where the shorter of two texts ended by itself and the longer one goes on; None for nowhere.
+
+    Line breaks at the end of a text are not stored, so they do not count.
+    """
+    shorter, longer = sorted((drafting, target), key=lambda sample: len(sample.text or ""))
+    assert shorter.text is not None
+    assert longer.text is not None
+    goes_on = longer.text[len(shorter.text) :].strip("\n") != ""
+    return len(shorter.text) if goes_on and was_cut(shorter, n_predict) is False else None
 
 
 def _token_at(drafting: str, target: str, install: Install, model: str) -> int | None:
@@ -99,7 +128,7 @@ def judge_texts(
     }
     pending: dict[RunSpec, list[tuple[RunResult, _Question]]] = {}
     for run in runs:
-        if run.difference is None or run.difference.verdict is not None or run.spec.role is not Role.DRAFTING:
+        if run.difference is None or run.difference.verdict is not None or run.spec.role is Role.DRAFTER:
             continue
         baseline = run.spec.baseline
         question = _question(run, own.get(baseline.key))
@@ -134,11 +163,16 @@ class _Answer:
 
 
 def _question(run: RunResult, own: Sample | None) -> _Question | None:
-    """Return what to ask about a run; None where the target's own text is not at hand."""
+    """Return what to ask about a run; None where the target's own text is not at hand, or a text ended.
+
+    Servers do not say how likely the end of a text was; ``scoring`` asks for that.
+    """
     difference, sample = run.difference, run.sample
     if own is None or own.text is None or sample.text is None or difference is None:
         return None
     place = difference.at_token
+    if difference.at_char >= min(len(own.text), len(sample.text)) and compare(sample.text, own.text) is None:
+        return None
     if own.tokens is not None and sample.tokens is not None and place is not None:
         return _Question(
             prompt=run.spec.prompt.text,
@@ -221,7 +255,7 @@ def _judged(difference: Difference | None, answer: _Answer | None) -> Difference
         margin=margin,
         unjudged=None,
         verdict=TextVerdict.NEAR_TIE
-        if margin is not None and margin <= TIE_MARGIN
+        if margin is not None and abs(margin) <= TIE_MARGIN
         else TextVerdict.DIVERGENCE,
     )
 

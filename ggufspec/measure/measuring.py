@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from ggufspec import results
-from ggufspec.analysis import arms, review
-from ggufspec.domain import FileIdentity, Prompt
+from ggufspec.analysis import arms, collapses, review
+from ggufspec.domain import FileIdentity, Prompt, Role
 from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
-from ggufspec.measure import audit
+from ggufspec.measure import audit, scoring
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.sweep import Block, Cell, RunPlan
@@ -56,6 +56,9 @@ def record(
         engine.close()  # judging loads a target itself
         for judged in audit.judge_texts(session.recorder.results.runs, install):
             session.recorder.results = results.judge(session.recorder.results, judged)
+        if not session.is_over:
+            for scored in scoring.score_texts(session.recorder.results.current, install):
+                session.recorder.results = results.judge(session.recorder.results, scored)
         results.confirm(session.recorder.results)
         if not session.is_over:  # there may have been more repeats or fewer turns than planned
             done = len(session.recorder.results.current)
@@ -70,13 +73,39 @@ def _measure(suite: RunPlan, session: _Session, render: Render | None) -> Iterat
     prompts = yield from _turns(suite, session, render)
     suite = replace(suite, prompts=prompts)
     for block in suite.blocks:
-        yield from session.run(suite.warm(block))
-        for repeat in count():
-            if session.is_over or _enough(suite, block, repeat, session.recorder.results):
+        for repeats in suite.repeats_by_load():
+            if session.is_over or _enough(suite, block, repeats.start, session.recorder.results):
                 break
-            yield from session.run(
-                suite.once(block, repeat, load_key=engine.load_key, capacity=engine.capacity)
+            engine.close()  # every arm is loaded anew
+            cells = suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
+            yield from session.run(cells)
+            if repeats.stop >= min(suite.repeats, collapses.LEAST_REPEATS):
+                yield from _remeasure(suite, session, block, repeats.stop)
+
+
+def _remeasure(suite: RunPlan, session: _Session, block: Block, n_repeats: int) -> Iterator[ResultSet]:
+    """Measure all arms again on each prompt and repeat of which a run collapsed.
+
+    This is done once: what collapses again is kept. Every arm is measured, as a rule that replaced only the
+    runs that collapsed would favour their arms.
+    """
+    engine = session.recorder.engine
+    affected = session.find_collapses(block, suite.prompts, n_repeats)
+    for repeats in takewhile(lambda repeats: repeats.start < n_repeats, suite.repeats_by_load()):
+        if not any(repeat in repeats for _, repeat in affected):
+            continue
+        cells = suite.cells(block, repeats, load_key=engine.load_key, capacity=engine.capacity)
+        engine.close()
+        yield from session.run(
+            replace(cell, remeasured=True)
+            for cell in cells
+            if not cell.anchor
+            and (
+                engine.load_key(cell.spec) is not None
+                if cell.warmup
+                else (cell.spec.prompt.id, cell.repeat) in affected
             )
+        )
 
 
 @dataclass(kw_only=True)
@@ -85,25 +114,62 @@ class _Session:
 
     recorder: Recorder
     deadline: float | None
+    _newest: dict[results.CellKey, int] = field(init=False)  # the place of the newest run of each cell
+
+    def __post_init__(self) -> None:
+        self._newest = {key: place for place, key in enumerate(self.recorder.results.runs.cells())}
 
     @property
     def is_over(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def run(self, cells: Iterable[Cell]) -> Iterator[ResultSet]:
-        """Measure each cell once; two blocks may share one, because a drafter alone needs no target."""
+        """Measure each cell once.
+
+        Two blocks may share a cell, because a drafter alone needs no target. A load that has something left
+        to measure has its warm-ups, also those that were stored before the bench was cut off.
+        """
+        engine = self.recorder.engine
+        cells = list(cells)
+        loads = {
+            engine.load_key(cell.spec) for cell in cells if not cell.warmup and not self._is_finished(cell)
+        } - {None}
         for cell in cells:
-            key = results.cell(cell.spec, cell.repeat, warmup=cell.warmup, anchor=cell.anchor)
-            if key in self._finished:
+            is_cold = cell.warmup and engine.load_key(cell.spec) in loads
+            if self._is_finished(cell) and not is_cold:
                 continue
             if self.is_over:
                 return
             for _ in self.recorder.measure(cell):
                 yield self.recorder.results
-            self._finished.add(key)
+            self._newest[_key(cell)] = len(self.recorder.results.runs) - 1
 
-    def __post_init__(self) -> None:
-        self._finished = set(results.finished(self.recorder.results))
+    def find_collapses(
+        self, block: Block, prompts: Sequence[Prompt], n_repeats: int
+    ) -> frozenset[tuple[str, int]]:
+        """Return prompts and repeats that must be measured again, because a run of a block's arms collapsed.
+
+        These include what a bench that was cut off had begun to measure again. A drafter alone is no sign of
+        that, as another block may have measured it.
+        """
+        specs = [spec for prompt in prompts for spec in block.on(prompt)]
+        keys = (results.cell(spec, repeat) for spec in specs for repeat in range(n_repeats))
+        stored = self.recorder.results.runs
+        runs = stored.select([self._newest[key] for key in keys if key in self._newest])
+        collapsed = [
+            run for run in map(runs.__getitem__, collapses.find_collapses(runs)) if not run.remeasured
+        ]
+        remeasured = runs.select([place for place, again in enumerate(runs.column("remeasured")) if again])
+        begun = [run for run in remeasured if run.spec.role is not Role.DRAFTER]
+        return frozenset((run.spec.prompt.id, run.repeat) for run in (*collapsed, *begun))
+
+    def _is_finished(self, cell: Cell) -> bool:
+        place = self._newest.get(_key(cell))
+        return place is not None and (not cell.remeasured or self.recorder.results.runs[place].remeasured)
+
+
+def _key(cell: Cell) -> results.CellKey:
+    return results.cell(cell.spec, cell.repeat, warmup=cell.warmup, anchor=cell.anchor)
 
 
 def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> bool:

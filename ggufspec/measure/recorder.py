@@ -39,10 +39,14 @@ class Recorder:
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
     _disturbed_in_a_row: int = 0
+    _load_numbers: dict[int, int] = field(default_factory=dict)  # the engine's number -> the bench's
+    _next_load: int = 0
 
     def __post_init__(self) -> None:
-        """Take up the texts of a bench that is resumed; a kill may have come before some were compared."""
+        """Continue a bench that is resumed; a kill may have come before some texts were compared."""
         self.file_watch.check()
+        numbers = (number for number in self.results.runs.column("load") if number is not None)
+        self._next_load = 1 + max(numbers, default=-1)
         for run in self.results.runs:
             if run.text_identical is None:
                 self._compared(run)
@@ -51,14 +55,15 @@ class Recorder:
                 self.results = results.judge(self.results, self._against(waited, self._own[key]))
 
     def measure(self, cell: Cell) -> Iterator[RunResult]:
-        """Measure a cell and yield its run; one that others disturbed is kept, and made again.
+        """Measure a cell and yield its run; one that others disturbed is kept, and measured again.
 
         Raises:
             DiskFullError: the run cannot be stored; what was stored before stays.
-        ResultsError: a file that is measured was changed.
+            ResultsError: a file that is measured was changed.
         """
+        before = _RERUNS + 1 if cell.remeasured else 0  # reruns that the cell may have had
         for rerun in range(_RERUNS + 1):
-            run = self._once(cell, rerun)
+            run = self._once(cell, before + rerun)
             yield run
             if run.sample.status is not Status.OK:
                 return  # there are no figures that others could have spoilt
@@ -88,6 +93,7 @@ class Recorder:
             warmup=cell.warmup,
             anchor=cell.anchor,
             rerun=rerun,
+            remeasured=cell.remeasured,
             engine=self.engine.name,
             sample=measurement.sample,
             argv=measurement.argv,
@@ -99,6 +105,7 @@ class Recorder:
             error=measurement.error,
             attempts=attempts,
             conditions=conditions,
+            load=self._number_load(measurement.load),
         )
         cores = self.results.meta.machine.cores
         found = warnings.of_run(run, gpu=self.install.gpu, cores=cores)
@@ -109,6 +116,12 @@ class Recorder:
         for waited in late:
             self.results = results.judge(self.results, waited)
         return run
+
+    def _number_load(self, load: int | None) -> int:
+        """Return the number, within the bench, of one of the engine's loads, or of a run's own load."""
+        number = self._next_load if load is None else self._load_numbers.setdefault(load, self._next_load)
+        self._next_load = max(self._next_load, number + 1)
+        return number
 
     def _attempt(self, cell: Cell, log: Path) -> tuple[Measurement, int]:
         """Measure until the summary has arrived; every lost log is kept beside the good one."""
@@ -124,7 +137,9 @@ class Recorder:
         raise AssertionError("unreachable: the last attempt returns")
 
     def _compared(self, run: RunResult) -> RunResult:
-        """Compare a greedy drafting run with what the target alone wrote; without that, let it wait.
+        """Compare a greedy run with what the target alone wrote first; without that, let it wait.
+
+        The target's own repeats are compared as well: they show whether its text is the same every time.
 
         Where dice decide what is accepted, the text is not the target's, and nothing follows from it.
         """
@@ -132,13 +147,13 @@ class Recorder:
             return run
         key = run.spec.baseline.key
         if run.spec.role is Role.TARGET:
-            self._own.setdefault(key, run)
-        elif not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
+            own = self._own.setdefault(key, run)
+            return run if own is run or not run.spec.sampling.greedy else self._against(run, own)
+        if not run.spec.sampling.greedy or (run.spec.drafting and run.spec.drafting.synthetic):
             return run
-        elif key in self._own:
+        if key in self._own:
             return self._against(run, self._own[key])
-        else:
-            self._waiting.setdefault(key, []).append(run)
+        self._waiting.setdefault(key, []).append(run)
         return run
 
     def _late(self, run: RunResult) -> list[RunResult]:
@@ -148,7 +163,13 @@ class Recorder:
         return [self._against(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
 
     def _against(self, run: RunResult, own: RunResult) -> RunResult:
-        difference = audit.locate(run.sample, own.sample, self.install, str(run.spec.pair.target.path))
+        difference = audit.locate(
+            run.sample,
+            own.sample,
+            self.install,
+            str(run.spec.pair.target.path),
+            n_predict=run.spec.n_predict,
+        )
         return replace(run, text_identical=difference is None, difference=difference)
 
 

@@ -29,7 +29,7 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_method, commands
 from ggufspec.llama.install import devices as llama_devices
 from ggufspec.llama.install import installs
-from ggufspec.measure import fitting, identity, texts
+from ggufspec.measure import fitting, identity, loading, texts
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
@@ -37,6 +37,7 @@ from ggufspec.prompts import Render
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
+_MOST_LOADS = 32  # at once; more would only be processes that wait
 _MOST_NAMED = 8
 T = TypeVar("T")
 
@@ -54,7 +55,8 @@ class Request:
     ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
-    decides.
+    decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
+    repeat, or less often where ``max_time`` is too short for that.
     """
 
     pair: str | None = None
@@ -84,6 +86,7 @@ class Request:
     chat: bool | None = None
     system: str | None = None
     repeats: int = 3
+    loads: int | None = None
     warmup: int = 1
     precision: float | None = None
     max_time: float | None = None
@@ -189,24 +192,30 @@ def prepare_session(request: Request) -> Session:
         offload=request.offload,
     )
     engine = engines.make(
-        request.engine, install, timeout_s=request.timeout, capacity=fitting.capacity(sweep, cards, install)
+        request.engine,
+        install,
+        timeout_s=request.timeout,
+        capacity=min(fitting.capacity(sweep, cards, install), _MOST_LOADS),
+        per_arm=True,
     )
     if request.offload != Offload():
         for arm in replace(sweep.thinned(1), draft_sizes=()).blocks()[0].arms:
             engine.argv(arm)  # misses a flag now, not after the target has been measured
     tight = tuple(dict.fromkeys(fitting.check_memory(sweep, cards, install, force=request.force)))
+    suite = RunPlan(
+        blocks=sweep.blocks(),
+        prompts=asked.prompts,
+        warmup_prompts=asked.warmups,
+        repeats=request.repeats,
+        warmups=request.warmup,
+        seed=request.seed,
+        precision=request.precision,
+        max_time_s=request.max_time,
+    )
+    suite, about_loads = loading.plan_loads(suite, request.loads, engine=request.engine)
     return Session(
         name=name,
-        suite=RunPlan(
-            blocks=sweep.blocks(),
-            prompts=asked.prompts,
-            warmup_prompts=asked.warmups,
-            repeats=request.repeats,
-            warmups=request.warmup,
-            seed=request.seed,
-            precision=request.precision,
-            max_time_s=request.max_time,
-        ),
+        suite=suite,
         engine=engine,
         install=install,
         render=asked.render,
@@ -219,6 +228,7 @@ def prepare_session(request: Request) -> Session:
             *_same_layers(sweep),
             *_without_drafter(methods, drafters),
             *tight,
+            *about_loads,
         ),
         doubts=tuple(_doubts(sweep, cards, install, repeats=request.repeats, tight=bool(tight))),
     )

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import count, product
 from math import prod
 from typing import Any, TypeVar, overload
 
@@ -28,6 +28,7 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.units import counted
 
 T = TypeVar("T")
+LoadKey = Callable[[RunSpec], Hashable | None]
 
 _ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
 MOST_ARMS = 100_000
@@ -36,12 +37,13 @@ MOST_RUNS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run to make: what, which repetition of it, and whether it only warms up or watches for drift."""
+    """One run to make: what, which repeat of it, and whether it is a warm-up or an anchor."""
 
     spec: RunSpec
     repeat: int
     warmup: bool = False
     anchor: bool = False
+    remeasured: bool = False  # once more, with all arms of its prompt and repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +260,9 @@ class RunPlan:
 
     With ``precision`` (a relative half width of the speed-ups' intervals, such as 0.02), ``repeats`` is only
     the least; ``max_time_s`` ends the bench in any case.
+
+    ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
+    models. A load makes the same number of repeats as the others, or one more.
     """
 
     blocks: Sequence[Block]
@@ -268,47 +273,104 @@ class RunPlan:
     seed: int = 1
     precision: float | None = None
     max_time_s: float | None = None
+    loads: int | None = None
 
-    def warm(self, block: Block) -> Iterator[Cell]:
-        """Yield the discarded first runs of a block: every arm on the warm-up prompts, else on the first."""
-        prompts = self.warmup_prompts or self.prompts[:1]
-        for repeat in range(self.warmups):
-            for arm in range(len(block.arms)):
-                for prompt in prompts:
-                    yield Cell(spec=block.on(prompt)[arm], repeat=repeat, warmup=True)
+    def repeats_by_load(self) -> Iterator[range]:
+        """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
+        first = 0
+        for repeat in count(1):
+            if self._load_of(repeat) != self._load_of(first):
+                yield range(first, repeat)
+                first = repeat
 
-    def once(
-        self, block: Block, repeat: int, *, load_key: Callable[[RunSpec], Hashable], capacity: int | None
+    def cells(
+        self, block: Block, repeats: range, *, load_key: LoadKey, capacity: int | None
     ) -> Iterator[Cell]:
-        """Yield one repeat of a block in a random order that the seed fixes.
+        """Yield the runs of a block that one load of each arm makes, in an order that the seed fixes.
 
-        Arms of one prompt are neighbours in time, so that slow drift (heat, other work) touches all of them
-        alike; repeats are far apart, so that their spread shows that drift. Where the engine cannot hold all
-        models of a block at once, the arms are outermost instead, so that each is loaded once a repeat.
+        Arms of one prompt are neighbours in time, so that slow drift (heat, other work) affects all of them
+        alike; repeats are far apart, so that their spread shows that drift. Where the engine cannot hold a
+        load for each arm at once, the arms follow one another instead. Their order is random, and reversed
+        for the next loads, so that steady drift cancels.
+
+        Every load begins with warm-ups. Arms that are loaded for every run have theirs before repeat 0.
 
         Args:
             block: what to measure.
-            repeat: which repeat, from 0.
+            repeats: from ``repeats_by_load``.
             load_key: what must be loaded for a run; None for whatever is loaded anew anyway.
-            capacity: how many such loads can be held at once; None for any number.
+            capacity: how many loads can be held at once; None for any number.
         """
-        order = random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
-        prompts = order.sample(self.prompts, len(self.prompts))
-        loads = list(dict.fromkeys(load_key(arm) for arm in block.arms))
+        if repeats.start == 0:
+            yield from self._warm([arm for arm in block.arms if load_key(arm) is None])
+        loads: dict[Hashable, list[RunSpec]] = {}
+        for arm in self._ordered(block.arms, repeats):
+            loads.setdefault(load_key(arm), []).append(arm)
         if capacity is not None and len(loads) > capacity:
-            for load in order.sample(loads, len(loads)):
-                for prompt in prompts:
-                    for spec in block.on(prompt):
-                        if load_key(spec) == load:
-                            yield Cell(spec=spec, repeat=repeat)
-            return
+            yield from self._by_load(block, repeats, loads)
+        else:
+            for key, arms in loads.items():
+                if key is not None:
+                    yield from self._warm(arms, repeats)
+            for repeat in repeats:
+                yield from self._by_prompt(block, repeat)
+
+    def _by_prompt(self, block: Block, repeat: int) -> Iterator[Cell]:
+        """Yield a repeat with the arms of each prompt together, in random order."""
+        order = self._random(repeat)
+        prompts = order.sample(self.prompts, len(self.prompts))
         runs = [spec for prompt in prompts for spec in order.sample(block.on(prompt), len(block.arms))]
-        anchor = block.on(self.prompts[0])[0]
-        per_repeat = -(-len(runs) // _ANCHOR_EVERY)
         for number, spec in enumerate(runs):
             if number % _ANCHOR_EVERY == 0:
-                yield Cell(spec=anchor, repeat=repeat * per_repeat + number // _ANCHOR_EVERY, anchor=True)
+                yield self._anchor(block, repeat, number // _ANCHOR_EVERY)
             yield Cell(spec=spec, repeat=repeat)
+
+    def _by_load(
+        self, block: Block, repeats: range, loads: Mapping[Hashable, Sequence[RunSpec]]
+    ) -> Iterator[Cell]:
+        """Yield repeats load by load, with anchors between the loads."""
+        n_anchors, since_anchor = 0, _ANCHOR_EVERY
+        for key, arms in loads.items():
+            if since_anchor >= _ANCHOR_EVERY:
+                anchor = self._anchor(block, repeats.start, n_anchors)
+                yield from (replace(anchor, warmup=True) for _ in range(min(1, self.warmups)))
+                yield anchor
+                n_anchors, since_anchor = n_anchors + 1, 0
+            if key is not None:
+                yield from self._warm(arms, repeats)
+            for repeat in repeats:
+                order = self._random(repeat)
+                for prompt in order.sample(self.prompts, len(self.prompts)):
+                    for arm in order.sample(arms, len(arms)):
+                        yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
+                        since_anchor += 1
+
+    def _warm(self, arms: Sequence[RunSpec], repeats: range = range(1)) -> Iterator[Cell]:
+        """Yield the discarded first runs of arms on the warm-up prompts, or else on the first prompt."""
+        first = self._load_of(repeats.start) * self.warmups
+        for number in range(first, first + self.warmups):
+            for arm in arms:
+                for prompt in self.warmup_prompts or self.prompts[:1]:
+                    yield Cell(spec=replace(arm, prompt=prompt), repeat=number, warmup=True)
+
+    def _anchor(self, block: Block, repeat: int, number: int) -> Cell:
+        """Return an anchor: the first arm on the first prompt; ``number`` counts from 0 in a repeat."""
+        per_repeat = -(-len(self.prompts) * len(block.arms) // _ANCHOR_EVERY)
+        spec = replace(block.arms[0], prompt=self.prompts[0])
+        return Cell(spec=spec, repeat=repeat * per_repeat + number, anchor=True)
+
+    def _ordered(self, arms: Sequence[RunSpec], repeats: range) -> Sequence[RunSpec]:
+        """Return arms in a random order, or in the opposite of the order before."""
+        pair, is_second = divmod(self._load_of(repeats.start), 2)
+        order = random.Random(f"{self.seed}/loads {pair}").sample(arms, len(arms))  # noqa: S311  # an order
+        return order[::-1] if is_second else order
+
+    def _random(self, repeat: int) -> random.Random:
+        return random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
+
+    def _load_of(self, repeat: int) -> int:
+        """Return which load of an arm makes a repeat, from 0."""
+        return repeat if self.loads is None else repeat * self.loads // self.repeats
 
     @property
     def n_arms(self) -> Counter[Role]:
@@ -333,8 +395,8 @@ class RunPlan:
 
     @property
     def n_warmups(self) -> int:
-        """How many runs are discarded."""
-        return self.n_arms.total() * self.warmups * max(1, len(self.warmup_prompts))
+        """How many runs are discarded with the least number of repeats, those of anchors left out."""
+        return self.n_arms.total() * (self.loads or 1) * self.warmups * max(1, len(self.warmup_prompts))
 
 
 def refuse_endless(suite: RunPlan) -> None:

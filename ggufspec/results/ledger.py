@@ -94,7 +94,12 @@ class Ledger:
             self.made[place] = self._make(self.runs[place])
         if judged is None:
             return self.made[place]
-        return replace(self.made[place], text_identical=judged.text_identical, difference=judged.difference)
+        return replace(
+            self.made[place],
+            text_identical=judged.text_identical,
+            difference=judged.difference,
+            audit=judged.audit,
+        )
 
     def judgement(self, place: int, n_judged: int) -> JudgedRecord | None:
         """Return the last judgement of a run among the first ``n_judged`` of the bench; None without one."""

@@ -23,7 +23,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Struct, defstruct
 
-from ggufspec.domain import Conditions, Difference, RunResult, RunSpec, Sample
+from ggufspec.domain import Conditions, Difference, RunResult, RunSpec, Sample, TextAudit
 from ggufspec.errors import ResultsError
 
 Id = Annotated[int, msgspec.Meta(ge=0)]
@@ -70,6 +70,7 @@ class JudgedRecord(Struct, tag_field="kind", tag="judged", omit_defaults=True, k
     log: str | None = None
     text_identical: bool | None = None
     difference: Difference | None = None
+    audit: TextAudit | None = None
 
 
 def _mirror(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # numpy is heavy, and small benches need none of it
     from numpy.typing import NDArray
 
 _CONDITIONS = frozenset(field.name for field in fields(Conditions))
-_JUDGED = frozenset({"text_identical", "difference"})
+_JUDGED = frozenset({"text_identical", "difference", "audit"})
 _CALL = frozenset({"engine", "argv"})
 _OUTPUT = frozenset({*OUTPUT_FIELDS, "decoded", "accept_rate"})  # properties that use no time
 _RUN = frozenset({*RUN_FIELDS, *TIME_FIELDS})

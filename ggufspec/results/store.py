@@ -161,7 +161,7 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
 
     Args:
         results: created or reopened.
-        judged: the run with its new ``text_identical`` and ``difference``; its log identifies it.
+        judged: the run with its new ``text_identical``, ``difference`` and ``audit``; its log identifies it.
 
     Raises:
         ResultsError: no run of this bench has this log, or the ResultSet was loaded.
@@ -173,7 +173,11 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
     if place is None:
         raise ResultsError(f"the bench {results.meta.id} has no run with the log {judged.log!r}")
     record = JudgedRecord(
-        run=place, log=judged.log, text_identical=judged.text_identical, difference=judged.difference
+        run=place,
+        log=judged.log,
+        text_identical=judged.text_identical,
+        difference=judged.difference,
+        audit=judged.audit,
     )
     _write(writer, [record])
     return _view(results.meta, results.folder, writer)

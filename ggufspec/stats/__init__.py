@@ -1,36 +1,67 @@
-"""Pure numbers, numpy only: estimates with 95 % intervals, comparison, outliers, planning, drift.
+"""Pure numbers: estimates with 95 % intervals, comparison, outliers, planning, drift; no I/O.
 
-What each means in plain words, and how it was validated, stands in ``docs/statistics.md``.
+``paired_effect`` compares two arms and is the source of every speed-up's estimate, interval, p and verdict.
+What each figure means in plain words, and how it was validated, stands in ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 from ggufspec.stats.cells import Cell, Rates
-from ggufspec.stats.comparison import Procedure, Significance, SpeedVerdict, significance
-from ggufspec.stats.estimates import Estimate, mean_rate, per_prompt, speedup
-from ggufspec.stats.intervals import Z95
-from ggufspec.stats.planning import Needed, needed
+from ggufspec.stats.effects import (
+    MIN_LOADS,
+    Components,
+    Effect,
+    Fit,
+    Gap,
+    SpeedVerdict,
+    mean_rate,
+    paired_effect,
+)
+from ggufspec.stats.estimates import CONFIDENCE, Z95, Estimate, mean_over_prompts, per_prompt, quantile
+from ggufspec.stats.planning import Needed, expected_width, needed
+from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.texts import (
+    BINS,
+    LEAST_TOKENS,
+    count_places,
+    highest_share,
+    place_token,
+    uniform_p_value,
+)
 from ggufspec.stats.trend import drift
 
 __all__ = [
+    "BINS",
+    "CONFIDENCE",
+    "LEAST_TOKENS",
+    "MIN_LOADS",
     "UNSTABLE_ABOVE",
     "Z95",
     "Cell",
+    "Components",
+    "Effect",
     "Estimate",
+    "Fit",
+    "Gap",
     "Needed",
-    "Procedure",
     "Rates",
-    "Significance",
     "SpeedVerdict",
+    "count_places",
     "drift",
+    "expected_width",
+    "highest_share",
+    "mean_over_prompts",
     "mean_rate",
     "needed",
     "outliers",
     "outlying_cells",
+    "paired_effect",
     "per_prompt",
-    "significance",
-    "speedup",
+    "place_token",
+    "quantile",
+    "ratio_of_sums",
     "spread",
+    "uniform_p_value",
     "unstable",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +17,61 @@ Values = NDArray[np.float64]
 class Rates(Mapping[Cell, float]):
     """Rates by (prompt, repeat), held as a table: thousands of cells are slow in a dict.
 
-    Args:
-        prompts: ids in alphabetical order, the rows.
-        repeats: the columns.
+    Attributes:
         table: positive finite rates, shape (prompts, repeats); NaN where nothing was measured.
+        loads: the number of the load (a start of a process or model) that made each rate, same shape; NaN
+            where nothing is recorded. None: each run had a process of its own.
+        conversations: prompt id -> conversation of which it is a turn; a prompt that is missing stands alone.
     """
 
-    def __init__(self, prompts: Sequence[str], repeats: Sequence[int], table: Values) -> None:
+    def __init__(
+        self,
+        prompts: Sequence[str],
+        repeats: Sequence[int],
+        table: Values,
+        *,
+        loads: Values | None = None,
+        conversations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take ids in alphabetical order as rows, repeats as columns."""
         self.rows = {prompt: row for row, prompt in enumerate(prompts)}
         self.columns = {repeat: column for column, repeat in enumerate(repeats)}
         self.table = table
+        self.loads = loads
+        self.conversations = conversations or {}
 
     @classmethod
     def of(cls, rates: Mapping[Cell, float]) -> Rates:
-        """Return any mapping as a table."""
+        """Return any mapping as a table.
+
+        Raises:
+            ValueError: a rate is not a positive finite number.
+        """
         if isinstance(rates, Rates):
             return rates
         prompts, repeats = sorted({prompt for prompt, _ in rates}), sorted({repeat for _, repeat in rates})
-        found = cls(prompts, repeats, np.full((len(prompts), len(repeats)), np.nan))
+        table = cls(prompts, repeats, np.full((len(prompts), len(repeats)), np.nan))
         for (prompt, repeat), rate in rates.items():
             if not (rate > 0 and math.isfinite(rate)):
                 raise ValueError(f"a rate is a positive number, not {rate!r}")
-            found.table[found.rows[prompt], found.columns[repeat]] = rate
-        return found
+            table.table[table.rows[prompt], table.columns[repeat]] = rate
+        return table
+
+    def where(self, keep: NDArray[np.bool_]) -> Rates:
+        """Return the cells in which ``keep``, of the table's shape, is true."""
+        return Rates(
+            list(self.rows),
+            list(self.columns),
+            np.where(keep, self.table, np.nan),
+            loads=self.loads,
+            conversations=self.conversations,
+        )
+
+    def of_prompts(self, prompts: Collection[str]) -> Rates:
+        """Return the rates of some prompts."""
+        return self.where(
+            np.array([[prompt in prompts] for prompt in self.rows], dtype=np.bool_).reshape(-1, 1)
+        )
 
     def __getitem__(self, cell: Cell) -> float:
         rate = float(self.table[self.rows[cell[0]], self.columns[cell[1]]])
@@ -56,14 +88,42 @@ class Rates(Mapping[Cell, float]):
         return int(np.count_nonzero(~np.isnan(self.table)))
 
 
+def align(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> tuple[Rates, Rates]:
+    """Return both sides as tables of the prompts and repeats that both have, NaN where one lacks a cell.
+
+    Raises:
+        ValueError: a rate is not a positive finite number.
+    """
+    a, b = Rates.of(rates), Rates.of(baseline)
+    if list(a.rows) == list(b.rows) and list(a.columns) == list(b.columns):
+        both = ~np.isnan(a.table) & ~np.isnan(b.table)
+        return a.where(both), b.where(both)
+    prompts = [prompt for prompt in a.rows if prompt in b.rows]
+    repeats = [repeat for repeat in a.columns if repeat in b.columns]
+    first, second = (_select(side, prompts, repeats) for side in (a, b))
+    both = ~np.isnan(first.table) & ~np.isnan(second.table)
+    return first.where(both), second.where(both)
+
+
+def _select(rates: Rates, prompts: Sequence[str], repeats: Sequence[int]) -> Rates:
+    places = np.ix_([rates.rows[prompt] for prompt in prompts], [rates.columns[repeat] for repeat in repeats])
+    return Rates(
+        prompts,
+        repeats,
+        rates.table[places],
+        loads=None if rates.loads is None else rates.loads[places],
+        conversations=rates.conversations,
+    )
+
+
 def log_rates(rates: Mapping[Cell, float]) -> dict[str, Values]:
     """Return the sorted natural logarithms of each prompt's rates, prompts in alphabetical order.
 
     Raises:
         ValueError: a rate is not a positive finite number.
     """
-    found = Rates.of(rates)
-    return _by_prompt(list(found.rows), np.log(found.table))
+    table = Rates.of(rates)
+    return _by_prompt(list(table.rows), np.log(table.table))
 
 
 def log_ratios(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> dict[str, Values]:
@@ -72,14 +132,8 @@ def log_ratios(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> d
     Raises:
         ValueError: a rate is not a positive finite number.
     """
-    a, b = Rates.of(rates), Rates.of(baseline)
-    prompts = [prompt for prompt in a.rows if prompt in b.rows]
-    repeats = [repeat for repeat in a.columns if repeat in b.columns]
-    ours, theirs = (
-        np.log(side.table[np.ix_([side.rows[p] for p in prompts], [side.columns[r] for r in repeats])])
-        for side in (a, b)
-    )
-    return _by_prompt(prompts, ours - theirs)
+    a, b = align(rates, baseline)
+    return _by_prompt(list(a.rows), np.log(a.table) - np.log(b.table))
 
 
 def middle(values: Values) -> float:

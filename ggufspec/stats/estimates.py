@@ -1,18 +1,25 @@
-"""Rates and speed-ups over prompts and repeats, each with its 95 % interval."""
+"""An estimate with its interval, and each prompt's rate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ggufspec.stats.cells import Cell, Values, log_rates, log_ratios, middle
-from ggufspec.stats.intervals import centre, interval
+import numpy as np
+
+from ggufspec.stats.cells import Cell, log_rates, log_ratios
+
+CONFIDENCE = 0.95
+"""Of every interval, unless another is asked for."""
+
+Z95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A value with its 95 % interval; ``lo`` and ``hi`` are None where a single unit tells no spread."""
+    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies."""
 
     value: float
     lo: float | None
@@ -27,45 +34,32 @@ class Estimate:
 
 
 def per_prompt(rates: Mapping[Cell, float], baseline: Mapping[Cell, float] | None = None) -> dict[str, float]:
-    """Return each prompt's median rate over its repeats (the geometric middle of an even number).
+    """Return each prompt's geometric mean rate over its repeats.
 
     With a baseline: the same of how many times faster ``rates`` are in the same cell.
     """
     logs = log_rates(rates) if baseline is None else log_ratios(rates, baseline)
-    return {prompt: math.exp(middle(of_prompt)) for prompt, of_prompt in logs.items()}
+    return {prompt: math.exp(of_prompt.mean()) for prompt, of_prompt in logs.items()}
 
 
-def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
-    """Return the geometric mean over prompts of the per-prompt medians over repeats.
+def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:
+    """Return the geometric mean of one rate for each prompt, with Student's interval over prompts.
+
+    For rates that were computed, not measured: nothing but the choice of prompts varies them.
 
     Args:
-        rates: positive tokens/s of each (prompt, repeat).
-
-    Returns:
-        The estimate in tokens/s, or None without any rate. See ``intervals.interval`` for its interval.
+        rates: positive rates by prompt, at least one.
     """
-    return _estimate(list(log_rates(rates).values()))
+    logs = np.log(list(rates.values()))
+    mean = float(logs.mean())
+    if len(logs) < 2:
+        return Estimate(value=math.exp(mean), lo=None, hi=None)
+    half = quantile(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return Estimate(value=math.exp(mean), lo=math.exp(mean - half), hi=math.exp(mean + half))
 
 
-def speedup(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> Estimate | None:
-    """Return how many times faster ``rates`` are than ``baseline``, paired by prompt and repeat.
+def quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """Return the two-sided quantile of Student's t, for any positive degrees of freedom."""
+    from scipy import special
 
-    Each prompt's speed-up is the median of its paired ratios; the geometric mean over prompts is the only
-    mean of ratios that does not depend on which side is the baseline (Fleming and Wallace 1986, "How not to
-    lie with statistics", doi:10.1145/5666.5673). Cells that one side lacks are left out.
-
-    Returns:
-        The estimate, or None when no (prompt, repeat) was measured on both sides.
-    """
-    return _estimate(list(log_ratios(rates, baseline).values()))
-
-
-def _estimate(groups: Sequence[Values]) -> Estimate | None:
-    if not groups:
-        return None
-    middle, bounds = centre(groups), interval(groups)
-    return Estimate(
-        value=math.exp(middle),
-        lo=None if bounds is None else math.exp(middle - bounds[0]),
-        hi=None if bounds is None else math.exp(middle + bounds[1]),
-    )
+    return float(special.stdtrit(degrees, (1 + confidence) / 2))

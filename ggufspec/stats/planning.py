@@ -1,19 +1,18 @@
-"""How many more runs a requested precision needs."""
+"""How many more runs a requested precision needs, by the same model as the interval's."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-import numpy as np
+from ggufspec.stats.cells import Cell
+from ggufspec.stats.effects import Components, Effect, paired_effect
+from ggufspec.stats.estimates import quantile
 
-from ggufspec.stats.cells import Cell, log_ratios
-from ggufspec.stats.intervals import interval, t95
-from ggufspec.stats.spread import pooled_spread
-
-_MOST_REPEATS = 1000
-_MOST_PROMPTS = 100_000
+_MOST = {"prompts": 100_000, "loads": 1000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,60 +31,74 @@ class Needed:
 def needed(rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, precision: float) -> Needed:
     """Estimate what brings the speed-up's relative half width down to ``precision`` (0.02 for ±2 %).
 
-    The variance between prompts' medians is what prompts differ by plus what repeats leave over; the second
-    is known from the repeats, the first is the rest (one-way random effects: Searle, Casella and McCulloch
-    1992, "Variance Components", chapter 3). The present interval is scaled by how the sum shrinks.
+    Repeats are given up for new prompts only where even the least plausible difference between prompts is
+    too much for any number of repeats. Each repeat is assumed to have a load of its own.
     """
-    groups = list(log_ratios(rates, baseline).values())
-    reach = interval(groups) if groups else None
-    if reach is None:
+    effect = paired_effect(rates, baseline)
+    repeats = len({repeat for _, repeat in rates.keys() & baseline.keys()})
+    return Needed(repeats=None, prompts=None) if effect is None else _needed(effect, repeats, precision)
+
+
+def expected_width(components: Components, *, prompts: int, loads: int) -> float:
+    """Return half of the expected 95 % interval of a mean of logarithms, for a bench of another size.
+
+    Args:
+        components: as estimated from a bench. A level that it has only once stays as often.
+        prompts: how many prompts (or conversations).
+        loads: how many loads of each arm (or repeats, where each run has a process of its own).
+    """
+    residual = (components.residual or 0.0) / (prompts * loads)
+    parts = [
+        ((components.prompt or 0.0) / prompts, prompts - 1),
+        ((components.load or 0.0) / loads, loads - 1),
+    ]
+    levels = [(variance + residual, degrees) for variance, degrees in parts if variance > 0]
+    left = ((prompts - 1) * (loads - 1)) or max(prompts, loads) - 1
+    levels.append((abs(1 - len(levels)) * residual, left))
+    variance = sum(part for part, _ in parts) + residual
+    if variance <= 0 or left <= 0:
+        return 0.0
+    spread = sum(part / degrees for part, degrees in levels)
+    return quantile(variance / spread) * math.sqrt(variance)
+
+
+def _needed(effect: Effect, repeats: int, precision: float) -> Needed:
+    components, half = effect.components, effect.fit.half_width()
+    if half is None:
         return Needed(repeats=None, prompts=None)
-    present = (reach[0] + reach[1]) / 2
     requested = math.asinh(precision)
-    repeats = max(map(len, groups))
-    if present <= requested:
+    if half <= requested:
         return Needed(repeats=repeats, prompts=None)
-    if len(groups) == 1:
-        unit = present / _students_width(repeats)
-        more = (n for n in range(repeats, _MOST_REPEATS + 1) if unit * _students_width(n) <= requested)
-        return Needed(repeats=next(more, None), prompts=None)
-    known = (pooled_spread(groups) or 0.0) ** 2
-    left = known * float(np.mean([_median_variance(len(group)) for group in groups]))
-    total = max(float(np.var([np.median(group) for group in groups], ddof=1)), left)
-    for between in _differences(total, left, len(groups)):
-        within = (total - between) / _median_variance(repeats)
-        allowed = total * (requested / present) ** 2 - between
-        if within > 0 and (more_repeats := _repeats_for(allowed / within, repeats)) is not None:
-            return Needed(repeats=more_repeats, prompts=None)
-    unit = present / _students_width(len(groups))
-    prompts = (n for n in range(len(groups), _MOST_PROMPTS + 1) if unit * _students_width(n) <= requested)
-    return Needed(repeats=None, prompts=next(prompts, None))
+    prompts, loads = components.prompts, components.loads
+    for assumed in (components, _least_plausible(components)) if loads > 1 else ():
+        enough = _smallest_size(assumed, requested / half, more="loads")
+        if enough is not None:
+            return Needed(repeats=math.ceil(enough * repeats / loads), prompts=None)
+    enough = _smallest_size(components, requested / half, more="prompts") if prompts > 1 else None
+    return Needed(repeats=None, prompts=enough)
 
 
-def _differences(total: float, left: float, prompts: int) -> tuple[float, float]:
-    """Return the variance that prompts differ by: as estimated, and the least that chance leaves plausible.
+def _smallest_size(components: Components, share: float, *, more: Literal["prompts", "loads"]) -> int | None:
+    """Return how many prompts or loads bring the width down to a share of the present; None for too many."""
+    now = {"prompts": components.prompts, "loads": components.loads}
+    sizes = range(now[more], _MOST[more] + 1)
 
-    Repeats are given up for new prompts only where even the least is too much. It is the estimate less 1.645
-    standard deviations of the sample variance of noisy values (a noncentral chi-squared: Johnson, Kotz and
-    Balakrishnan 1995, "Continuous Univariate Distributions" 2, chapter 29).
+    def narrowness(size: int) -> float:
+        return -expected_width(components, **{**now, more: size})
+
+    place = bisect_left(sizes, share * narrowness(now[more]), key=narrowness)
+    return sizes[place] if place < len(sizes) else None
+
+
+def _least_plausible(components: Components) -> Components:
+    """Return components with the least difference between prompts that chance leaves plausible.
+
+    It is the estimate less 1.645 standard deviations of the difference of two mean squares (Searle, Casella
+    and McCulloch 1992, "Variance Components", section 3.6).
     """
-    estimated = total - left
-    margin = 1.645 * math.sqrt((2 * left**2 + 4 * estimated * left) / (prompts - 1))
-    return estimated, max(estimated - margin, 0.0)
-
-
-def _students_width(n: int) -> float:
-    return t95(n - 1) / math.sqrt(n)
-
-
-def _repeats_for(variance: float, present: int) -> int | None:
-    return next((n for n in range(present, _MOST_REPEATS + 1) if _median_variance(n) <= variance), None)
-
-
-def _median_variance(n: int) -> float:
-    """Return the variance of the median of n standard normal values, to 3 %.
-
-    π/2n for large n (Cramér 1946, "Mathematical Methods of Statistics", section 28.5), with terms for small n
-    that make it exact for one and two values.
-    """
-    return math.pi / (2 * n + (math.pi - 2) * (1 if n % 2 else 2))
+    if not components.prompt or components.residual is None:
+        return components
+    loads, residual = components.loads, components.residual
+    square, degrees = loads * components.prompt + residual, components.prompts - 1
+    error = math.sqrt(2 * square**2 / degrees + 2 * residual**2 / (degrees * (loads - 1))) / loads
+    return replace(components, prompt=max(components.prompt - 1.645 * error, 0.0))

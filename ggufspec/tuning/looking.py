@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from statistics import fmean
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ggufspec import engines, forecast, units
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines import failures
-from ggufspec.forecast import profiles, trace
+from ggufspec.engines.library import RoundPart
+from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.prompts import PromptTurns
-from ggufspec.tuning import pricing, prospects
-from ggufspec.tuning.values import Plan, Spent, Stage, TuningForecast
+from ggufspec.tuning import calibrating, pricing, prospects
+from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -25,8 +27,12 @@ _BEGINNING = 32  # tokens of the first text that decide whether a drafter helps 
 _SHORT_RUN_S = 0.05  # the time of a run beside its tokens, in an engine that keeps its models loaded
 
 
-def look(plan: Plan) -> Generator[Stage, None, TuningForecast]:
-    """Trace the prompts, measure costs, and forecast; yield a Stage before each step, return the Outlook.
+def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
+    """Trace the prompts, time costs, correct these by a few runs, and forecast; yield a Stage for each step.
+
+    Args:
+        plan: what may be chosen.
+        forecast_only: nothing will be measured afterwards: one short run of the target corrects the costs.
 
     Raises:
         GgufspecError: the class that belongs to what failed: a model that does not load, a refused drafter.
@@ -38,56 +44,113 @@ def look(plan: Plan) -> Generator[Stage, None, TuningForecast]:
     with engines.make("inprocess", install, timeout_s=plan.max_time_s) as made:
         engine = cast("InprocessEngine", made)
         try:
-            yield Stage(about="loading", done=0, total=1)
+            yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
             token_s, load_s = _speed(engine, first)
+            reloads = plan.session.engine.load_key(first) is None
             allowed = allow(
                 time_s=plan.max_time_s,
                 token_s=token_s,
-                run_s=_SHORT_RUN_S if plan.session.engine.load_key(first) is not None else load_s,
+                run_s=load_s if reloads else _SHORT_RUN_S,
+                load_s=load_s,
                 prompts=len(plan.session.suite.prompts),
                 n_predict=first.n_predict,
             )
             texts = yield from _texts(engine, plan, first, drafters, allowed)
             traced = time.monotonic()
-            curves, reused = yield from pricing.curves(
-                engine, plan, first, known, texts, token_s=token_s, time_s=allowed.costs_s
+
+            def forecast_all(curves: pricing.Curves) -> tuple[Prospect, ...]:
+                return prospects.prospects(
+                    known,
+                    texts,
+                    drafters,
+                    curves,
+                    engine=plan.session.engine.name,
+                    n_predict=allowed.n_predict,
+                    build=install.build_number,
+                )
+
+            timed = replace(first, prompt=_longest_text(texts))
+            curves, notes = yield from pricing.curves(
+                engine, plan, timed, known, texts, token_s=token_s, time_s=allowed.costs_s
             )
+            further = prospects.beyond_edge(forecast_all(curves), plan.beyond)
+            if further:
+                known += further
+                larger, more = yield from pricing.curves(
+                    engine, plan, timed, further, texts, token_s=token_s, time_s=allowed.costs_s
+                )
+                curves, notes = {**curves, **larger}, (*notes, *more)
         except failures.Failure as failure:
             raise failures.failure_error(
                 failure.status, f"the look ahead failed: {failure.reason}"
             ) from failure
-    spent = Spent(traces_s=traced - begun, costs_s=time.monotonic() - traced)
-    forecasts = prospects.prospects(
-        known,
-        texts,
-        drafters,
+    priced = time.monotonic()
+    calibrations = yield from calibrating.calibrate_costs(
+        calibrating.CalibrationPlan(
+            engine=plan.session.engine,
+            texts=spread(texts, allowed.calibration_prompts),
+            drafters=drafters,
+            n_predict=allowed.n_predict,
+            build=install.build_number,
+            target_only=forecast_only,
+        ),
         curves,
-        engine=plan.session.engine.name,
-        n_predict=allowed.n_predict,
-        build=install.build_number,
+        forecast_all(curves),
     )
+    forecasts = forecast_all({place: calibration.curve for place, calibration in calibrations.items()})
+    leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
+    calibration = calibrations[leader.arm.offload, leader.arm.drafter] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
         unknown=tuple(arm for arm in arms if arm not in known and prospects.has_own_size(arm)),
         prompts=tuple(text.prompt for text in texts),
         n_predict=allowed.n_predict,
         finalists=allowed.finalists,
-        spent=spent,
-        notes=(*_shortened(plan, first, allowed), *reused),
+        spent=Spent(
+            traces_s=traced - begun, costs_s=priced - traced, calibration_s=time.monotonic() - priced
+        ),
+        calibration=calibration,
+        notes=(
+            *_shortened(plan, first, allowed),
+            *dict.fromkeys(notes),
+            *_calibrated(calibration, forecast_only=forecast_only),
+        ),
     )
 
 
-def outlook(plan: Plan) -> TuningForecast:
-    """Return the Outlook, for callers that show no progress; raises what ``look`` does."""
-    stages = look(plan)
+def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
+    """Return the forecasts, for callers that show no progress; see ``look``."""
+    stages = look(plan, forecast_only=forecast_only)
     while True:
         try:
             next(stages)
         except StopIteration as end:
             result: TuningForecast = end.value
             return result
+
+
+def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:
+    """Return the longest prompt with its answer: costs are timed on a text that was traced."""
+    longest = max(texts, key=lambda text: text.target_trace.n_prompt + len(text.target_trace.tokens))
+    return replace(longest.prompt, text=longest.prompt.text + longest.text)
+
+
+def _calibrated(calibration: Calibration | None, *, forecast_only: bool) -> Iterator[str]:
+    """Say what the forecasts were corrected by."""
+    if calibration is None:
+        return
+    if not calibration.runs:
+        yield "calibration: no run succeeded, so forecasts rest on the timed costs alone"
+        return
+    factor = calibration.corrections["machine"].value
+    runs = (
+        "one short run of the target; without --forecast, drafting is measured too"
+        if forecast_only
+        else units.counted(calibration.runs, "run")
+    )
+    yield f"calibration: times are {units.format_factor(factor)} of the timed costs, by {runs}"
 
 
 def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
@@ -100,7 +163,7 @@ def _speed(engine: InprocessEngine, spec: RunSpec) -> tuple[float, float]:
     """Return the seconds per token of the target, and the seconds to load it."""
     begun = time.monotonic()
     timings = engine.curve(spec, (), batches=(1,), depths=(1,), repeats=3).timings
-    token_s = min(timing.seconds for timing in timings)
+    token_s = fmean(timing.seconds for timing in timings if timing.part is RoundPart.VERIFY)
     return token_s, max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
 
 
@@ -110,7 +173,8 @@ def _texts(
     """Trace the prompts; each later turn of a conversation is a prompt after the target's answers."""
     program = engines.ENGINES[plan.session.engine.name]
     largest = max(
-        (arm.drafting.n_max for block in plan.blocks for arm in block.arms if arm.drafting), default=1
+        (arm.drafting.n_max for arm in (*prospects.drafting_arms(plan.blocks), *plan.beyond) if arm.drafting),
+        default=1,
     )
     spec = replace(first, n_predict=trace.needed(allowed.n_predict, largest, program))
     texts: list[TracedTexts] = []
@@ -118,7 +182,7 @@ def _texts(
     writing = _quickest(beginning)
     chosen = spread(plan.session.suite.prompts, allowed.prompts)
     for number, prompt in enumerate(chosen):
-        yield Stage(about=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
+        yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turns = PromptTurns(prompt, plan.session.render)
         texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing)
         while not turns.is_complete:
@@ -127,15 +191,15 @@ def _texts(
     return texts
 
 
-def _quickest(seen: TracedTexts) -> tuple[int, int] | None:
+def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
     """Return the place and the draft size of the drafter that makes writing faster; None where none does.
 
     The closed form takes a verified batch to cost as little as one token, so it must promise a speed-up of 2.
     """
-    size = len(seen.own.tokens)
+    size = len(beginning.target_trace.tokens)
     gains: dict[tuple[int, int], float] = {}
-    for place, (look, look_s) in enumerate(zip(seen.by_drafter, seen.look_s, strict=True)):
-        alpha, cost = sum(look.match) / size, look_s / seen.written_s
+    for place, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
+        alpha, cost = sum(view.match) / size, look_s / beginning.written_s
         gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
     best = max(gains, key=gains.__getitem__, default=None)
     return best if best is not None and gains[best] >= _MIN_GAIN else None
@@ -146,8 +210,8 @@ def _shortened(plan: Plan, first: RunSpec, allowed: Budget) -> list[str]:
     if allowed.prompts == len(suite.prompts) and allowed.n_predict == first.n_predict:
         return []
     of = units.counted(len(suite.prompts), "prompt")
-    taken = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
-    return [f"time: {taken}; a longer --max-time takes more"]
+    used = f"{allowed.prompts} of {of} with {units.counted(allowed.n_predict, 'token')} each"
+    return [f"time: {used}; a longer --max-time takes more"]
 
 
 FINALISTS = 6  # configurations that are measured beside the target alone
@@ -157,37 +221,63 @@ _FEWEST_PROMPTS = 4
 _REPEATS = 2  # measured at least
 _ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, for the cost curve
+_CALIBRATION_SHARE = 0.1
+_CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more than the mean of so many runs
+_CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
+_CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
+_CONFIRMING_REPEATS = 3  # at least, each with loads of its own
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What fits into the time: prompts, tokens of each, finalists, and seconds for the cost curves."""
+    """What fits into the time.
+
+    Attributes:
+        prompts: how many prompts are traced and measured.
+        n_predict: tokens of each.
+        finalists: configurations to measure beside the target alone.
+        costs_s: seconds for the cost curves.
+        calibration_prompts: prompts on which each run of the calibration is made.
+    """
 
     prompts: int
     n_predict: int
     finalists: int
     costs_s: float
+    calibration_prompts: int
 
 
-def allow(*, time_s: float | None, token_s: float, run_s: float, prompts: int, n_predict: int) -> Budget:
+def allow(
+    *, time_s: float | None, token_s: float, run_s: float, load_s: float, prompts: int, n_predict: int
+) -> Budget:
     """Return what fits into a time: first shorter texts, then fewer of them, then fewer finalists.
 
-    Each prompt is answered once for its trace, and measured with the target alone and each finalist.
+    Each prompt is answered once for its trace, measured with the target alone and each finalist, and measured
+    again with the target alone, the winner and the runner-up.
 
     Args:
         time_s: seconds for everything; None for no limit.
         token_s: seconds per token of the target alone.
-        run_s: other seconds of a measured run, such as loading.
+        run_s: other seconds of a measured run, its load included where every run has one of its own.
+        load_s: seconds of a load.
         prompts: requested number of prompts.
         n_predict: requested tokens of each.
     """
     if time_s is None:
-        return Budget(prompts=prompts, n_predict=n_predict, finalists=FINALISTS, costs_s=float("inf"))
-    left_s = time_s * (1 - _COSTS_SHARE)
+        return Budget(
+            prompts=prompts,
+            n_predict=n_predict,
+            finalists=FINALISTS,
+            costs_s=float("inf"),
+            calibration_prompts=min(prompts, _CALIBRATION_PROMPTS),
+        )
+    left_s = time_s * (1 - _COSTS_SHARE - _CALIBRATION_SHARE)
 
     def seconds(prompts: int, n_predict: int, finalists: int) -> float:
         writing = 1 + _REPEATS * (1 + finalists / _ASSUMED_SPEEDUP)
-        return prompts * (n_predict * token_s * writing + run_s * _REPEATS * (1 + finalists))
+        confirming = _CONFIRMING_REPEATS * (1 + (_CONFIRMED - 1) / _ASSUMED_SPEEDUP)
+        runs = _REPEATS * (1 + finalists) + _CONFIRMING_REPEATS * _CONFIRMED
+        return prompts * (n_predict * token_s * (writing + confirming) + run_s * runs)
 
     shortest, fewest = min(_SHORTEST, n_predict), min(_FEWEST_PROMPTS, prompts)
     tries = [
@@ -198,17 +288,34 @@ def allow(*, time_s: float | None, token_s: float, run_s: float, prompts: int, n
     chosen = next(
         (sizes for sizes in tries if seconds(*sizes) <= left_s), (fewest, shortest, _FEWEST_FINALISTS)
     )
-    return Budget(prompts=chosen[0], n_predict=chosen[1], finalists=chosen[2], costs_s=time_s * _COSTS_SHARE)
+    calibration_s = time_s * _CALIBRATION_SHARE - _CALIBRATION_ARMS * load_s
+    prompt_s = _CALIBRATION_ARMS * (chosen[1] * token_s + run_s)
+    affordable = int(calibration_s / prompt_s) - 1  # each arm warms up on one
+    return Budget(
+        prompts=chosen[0],
+        n_predict=chosen[1],
+        finalists=chosen[2],
+        costs_s=time_s * _COSTS_SHARE,
+        calibration_prompts=max(1, min(affordable, chosen[0], _CALIBRATION_PROMPTS)),
+    )
 
 
-def spread(prompts: Sequence[Prompt], number: int) -> tuple[Prompt, ...]:
+class _Categorised(Protocol):
+    @property
+    def category(self) -> str | None: ...
+
+
+T = TypeVar("T", bound=_Categorised)
+
+
+def spread(prompts: Sequence[T], number: int) -> tuple[T, ...]:
     """Return ``number`` prompts in their order, taken from each category in turn."""
-    by_category: dict[str | None, list[Prompt]] = {}
-    for prompt in prompts:
-        by_category.setdefault(prompt.category, []).append(prompt)
-    chosen: set[str] = set()
+    by_category: dict[str | None, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        by_category.setdefault(prompt.category, []).append(place)
+    chosen: set[int] = set()
     while len(chosen) < min(number, len(prompts)):
         for waiting in by_category.values():
             if waiting and len(chosen) < number:
-                chosen.add(waiting.pop(0).id)
-    return tuple(prompt for prompt in prompts if prompt.id in chosen)
+                chosen.add(waiting.pop(0))
+    return tuple(prompts[place] for place in sorted(chosen))

@@ -38,18 +38,18 @@ def curves(
     token_s: float,
     time_s: float,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
-    """Yield a Stage before each curve; return all of them, and notes on what was stored or was not.
+    """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
 
-    The target's batches cost the same whoever drafts: beside its first drafter nearly all of them are timed,
-    beside the others a few, for what their drafts cost. What was measured while others used the processor
-    serves this once, and is not kept.
+    The target's batches cost the same with every drafter. So nearly all of them are timed with the first
+    drafter, and only a few with the others, to time their drafts. Costs that were measured while other
+    programs used the processor are used for this tuning and not stored.
 
     Args:
         engine: has the models loaded, or loads them.
         plan: whose costs are wanted.
         first: the target's own run on the first prompt.
         known: configurations that can be forecast.
-        texts: tell how deep contexts become.
+        texts: the traces, which give the context depths to time at.
         token_s: seconds of the target alone per token.
         time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
 
@@ -63,23 +63,23 @@ def curves(
         assert arm.drafting is not None
         place = arm.offload, arm.drafter
         most[place] = max(arm.drafting.n_max + 1, most.get(place, 0))
-    shallow = min(each.own.n_prompt for each in texts)
-    deep = max(each.own.n_prompt + len(each.own.tokens) for each in texts)
-    found: Curves = {}
-    whole: dict[Offload, CostCurve] = {}  # the first drafter's
+    shallow = min(text.target_trace.n_prompt for text in texts)
+    deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
+    by_place: Curves = {}
+    first_curves: dict[Offload, CostCurve] = {}  # the first drafter's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
-        yield Stage(about="measuring costs", done=number, total=len(most))
+        yield Stage(name="measuring costs", done=number, total=len(most))
         spec = replace(first, offload=offload)
         depths = profiles.depths_for(shallow, max(shallow, min(deep, first.context - tokens - 1)))
-        about = profiles.of(spec, drafter, build=build, machine=here)
-        stored = profiles.find_profile(about, most_tokens=tokens, depths=(depths[0], depths[-1]))
+        measured_on = profiles.of(spec, drafter, build=build, machine=here)
+        stored = profiles.find_profile(measured_on, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
-            found[offload, drafter] = stored.curve
-            whole.setdefault(offload, stored.curve)
+            by_place[offload, drafter] = stored.curve
+            first_curves.setdefault(offload, stored.curve)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
             continue
-        shared = whole.get(offload)
+        shared = first_curves.get(offload)
         if shared is not None and shared.most_tokens < tokens:
             shared = None
         few = shared is not None
@@ -98,21 +98,21 @@ def curves(
             conditions = watch.conditions()
         if shared is not None:
             measured = replace(measured, verify=shared.verify)
-        whole.setdefault(offload, measured)
-        found[offload, drafter] = measured
+        first_curves.setdefault(offload, measured)
+        by_place[offload, drafter] = measured
         if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
             profiles.save(measured)
-    return found, tuple(notes)
+    return by_place, tuple(notes)
 
 
 def _affordable(
     time_s: float, token_s: float, most: int, depths: int, *, few: bool
 ) -> tuple[tuple[int, ...], int]:
-    """Return which batches to time and how often: many of them where ``few`` does not do, else a few once."""
-    wishes = (_FEWER, _FEWER) if few else (_MANY, _FEW)
-    many, less = (tuple(sorted({e for e in sizes if e < most} | {most})) for sizes in wishes)
+    """Return which batches to time and how often: a few sizes with ``few`` or where time is short."""
+    choices = (_FEWER, _FEWER) if few else (_MANY, _FEW)
+    many, less = (tuple(sorted({size for size in sizes if size < most} | {most})) for sizes in choices)
     for batches, fewest in ((many, _FEWEST + 1), (less, _FEWEST)):
         once_s = token_s * depths * _ROUNDS * sum(1 + _GROWTH * (size - 1) for size in batches)
         repeats = int(min(_REPEATS, time_s / once_s))

@@ -15,6 +15,7 @@ from ggufspec.tuning.values import Prospect
 Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]
 
 _WORTH_TRYING = 0.93  # of the leader's forecast; forecasts are off by 5 % in the median, 10 % at worst
+_FURTHER = 2  # draft sizes that are looked at beyond the largest, each time that it leads
 _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the same draft size
 
 
@@ -30,6 +31,45 @@ def has_own_size(arm: RunSpec) -> bool:
     """Whether a configuration has one of its method's default draft sizes."""
     drafting = _drafting(arm)
     return drafting.n_max in trace.draft_sizes(drafting.method)
+
+
+def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:
+    """Whether an engine draws drafts from the drafter's distribution: the library and the tree program do.
+
+    The others sample from the target alone and compare, so that the match bits of a sampled text hold.
+    """
+    return not arm.sampling.greedy and (engine == "inprocess" or program is Program.TREE)
+
+
+def beyond_edge(candidates: Sequence[Prospect], larger: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return larger draft sizes where the best forecast is that of the largest one; else nothing.
+
+    Args:
+        candidates: the forecasts.
+        larger: configurations with larger draft sizes.
+    """
+    if not candidates:
+        return []
+    leader = _ranked(candidates, None)[0].arm
+    largest = max(
+        _drafting(prospect.arm).n_max for prospect in candidates if source(prospect.arm) == source(leader)
+    )
+    if _drafting(leader).n_max < largest:
+        return []
+    return [arm for arm in larger if source(arm) == source(leader) and _drafting(arm).n_max > largest]
+
+
+def next_larger(arm: RunSpec, arms: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the two next larger draft sizes of the same drafter, method, offload and p_min."""
+    drafting = _drafting(arm)
+    larger = {
+        _drafting(other).n_max: other
+        for other in arms
+        if source(other) == source(arm)
+        and _drafting(other).p_min == drafting.p_min
+        and _drafting(other).n_max > drafting.n_max
+    }
+    return [larger[size] for size in sorted(larger)[:_FURTHER]]
 
 
 def prospects(
@@ -59,7 +99,7 @@ def prospects(
         first = group[0]
         assert first.drafting is not None
         traces = [
-            text.own if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
+            text.target_trace if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
             for text in texts
         ]
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
@@ -71,9 +111,7 @@ def prospects(
             p_min=sorted({_drafting(arm).p_min for arm in group}),
             program=program,
             n_predict=n_predict,
-            # the library and the tree program sample exactly; the others sample from the target alone and
-            # compare, and for these the match bits of a sampled text hold as well
-            sampling=not first.sampling.greedy and (engine == "inprocess" or program is Program.TREE),
+            sampling=samples_exactly(first, engine, program),
             build=build,
         ):
             by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
@@ -112,7 +150,7 @@ def _by_priority(prospects: Sequence[Prospect]) -> Iterator[Prospect]:
     yield leader
     leaders: dict[tuple[object, ...], Prospect] = {}
     for prospect in ranked:
-        leaders.setdefault(_source(prospect.arm), prospect)
+        leaders.setdefault(source(prospect.arm), prospect)
     least = _WORTH_TRYING * _rate(leader)
     yield from (prospect for prospect in leaders.values() if _rate(prospect) >= least)
     for category in leader.by_category:
@@ -131,18 +169,19 @@ def _rate(prospect: Prospect, category: str | None = None) -> float:
 
 def _alike(one: Prospect, other: Prospect) -> bool:
     """Whether two differ only in p_min, and hardly in their forecasts."""
-    same = _source(one.arm) == _source(other.arm) and _drafting(one.arm).n_max == _drafting(other.arm).n_max
+    same = source(one.arm) == source(other.arm) and _drafting(one.arm).n_max == _drafting(other.arm).n_max
     return same and abs(_rate(one) / _rate(other) - 1) < _ALIKE
 
 
 def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
     groups: dict[tuple[object, ...], list[RunSpec]] = {}
     for arm in arms:
-        groups.setdefault(_source(arm), []).append(arm)
+        groups.setdefault(source(arm), []).append(arm)
     return groups
 
 
-def _source(arm: RunSpec) -> tuple[object, ...]:
+def source(arm: RunSpec) -> tuple[object, ...]:
+    """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
     return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,14 +30,18 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
-from ggufspec.tuning import candidates, looking, prospects, verdicts
-from ggufspec.tuning.values import Plan, Prospect, Tuned, TuningForecast
+from ggufspec.results import ResultSet
+from ggufspec.tuning import candidates, looking, prospects, values, verdicts
+from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
-_OWN = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
-_REPEATS = 2  # at least
+_TUNING_OPTIONS = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
+_BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
+_REPEATS = 2  # of the selection
+_CONFIRMING_REPEATS = 3  # at least, each with loads of its own
+_SELECTION_SHARE = 0.5  # of the time that is left after the forecast; the rest confirms
 _SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
 _LOAD_S = 5.0
 _OURS = 0.97  # of the time; the rest goes to what stands before and after: checks, the last run, the judge
@@ -54,7 +58,7 @@ class TuneRequest:
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
         precision: half of the speed-ups' intervals over the speed-ups.
-        fresh: measure costs anew even where they are known.
+        fresh: measure costs again, even if they are stored.
     """
 
     request: Request = field(default_factory=lambda: default())
@@ -89,7 +93,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         asked.request,
         p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
         method=asked.methods or _methods(install, asked.request),
-        draft=asked.request.draft or (*_SIZES, *(size for size in _LOOKUP_SIZES if size not in _SIZES)),
+        draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
         precision=asked.precision,
         max_time=None,
     )
@@ -113,7 +117,9 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     blocks = candidates.blocks(
         session.suite.blocks, cards, layout=memory.layout_for(session.install.build_number), vram_bytes=vram
     )
+    beyond: tuple[RunSpec, ...] = ()
     if not asked.request.draft:
+        beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
         blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
     if not prospects.drafting_arms(blocks):
         raise GgufspecError(
@@ -128,6 +134,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         max_time_s=asked.max_time_s,
         precision=asked.precision,
         fresh=asked.fresh,
+        beyond=beyond,
     )
 
 
@@ -138,7 +145,13 @@ def identify(plan: Plan) -> Plan:
         ModelFileError: a file cannot be read.
     """
     models = identity.of_models(identity.models((*plan.session.suite.blocks, *plan.blocks)))
-    return replace(plan, session=identified(plan.session), blocks=identity.with_contents(plan.blocks, models))
+    beyond = identity.with_contents((Block(arms=plan.beyond),), models)[0].arms if plan.beyond else ()
+    return replace(
+        plan,
+        session=identified(plan.session),
+        blocks=identity.with_contents(plan.blocks, models),
+        beyond=beyond,
+    )
 
 
 def _methods(install: Install, request: Request) -> tuple[str, ...]:
@@ -148,25 +161,31 @@ def _methods(install: Install, request: Request) -> tuple[str, ...]:
         GgufspecError: the pair's own method cannot be measured here.
     """
     stated = pair_method(request)
-    found = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
+    methods = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
     program = ENGINES[request.engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.value in found or request.engine == "inprocess":
+        if method.value in methods or request.engine == "inprocess":
             continue
         if draft_sizes(method, sizes):
             with suppress(GgufspecError):
                 check_method(install.executable(program), program, method)
-                found.append(method.value)
-    return tuple(found)
+                methods.append(method.value)
+    return tuple(methods)
 
 
 def _is_usual(arm: RunSpec) -> bool:
-    """Whether a configuration is tried where nobody names draft sizes."""
+    """Whether a configuration is tried if no draft sizes are given."""
     drafting = arm.drafting
     if drafting is None:
         return True
     return drafting.n_max in (_SIZES if drafting.method.needs_drafter else _LOOKUP_SIZES)
+
+
+def _is_beyond(arm: RunSpec) -> bool:
+    """Whether a configuration is tried only where the largest of the usual draft sizes is the best."""
+    drafting = arm.drafting
+    return drafting is not None and drafting.method.needs_drafter and drafting.n_max > max(_SIZES)
 
 
 def _plain(session: Session) -> tuple[RunSpec, ...]:
@@ -186,44 +205,116 @@ def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
                 "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`",
             )
         return None
-    found = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
-    return asked.vram_bytes or found or None
+    free_bytes = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
+    return asked.vram_bytes or free_bytes or None
 
 
 def finals(plan: Plan, outlook: TuningForecast) -> Session:
-    """Return the bench of target alone and the finalists, on the prompts that were traced."""
+    """Return the bench that selects: the target alone and the finalists, on the prompts that were traced."""
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
-    chosen = {*(each.arm for each in worth), *outlook.unknown}
-    blocks = (
-        Block(
-            arms=tuple(
-                replace(arm, n_predict=outlook.n_predict)
-                for arm in block.arms
-                if arm in chosen or arm.drafting is None
-            )
-        )
-        for block in plan.blocks
+    chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
+    left_s = _left_s(plan, outlook, measuring_s=0.0)
+    if left_s is not None:
+        left_s = max(_once_s(outlook, worth), left_s * _SELECTION_SHARE)
+    return _bench(plan, outlook, chosen, repeats=_REPEATS, max_time_s=left_s)
+
+
+def follow_edge(
+    plan: Plan, outlook: TuningForecast, selected: ResultSet, *, measuring_s: float
+) -> Session | None:
+    """Return the bench of larger draft sizes beside the finalists; None where the best is not at the edge.
+
+    It continues the stored bench, whose runs are not repeated. There is none where time is short.
+
+    Args:
+        plan: what may be chosen.
+        outlook: what was forecast.
+        selected: the finalists' runs.
+        measuring_s: seconds since the first of them.
+    """
+    selection = verdicts.select_arms(selected)
+    if selection.edge is None or selection.fastest is None:
+        return None
+    arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
+    larger = prospects.next_larger(selection.fastest, arms)
+    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
+    measured = {arm for arm in arms if verdicts.was_measured(arm, selected)}
+    needed_s = measuring_s * len(larger) / max(1, len(measured))
+    if not larger or (left_s is not None and needed_s > left_s * _SELECTION_SHARE):
+        return None
+    return _bench(plan, outlook, {*measured, *larger}, repeats=_REPEATS, max_time_s=left_s)
+
+
+def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection, *, measuring_s: float) -> Session:
+    """Return the bench that confirms: the target alone, the winner, the runner-up and those of categories.
+
+    Its runs are new, and its models are loaded again, so that luck in the selection does not affect them.
+
+    Args:
+        plan: what may be chosen.
+        outlook: what was forecast.
+        selection: what to confirm.
+        measuring_s: seconds since the selection began.
+    """
+    selected = [selection.winner, selection.runner_up, *selection.by_category.values()]
+    arms = (*prospects.drafting_arms(plan.blocks), *plan.beyond)
+    chosen = {arm for arm in arms if any(spec and values.is_same(arm, spec) for spec in selected)}
+    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
+    if left_s is not None:
+        worth = [prospect for prospect in outlook.prospects if prospect.arm in chosen]
+        left_s = max(_once_s(outlook, worth), left_s)
+    return _bench(
+        plan,
+        outlook,
+        chosen,
+        repeats=_CONFIRMING_REPEATS,
+        max_time_s=left_s,
+        precision=plan.precision,
+        seed=plan.session.suite.seed + 1,
     )
-    first, *others = blocks  # target alone is measured where it is fastest, whatever else is
-    left_s = None
-    if plan.max_time_s is not None:
-        left_s = max(_once_s(outlook, worth), plan.max_time_s * _OURS - outlook.spent.total_s)
+
+
+def _bench(
+    plan: Plan,
+    outlook: TuningForecast,
+    chosen: Set[RunSpec],
+    *,
+    repeats: int,
+    max_time_s: float | None,
+    precision: float | None = None,
+    seed: int | None = None,
+) -> Session:
+    """Return a bench of the target alone and some configurations, on the prompts that were traced."""
+    blocks = []
+    for block in plan.blocks:
+        alone, *others = (*block.arms, *(arm for arm in plan.beyond if arm.baseline == block.arms[0]))
+        arms = (alone, *(arm for arm in others if arm in chosen))
+        blocks.append(Block(arms=tuple(replace(arm, n_predict=outlook.n_predict) for arm in arms)))
+    first, *more = blocks  # the target alone is measured where it is fastest, whatever else is
     suite = RunPlan(
-        blocks=(first, *(block for block in others if len(block.arms) > 1)),
+        blocks=(first, *(block for block in more if len(block.arms) > 1)),
         prompts=outlook.prompts,
         warmup_prompts=plan.session.suite.warmup_prompts[:1],
-        repeats=_REPEATS,
+        repeats=repeats,
+        loads=plan.session.suite.loads and repeats,
         warmups=1,
-        seed=plan.session.suite.seed,
-        precision=plan.precision,
-        max_time_s=left_s,
+        seed=plan.session.suite.seed if seed is None else seed,
+        precision=precision,
+        max_time_s=max_time_s,
     )
     return replace(plan.session, suite=suite)
 
 
+def _left_s(plan: Plan, outlook: TuningForecast, *, measuring_s: float) -> float | None:
+    """Return the seconds that are left to measure; None without a limit."""
+    if plan.max_time_s is None:
+        return None
+    return max(0.0, plan.max_time_s * _OURS - outlook.spent.total_s - measuring_s)
+
+
 def _once_s(outlook: TuningForecast, worth: Sequence[Prospect]) -> float:
     """Return the seconds that every configuration needs to be measured once, so that there is a verdict."""
-    rates = [each.overall.tokens_per_s.value for each in worth]
+    rates = [prospect.overall.tokens_per_s.value for prospect in worth]
     rates += [worth[0].overall.target_tokens_per_s.value] if worth else []
     writing = sum(len(outlook.prompts) * outlook.n_predict / rate for rate in rates)
     return _LOAD_S + _SLACK * writing
@@ -243,14 +334,23 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     asked = request or _asked(options)
     plan = identify(prepare_tuning(asked))
     outlook = looking.outlook(plan)
-    session = finals(plan, outlook)
-    begun = time.monotonic()
-    store = api.begin(session, command=("ggufspec.tune", repr(asked)))
-    with session.engine:
-        *_, results = api.record(session, store)
-    tuned = verdicts.judge_finalists(outlook, results, measuring_s=time.monotonic() - begun)
+    command, begun = ("ggufspec.tune", repr(asked)), time.monotonic()
+    selected = _measured(finals(plan, outlook), command)
+    while further := follow_edge(plan, outlook, selected, measuring_s=time.monotonic() - begun):
+        selected = _measured(further, command, resume=selected.meta.id)
+    selection = verdicts.select_arms(selected)
+    confirming = confirmation(plan, outlook, selection, measuring_s=time.monotonic() - begun)
+    confirmed = _measured(confirming, command)
+    tuned = verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=time.monotonic() - begun)
     keep(tuned)
     return tuned
+
+
+def _measured(session: Session, command: tuple[str, ...], resume: str | None = None) -> ResultSet:
+    store = api.begin(session, command=command, resume=resume)
+    with session.engine:
+        *_, results = api.record(session, store)
+    return results
 
 
 def keep(tuned: Tuned) -> None:
@@ -274,9 +374,11 @@ def keep(tuned: Tuned) -> None:
 def _asked(options: dict[str, Any]) -> TuneRequest:
     """Tell a tuning's own options from those of its benches; both have the command line's names."""
     methods = options.pop("method", None)
-    own = {field: options.pop(name) for name, field in _OWN.items() if name in options}
+    tuning_options = {field: options.pop(name) for name, field in _TUNING_OPTIONS.items() if name in options}
     return TuneRequest(
-        request=default(**options), methods=(methods,) if isinstance(methods, str) else methods, **own
+        request=default(**options),
+        methods=(methods,) if isinstance(methods, str) else methods,
+        **tuning_options,
     )
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
 from ggufspec.domain import Prompt, RunSpec
-from ggufspec.forecast import Advice, Forecast
+from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
-from ggufspec.stats import Estimate, Significance
+from ggufspec.stats import Effect, Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,8 @@ class Plan:
         max_time_s: time limit of the whole tuning; None for no limit.
         precision: requested relative half width of the speed-ups' intervals.
         fresh: measure costs again, even where stored ones could be reused.
+        beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
+            draft sizes were given.
     """
 
     session: Session
@@ -46,6 +48,7 @@ class Plan:
     max_time_s: float | None
     precision: float | None
     fresh: bool = False
+    beyond: tuple[RunSpec, ...] = ()
 
     @property
     def alone(self) -> RunSpec:
@@ -57,7 +60,7 @@ class Plan:
 class Stage:
     """The current step of a tuning, and how many of its parts are done."""
 
-    about: str
+    name: str
     done: int
     total: int
 
@@ -68,12 +71,13 @@ class Spent:
 
     traces_s: float = 0.0
     costs_s: float = 0.0
+    calibration_s: float = 0.0
     measuring_s: float = 0.0
 
     @property
     def total_s(self) -> float:
         """The seconds of all stages."""
-        return self.traces_s + self.costs_s + self.measuring_s
+        return self.traces_s + self.costs_s + self.calibration_s + self.measuring_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,8 @@ class TuningForecast:
         prompts: the traced prompts.
         n_predict: tokens of each.
         finalists: number of configurations that there is time to measure.
-        spent: seconds of the traces and the costs.
+        spent: seconds of the traces, the costs and the calibration.
+        calibration: how the costs of the best forecast were corrected by measured runs.
         notes: what was left out, reused or shortened.
     """
 
@@ -96,17 +101,46 @@ class TuningForecast:
     n_predict: int
     finalists: int
     spent: Spent
+    calibration: Calibration | None = None
     notes: tuple[str, ...] = ()
 
     def prospect(self, spec: RunSpec) -> Prospect | None:
         """Return the forecasts of a configuration; the length of its texts does not matter."""
-        configuration = _configuration(spec)
-        matches = (prospect for prospect in self.prospects if _configuration(prospect.arm) == configuration)
-        return next(matches, None)
+        return next((prospect for prospect in self.prospects if is_same(prospect.arm, spec)), None)
+
+
+def is_same(one: RunSpec, other: RunSpec) -> bool:
+    """Whether two specifications are of one configuration; prompts and lengths of texts do not matter."""
+    return _configuration(one) == _configuration(other)
 
 
 def _configuration(spec: RunSpec) -> tuple[object, ...]:
     return spec.model, spec.drafter, spec.offload, spec.drafting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What the finalists' runs select for confirmation. Their figures are no estimates: the best are lucky.
+
+    Attributes:
+        results: the stored bench of the target alone and the finalists.
+        fastest: the fastest configuration that drafts; None where none may win.
+        winner: the smallest draft among ``alike``.
+        runner_up: the fastest other configuration; None without one.
+        alike: configurations that these runs do not tell apart from the fastest, the smallest draft first.
+        by_category: configurations for categories that significantly need another one; the target alone, too.
+        edge: γ of the fastest, where no larger draft size of its kind was measured.
+        unlike_target: configurations whose text differs from the target's own, so that they cannot win.
+    """
+
+    results: ResultSet = field(repr=False)
+    fastest: RunSpec | None = None
+    winner: RunSpec | None = None
+    runner_up: RunSpec | None = None
+    alike: tuple[RunSpec, ...] = ()
+    by_category: Mapping[str, RunSpec] = field(default_factory=dict)
+    edge: int | None = None
+    unlike_target: tuple[RunSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +153,7 @@ class Choice:
     category: str | None
     arm: Arm
     rate: Estimate
-    gain: Significance | None
+    gain: Effect | None
     prompts: int
 
     @property
@@ -139,14 +173,16 @@ class Tuned:
 
     Attributes:
         outlook: what was forecast.
-        results: the stored bench of target alone and finalists.
+        selection: what was selected for confirmation, and from which runs.
+        results: the stored bench that confirms: the target alone, the winner and the runner-up.
         overall: the choice over all prompts.
-        by_category: the choice for each category, where there are several.
+        by_category: the choice for each category that significantly needs another one than ``overall``.
         refusal: why not to draft and what would have to change, where that is the verdict.
         spent: seconds of all stages.
     """
 
     outlook: TuningForecast
+    selection: Selection
     results: ResultSet = field(repr=False)
     overall: Choice
     by_category: tuple[Choice, ...]

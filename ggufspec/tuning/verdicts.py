@@ -1,4 +1,4 @@
-"""Measured finalists -> what to run, overall and for each category of prompts."""
+"""Measured finalists -> what to confirm; confirmed configurations -> what to run."""
 
 from __future__ import annotations
 
@@ -6,32 +6,115 @@ from collections.abc import Sequence
 
 from ggufspec import forecast, stats
 from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Role
+from ggufspec.domain import Role, RunSpec, TextVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
 from ggufspec.results import ResultSet
-from ggufspec.tuning.values import Choice, Prospect, Spent, Tuned, TuningForecast
+from ggufspec.stats import SpeedVerdict
+from ggufspec.tuning import categories, prospects, values
+from ggufspec.tuning.values import Choice, Prospect, Selection, Spent, Tuned, TuningForecast
 
 THRESHOLD = 0.01
-"""The smallest gain that matters; configurations within it tie."""
+"""The smallest gain that matters; configurations within it are alike."""
+
+_ALIKE = 0.03  # behind the fastest: more is not called alike, however few runs there are
+_ALPHA = 0.05
 
 
-def judge_finalists(outlook: TuningForecast, results: ResultSet, *, measuring_s: float) -> Tuned:
-    """Choose what to run.
+def select_arms(results: ResultSet) -> Selection:
+    """Select what to confirm from the finalists' runs.
 
-    The fastest configuration wins; among those within ``THRESHOLD`` of it the smallest γ, then the smallest
-    drafter, then the smallest p_min. It is compared with the target alone where that is fastest: without a
-    drafter beside it, more layers may fit on the GPU. Drafting must gain more than the threshold; whether the
-    prompts suffice to be sure of it says ``Choice.sure``. Where they do not and no gain was forecast either,
-    it is taken for chance.
-
-    Args:
-        outlook: what was forecast.
-        results: target alone and finalists, measured on the same prompts.
-        measuring_s: seconds that took.
+    A configuration is alike to the fastest where it is at most 3 % slower and the runs do not show it to be
+    slower (Holm's adjustment over all of them), or at most ``THRESHOLD`` slower. The smallest draft of these
+    wins: then the smallest drafter, then the smallest p_min. Text that is not the target's own cannot win.
 
     Raises:
         ResultsError: the target alone was not measured.
+    """
+    plain, drafting = _measured(results)
+    eligible = [arm for arm in drafting if not _differs(arm)]
+    unlike = tuple(arm.spec for arm in drafting if _differs(arm))
+    if not eligible:
+        return Selection(results=results, unlike_target=unlike)
+    fastest, *slower = sorted(eligible, key=lambda arm: -_rate(arm).value)
+    alike = sorted([fastest, *_alike(fastest, slower)], key=_size)
+    winner = alike[0]
+    others = [arm for arm in (fastest, *slower) if arm is not winner]
+    sizes = {_n_max(arm) for arm in drafting if _source(arm) == _source(fastest)}
+    return Selection(
+        results=results,
+        fastest=fastest.spec,
+        winner=winner.spec,
+        runner_up=others[0].spec if others else None,
+        alike=tuple(arm.spec for arm in alike),
+        by_category=_by_category(winner, [*others, max(plain, key=lambda arm: _rate(arm).value)]),
+        edge=_n_max(fastest) if len(sizes) > 1 and _n_max(fastest) == max(sizes) else None,
+        unlike_target=unlike,
+    )
+
+
+def was_measured(arm: RunSpec, results: ResultSet) -> bool:
+    """Whether a bench has runs of a configuration."""
+    return any(values.is_same(arm, spec) for spec in dict.fromkeys(results.current.specs))
+
+
+def judge_finalists(
+    outlook: TuningForecast, selection: Selection, confirmed: ResultSet, *, measuring_s: float
+) -> Tuned:
+    """Choose what to run, by runs that did not select it.
+
+    The winner of the selection is compared with the target alone where that is fastest: without a drafter
+    beside it, more layers may fit on the GPU. The runner-up takes its place only where it is significantly
+    faster, or where the winner's text is not the target's own. Drafting must gain more than the threshold;
+    whether the runs suffice to be sure of it says ``Choice.sure``. Where they do not and no gain was forecast
+    either, it is taken for chance.
+
+    Args:
+        outlook: what was forecast.
+        selection: the winner, the runner-up and those of categories.
+        confirmed: new runs of these and the target alone.
+        measuring_s: seconds of the selection and the confirmation.
+
+    Raises:
+        ResultsError: the target alone was not measured.
+    """
+    plain, drafting = _measured(confirmed)
+    eligible = [arm for arm in drafting if not _differs(arm)]
+    winner, runner_up = (_of(spec, eligible) for spec in (selection.winner, selection.runner_up))
+    if winner is None or (runner_up is not None and _is_faster(runner_up, winner)):
+        winner = runner_up
+    overall = _choose(outlook, plain, winner, None, _prompts(plain))
+    category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
+    choices = []
+    for category, spec in selection.by_category.items():
+        prompts = {prompt for prompt, of in category_of.items() if of == category}
+        arm = _of(spec, eligible)
+        if spec.role is not Role.TARGET and arm is None:
+            continue
+        choice = _choose(outlook, plain, arm, category, prompts)
+        if _rate(choice.arm, prompts).value > _rate(overall.arm, prompts).value:
+            choices.append(choice)
+    return Tuned(
+        outlook=outlook,
+        selection=selection,
+        results=confirmed,
+        overall=overall,
+        by_category=tuple(choices),
+        refusal=None if overall.drafts else _refusal(outlook.prospects),
+        spent=Spent(
+            traces_s=outlook.spent.traces_s,
+            costs_s=outlook.spent.costs_s,
+            calibration_s=outlook.spent.calibration_s,
+            measuring_s=measuring_s,
+        ),
+    )
+
+
+def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
+    """Return the arms of the target alone and those that draft, with runs that ended well.
+
+    Raises:
+        ResultsError: the target alone has none.
     """
     groups = [arm for arm in arms.group(results) if len(arm.rates)]
     plain = [arm for arm in groups if arm.role is Role.TARGET]
@@ -39,71 +122,98 @@ def judge_finalists(outlook: TuningForecast, results: ResultSet, *, measuring_s:
         raise ResultsError(
             "the target alone has no run that ended well", f"see `ggufspec show {results.meta.id}`"
         )
-    drafting = [arm for arm in groups if arm.role is Role.DRAFTING]
-    category_of = {spec.prompt.id: spec.prompt.category for arm in plain for spec in arm.good.specs}
-    categories = sorted({name for name in category_of.values() if name is not None})
-    overall = _choose(outlook, plain, drafting, None, set(category_of))
-    found = [
-        _choose(outlook, plain, drafting, name, {prompt for prompt, of in category_of.items() if of == name})
-        for name in (categories if len(categories) > 1 else ())
+    return plain, [arm for arm in groups if arm.role is Role.DRAFTING]
+
+
+def _differs(arm: Arm) -> bool:
+    """Whether the target finds a text of this arm not to be its own, near ties aside."""
+    differences = arm.runs.column("difference")
+    return any(one is not None and one.verdict is TextVerdict.DIVERGENCE for one in differences)
+
+
+def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
+    """Return the arms that are not told apart from the fastest."""
+    compared = {arm.spec: stats.paired_effect(fastest.rates, arm.rates) for arm in slower}
+    p_values = {
+        spec: 1.0 if one is None or one.p_value is None else one.p_value for spec, one in compared.items()
+    }
+    apart = set(categories.significant(p_values, alpha=_ALPHA))
+    behind = {spec: float("inf") if one is None else one.ratio.value - 1 for spec, one in compared.items()}
+    return [
+        arm
+        for arm in slower
+        if behind[arm.spec] <= THRESHOLD or (behind[arm.spec] <= _ALIKE and arm.spec not in apart)
     ]
-    return Tuned(
-        outlook=outlook,
-        results=results,
-        overall=overall,
-        by_category=tuple(found),
-        refusal=None if overall.drafts else _refusal(outlook.prospects),
-        spent=Spent(traces_s=outlook.spent.traces_s, costs_s=outlook.spent.costs_s, measuring_s=measuring_s),
-    )
 
 
-def _refusal(prospects: Sequence[Prospect]) -> Advice | None:
+def _by_category(winner: Arm, others: Sequence[Arm]) -> dict[str, RunSpec]:
+    """Return the fastest arm of each category in which arms gain significantly otherwise than elsewhere."""
+    category_of = {
+        spec.prompt.id: spec.prompt.category for spec in winner.good.specs if spec.prompt.category is not None
+    }
+    differing = categories.categories_that_differ(winner.rates, [arm.rates for arm in others], category_of)
+    chosen = {}
+    for name in sorted(differing):
+        prompts = {prompt for prompt, category in category_of.items() if category == name}
+        best = max(others, key=lambda arm: _rate(arm, prompts).value)
+        if _rate(best, prompts).value > _rate(winner, prompts).value * (1 + THRESHOLD):
+            chosen[name] = best.spec
+    return chosen
+
+
+def _refusal(candidates: Sequence[Prospect]) -> Advice | None:
     """Return why the most promising source of drafts does not pay; its forecasts share their costs."""
-    drafting = [each for each in prospects if each.overall.n_drafted]
-    leader = max(drafting, key=lambda each: each.overall.speedup.value, default=None)
+    drafting = [prospect for prospect in candidates if prospect.overall.n_drafted]
+    leader = max(drafting, key=lambda prospect: prospect.overall.speedup.value, default=None)
     if leader is None:
         return None
-    own = [each.overall for each in prospects if _source(each) == _source(leader)]
-    return forecast.choose_draft_size(own, threshold=THRESHOLD)
-
-
-def _source(prospect: Prospect) -> tuple[object, ...]:
-    drafting = prospect.arm.drafting
-    return prospect.arm.drafter, prospect.arm.offload, drafting and drafting.method
+    source = prospects.source(leader.arm)
+    alternatives = [prospect.overall for prospect in candidates if prospects.source(prospect.arm) == source]
+    return forecast.choose_draft_size(alternatives, threshold=THRESHOLD)
 
 
 def _choose(
     outlook: TuningForecast,
     plain: Sequence[Arm],
-    drafting: Sequence[Arm],
+    winner: Arm | None,
     category: str | None,
     prompts: set[str],
 ) -> Choice:
     alone = max(plain, key=lambda arm: _rate(arm, prompts).value)
-    ranked = [arm for arm in drafting if _of(arm, prompts)]
     nothing = Choice(
         category=category, arm=alone, rate=_rate(alone, prompts), gain=None, prompts=len(prompts)
     )
-    if not ranked:
+    if winner is None:
         return nothing
-    fastest = max(ranked, key=lambda arm: _rate(arm, prompts).value)
-    ties = [arm for arm in ranked if _ratio(fastest, arm, prompts) <= 1 + THRESHOLD]
-    chosen = min(ties, key=_size)
-    gain = stats.significance(_of(chosen, prompts), _of(alone, prompts), threshold=THRESHOLD)
+    gain = stats.paired_effect(_on(winner.rates, prompts), _on(alone.rates, prompts), threshold=THRESHOLD)
     if gain is None or gain.ratio.value <= 1 + THRESHOLD:
         return nothing
-    found = Choice(
-        category=category, arm=chosen, rate=_rate(chosen, prompts), gain=gain, prompts=len(prompts)
+    choice = Choice(
+        category=category, arm=winner, rate=_rate(winner, prompts), gain=gain, prompts=len(prompts)
     )
-    return found if found.sure or _was_hoped_for(outlook, found) else nothing
+    return choice if choice.sure or _was_forecast(outlook, choice) else nothing
 
 
-def _was_hoped_for(outlook: TuningForecast, found: Choice) -> bool:
-    prospect = outlook.prospect(found.arm.spec)
+def _was_forecast(outlook: TuningForecast, choice: Choice) -> bool:
+    """Whether a gain was forecast; also where nothing could be forecast."""
+    prospect = outlook.prospect(choice.arm.spec)
     if prospect is None:
-        return True  # nothing was forecast of it
-    foretold = prospect.by_category.get(found.category or "", prospect.overall)
-    return foretold.speedup.value > 1 + THRESHOLD
+        return True
+    expected = prospect.by_category.get(choice.category or "", prospect.overall)
+    return expected.speedup.value > 1 + THRESHOLD
+
+
+def _of(spec: RunSpec | None, groups: Sequence[Arm]) -> Arm | None:
+    return next((arm for arm in groups if spec is not None and values.is_same(arm.spec, spec)), None)
+
+
+def _is_faster(one: Arm, other: Arm) -> bool:
+    compared = stats.paired_effect(one.rates, other.rates, threshold=THRESHOLD)
+    return compared is not None and compared.verdict is SpeedVerdict.FASTER
+
+
+def _prompts(groups: Sequence[Arm]) -> set[str]:
+    return {spec.prompt.id for arm in groups for spec in arm.good.specs}
 
 
 def _size(arm: Arm) -> tuple[int, int, float]:
@@ -113,15 +223,19 @@ def _size(arm: Arm) -> tuple[int, int, float]:
     return drafting.n_max, size, drafting.p_min
 
 
-def _of(arm: Arm, prompts: set[str]) -> dict[stats.Cell, float]:
-    return {cell: rate for cell, rate in arm.rates.items() if cell[0] in prompts}
+def _n_max(arm: Arm) -> int:
+    assert arm.spec.drafting is not None
+    return arm.spec.drafting.n_max
 
 
-def _rate(arm: Arm, prompts: set[str]) -> stats.Estimate:
-    rate = stats.mean_rate(_of(arm, prompts))
-    return rate or stats.Estimate(value=0.0, lo=None, hi=None)
+def _source(arm: Arm) -> tuple[object, ...]:
+    return prospects.source(arm.spec)
 
 
-def _ratio(one: Arm, other: Arm, prompts: set[str]) -> float:
-    compared = stats.significance(_of(one, prompts), _of(other, prompts), threshold=THRESHOLD)
-    return compared.ratio.value if compared is not None else float("inf")
+def _on(rates: stats.Rates, prompts: set[str]) -> stats.Rates:
+    return rates.of_prompts(prompts)
+
+
+def _rate(arm: Arm, prompts: set[str] | None = None) -> stats.Estimate:
+    rates = arm.rates if prompts is None else _on(arm.rates, prompts)
+    return stats.mean_rate(rates) or stats.Estimate(value=0.0, lo=None, hi=None)

@@ -15,12 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggufspec import engines, proc, prompts
+from ggufspec import engines, proc, prompts, stats
 from ggufspec.domain import Drafting, ModelFile, Offload, Prompt, Role, RunSpec, Sample, Sampling, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import RoundPart
 from ggufspec.llama.install.installs import Install
+from ggufspec.measure.scoring import summarize_scores
 from ggufspec.modelfiles import catalog, hub
 from tests.support import models, shell
 
@@ -211,6 +212,7 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
     assert {one.depth_tokens for one in curve.timings} == {32, 128}
     for part, sizes in (
         (RoundPart.VERIFY, {1, 2, 5}),
+        (RoundPart.CHOOSE, {1, 2, 5}),
         (RoundPart.ABSORB, {1, 2, 5}),
         (RoundPart.DRAFT, {1, 4}),
     ):
@@ -218,7 +220,9 @@ def test_a_curve_times_every_batch_at_every_depth(engine: InprocessEngine) -> No
         assert {one.tokens for one in here} == sizes
         assert len(here) == 3 * 2 * 2 * 2  # sizes, depths, repeats, samples of each
     alone = [one for one in curve.timings if one.drafter is None]
-    assert [(one.part, one.tokens) for one in alone] == [(RoundPart.VERIFY, 1)] * 8
+    assert [(one.part, one.tokens) for one in alone] == [(RoundPart.VERIFY, 1), (RoundPart.CHOOSE, 1)] * 8
+    resized = [one for one in curve.timings if one.part is RoundPart.RESIZE]
+    assert len(resized) == 3 * 2 * 2  # the first round of each size
     with pytest.raises(Failure, match="do not fit"):
         engine.curve(spec, [drafter], depths=(500,))
 
@@ -329,3 +333,39 @@ def test_the_command_makes_the_same_run(engine: InprocessEngine, llama: Install,
     completed, out, _ = proc.capture(measured.argv)
     assert completed.returncode == 0
     assert tuple(json.loads(out)["tokens"]) == measured.sample.tokens
+
+
+def test_the_target_scores_complete_texts(engine: InprocessEngine, tmp_path: Path) -> None:
+    spec = _spec(Role.TARGET)
+    own = engine.measure(spec, tmp_path / "own").sample
+    assert own.tokens is not None
+    assert own.text is not None
+    for answer in (own.tokens, own.text):  # the text alone is tokenised as it was written
+        audit = summarize_scores(engine.score(spec, answer, ended=False), greedy=True)
+        assert (audit.tokens, audit.divergent) == (TOKENS, 0)
+    wrong = (*own.tokens[:40], own.tokens[0], *own.tokens[41:])
+    audit = summarize_scores(engine.score(spec, wrong, ended=False), greedy=True)
+    assert (audit.tokens, audit.first_divergent) == (TOKENS, 40)
+    for answer in (own.tokens[:40], own.text[: own.text.rindex(" ", 0, 40)]):
+        ended = summarize_scores(engine.score(spec, answer, ended=True), greedy=True)
+        assert ended.first_divergent == ended.tokens - 1  # the target would have gone on
+    with pytest.raises(Failure, match="are not known"):
+        engine.score(replace(spec, sampling=NUCLEUS), own.text, ended=False)
+
+
+def test_sampled_texts_are_tested_against_the_target(engine: InprocessEngine, tmp_path: Path) -> None:
+    drawn, other = (Sampling(temperature=heat, top_k=0, seed=1) for heat in (2.0, 1.0))
+    text = engine.measure(
+        replace(_spec(Role.TARGET, tokens=300), sampling=drawn), tmp_path / "log"
+    ).sample.tokens
+    assert text is not None
+    p_values = []
+    for sampling in (drawn, other):
+        scores = engine.score(replace(_spec(Role.TARGET), sampling=sampling), text, ended=False)
+        audit = summarize_scores(scores, greedy=False)
+        assert (audit.tokens, audit.impossible) == (len(text), 0)
+        p_values.append(stats.uniform_p_value(audit.places or ()))
+    as_drawn, otherwise = p_values
+    assert as_drawn is not None
+    assert otherwise is not None
+    assert otherwise < 1e-6 < as_drawn

@@ -256,7 +256,9 @@ def test_a_made_up_difference_is_a_divergence(server: Install, tmp_path: Path, t
     place = own.text.index(" ", 20)
     unlikely = _sample(own, own.text[:place] + " qqq", token=own.tokens[0], known=tokens_known)
     own = own if tokens_known else replace(own, tokens=None)
-    difference = audit.locate(unlikely, own, server, str(_spec(Role.TARGET, prompt).model.path))
+    difference = audit.locate(
+        unlikely, own, server, str(_spec(Role.TARGET, prompt).model.path), n_predict=TOKENS
+    )
     assert difference is not None
     runs = (
         _result(_spec(Role.TARGET, prompt), own),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggufspec.domain import Program, Role, RunSpec, Sample, Status
+from ggufspec.domain import NO_PROMPT, Program, Role, RunSpec, Sample, Status
 from ggufspec.engines import Measurement
 from ggufspec.llama.install.installs import Install
 
@@ -43,8 +44,11 @@ class Scripted:
     answer: Callable[[RunSpec], Sample] = sample
     capacity: int | None = None
     name: str = "scripted"
+    keeps_loads: bool = False  # of each arm one, until it is closed
     seen: list[RunSpec] = field(default_factory=list)
+    loaded: list[RunSpec] = field(default_factory=list)  # the arm of each load
     closed: bool = False
+    held: OrderedDict[RunSpec, int] = field(default_factory=OrderedDict)
 
     def __enter__(self) -> Scripted:
         """Nothing is started."""
@@ -54,8 +58,9 @@ class Scripted:
         """End it."""
         self.close()
 
-    def load_key(self, spec: RunSpec) -> None:
-        """Nothing is loaded."""
+    def load_key(self, spec: RunSpec) -> RunSpec | None:
+        """Return the arm, where loads are kept."""
+        return replace(spec, prompt=NO_PROMPT) if self.keeps_loads else None
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """No command."""
@@ -64,9 +69,22 @@ class Scripted:
     def measure(self, spec: RunSpec, log: Path) -> Measurement:
         """Answer at once."""
         self.seen.append(spec)
+        self.closed = False
         log.with_suffix(".err").write_text("a log\n")
-        return Measurement(sample=self.answer(spec), argv=self.argv(spec), wall_s=10.0)
+        load = self._load(spec) if self.keeps_loads else None
+        return Measurement(sample=self.answer(spec), argv=self.argv(spec), wall_s=10.0, load=load)
+
+    def _load(self, spec: RunSpec) -> int:
+        arm = replace(spec, prompt=NO_PROMPT)
+        if arm not in self.held:
+            while self.capacity is not None and len(self.held) >= self.capacity:
+                self.held.popitem(last=False)
+            self.held[arm] = len(self.loaded)
+            self.loaded.append(arm)
+        self.held.move_to_end(arm)
+        return self.held[arm]
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """End all loads, and remember that."""
+        self.held.clear()
         self.closed = True

@@ -11,14 +11,14 @@ from ggufspec.cli.entry import verbosity
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SECTIONS = {
     "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
-    "Drafting": "draft p_min accept method draft_sizes synthetic_accept",
+    "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
     "Placement": "ngl ngld threads kv_type ubatch ctx vram reserve force",
     "GPUs": "fitting devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
     "overhead",
-    "Measuring": "repeats warmup precision max_time timeout name resume dry_run plan fresh",
+    "Measuring": "repeats loads warmup precision max_time timeout name resume dry_run plan fresh",
     "llama.cpp": "llama engine build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns plot salvage list_runs delete listing forecast html png svg "
     "open once",

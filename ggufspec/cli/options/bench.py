@@ -175,11 +175,17 @@ _REPEATING = (
         "-r", "--repeats", type=Count(1), default=3, show_default=True, help="Measured runs of each prompt."
     ),
     click.option(
+        "--loads",
+        type=Count(1),
+        help="How often to load the models of each arm, with --engine server or inprocess. "
+        "[default: for every repeat]",
+    ),
+    click.option(
         "--warmup",
         type=Count(0),
         default=1,
         show_default=True,
-        help="Discarded runs before the measured ones.",
+        help="Discarded runs before the measured ones of each load.",
     ),
     click.option(
         "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."

@@ -132,6 +132,7 @@ class BenchOptions(MeasureOptions):
 
     synthetic_accept: tuple[float, ...] | None
     repeats: int
+    loads: int | None
     warmup: int
     precision: float | None
     max_time: float | None
@@ -142,6 +143,7 @@ class BenchOptions(MeasureOptions):
             super().to_request(),
             synthetic_accept=self.synthetic_accept,
             repeats=self.repeats,
+            loads=self.loads,
             warmup=self.warmup,
             precision=self.precision,
             max_time=self.max_time,
@@ -203,6 +205,7 @@ class WhatIfOptions:
     """
 
     accept: str | None
+    alpha: str | None
     draft: tuple[int, ...]
     target_tps: float | None
     drafter_tps: float | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _NUMBER = r"\d*\.?\d+"
 _RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
 _MOST_ACCEPTANCES = 101
+_MOST_DIGITS = 18  # of a draft size
+_RATES, _ALPHAS = "0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7", "0.7, 0.5-0.9"
 
 
 def make_curve(
@@ -171,31 +174,60 @@ def describe_device(device: DevicePeaks) -> str:
     return f"{device.name}: {bandwidth} GB/s, {flops} TFLOPS ({device.source})"
 
 
-def parse_acceptances(text: str, size: int) -> list[Acceptance]:
-    """Return the acceptances of ``--accept``; a plain number is the acceptance rate at γ = ``size``.
+def parse_acceptances(accept: str | None, alpha: str | None) -> list[Acceptance]:
+    """Return the acceptances of ``--accept`` or of ``--alpha``.
+
+    Args:
+        accept: acceptance rates at every γ (0.7, 0.5-0.9), a rate at one γ (0.708@3), or shares by position.
+        alpha: probabilities that each token is accepted (0.7, 0.5-0.9).
 
     Raises:
+        UsageError: not exactly one of the two was given.
         ValueError: the text is not an acceptance.
     """
-    from ggufspec.forecast.whatif import Positions, Steady
+    from ggufspec.forecast.whatif import AcceptanceRate, Positions, Steady
 
-    rate, _, at = text.partition("@")
-    if not at and (match := _RANGE.fullmatch(text)):
-        first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
-        if not 0 <= first <= last <= 1 or step < 0.001:
-            raise ValueError(f"{text!r} is not a range of acceptances; examples: 0.5-0.9, 0.5-0.9+0.05")
-        count = int((last - first) / step + 1e-9) + 1
-        if count > _MOST_ACCEPTANCES:
-            raise ValueError(
-                f"{text!r} has {count} values; at most {_MOST_ACCEPTANCES} are allowed: use a larger step"
-            )
-        return [Steady(round(first + number * step, 9)) for number in range(count)]
+    if accept is not None and alpha is not None:
+        raise click.UsageError("use either --accept or --alpha")
+    if alpha is not None:
+        return [Steady(value) for value in _parse_range(alpha) or (_parse_share(alpha, _ALPHAS),)]
+    if accept is None:
+        raise click.UsageError("the acceptance is missing, for example --accept 0.7")
+    rate, _, size = accept.partition("@")
+    if size:
+        if not size.isdecimal() or len(size) > _MOST_DIGITS:
+            raise ValueError(f"{accept!r} is not an acceptance; examples: {_RATES}")
+        return [Steady.from_rate(_parse_share(rate, _RATES), int(size))]
+    if "," in accept:
+        return [Positions(tuple(_parse_share(part, _RATES) for part in accept.split(",")))]
+    return [AcceptanceRate(value) for value in _parse_range(accept) or (_parse_share(accept, _RATES),)]
+
+
+def _parse_range(text: str) -> list[float]:
+    """Return the values of a range such as 0.5-0.9+0.05; none where the text is not one."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return []
+    first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
+    if not 0 <= first <= last <= 1 or step < 0.001:
+        raise ValueError(f"{text!r} is not a range of acceptances; examples: 0.5-0.9, 0.5-0.9+0.05")
+    count = int((last - first) / step + 1e-9) + 1
+    if count > _MOST_ACCEPTANCES:
+        raise ValueError(
+            f"{text!r} has {count} values; at most {_MOST_ACCEPTANCES} are allowed: use a larger step"
+        )
+    return [round(first + number * step, 9) for number in range(count)]
+
+
+def _parse_share(text: str, examples: str) -> float:
     try:
-        numbers = tuple(float(part.rstrip("%")) / (100 if "%" in part else 1) for part in rate.split(","))
-        draft_size = int(at) if at else size
+        return float(text.rstrip("%")) / (100 if "%" in text else 1)
     except ValueError:
-        message = f"{text!r} is not an acceptance; examples: 0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7"
-        raise ValueError(message) from None
-    if len(numbers) > 1 and not at:
-        return [Positions(numbers)]
-    return [Steady.from_rate(numbers[0], draft_size)]
+        raise ValueError(f"{text!r} is not an acceptance; examples: {examples}") from None
+
+
+def is_rate_at_every_size(acceptances: Sequence[Acceptance], sizes: Sequence[int]) -> bool:
+    """Whether one acceptance rate is assumed at several γ, which no drafter has."""
+    from ggufspec.forecast.whatif import AcceptanceRate
+
+    return len(sizes) > 1 and isinstance(acceptances[0], AcceptanceRate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 from ggufspec import tuning
@@ -14,10 +14,11 @@ from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import Method, Offload, RunSpec, Sampling
 from ggufspec.harmless import one_line
-from ggufspec.measure import Request, api
+from ggufspec.measure import Request, Session, api
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
+from ggufspec.results import ResultSet
 from ggufspec.tuning import Stage, TuningForecast
 
 
@@ -51,15 +52,42 @@ def run_tuning(
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = _look_with_progress(tuning.look(plan))
+    outlook = _look_with_progress(tuning.look(plan, forecast_only=forecast))
     for note in outlook.notes:
         echo(note, err=True)
     if forecast:
         emit(_render_forecasts(outlook, request.engine, output), out)
         return
-    session = tuning.finals(plan, outlook)
     started = time.monotonic()
-    latest = opened = api.begin(session, command=measuring.command_line(), name=name, warnings=warnings)
+    selected = _measure(tuning.finals(plan, outlook), warnings)
+    while further := tuning.follow_edge(plan, outlook, selected, measuring_s=time.monotonic() - started):
+        selected = _measure(further, warnings, resume=selected.meta.id)
+    selection = tuning.select_arms(selected)
+    confirming = tuning.confirmation(plan, outlook, selection, measuring_s=time.monotonic() - started)
+    confirmed = _measure(confirming, warnings, name=name)
+    tuned = tuning.judge_finalists(outlook, selection, confirmed, measuring_s=time.monotonic() - started)
+    tuning.keep(tuned)
+    install, bench = plan.session.install, bench_command(request, tuned.overall.arm.spec)
+    if output in tables.FOR_PEOPLE:
+        emit(tuned_report.text(tuned, install, bench, output), out)
+    elif output == "json":
+        emit(tuned_report.as_json(tuned, install, bench), out)
+    else:
+        emit(_render_forecasts(outlook, request.engine, output), out)
+    measuring.raise_for_failures(confirmed)
+
+
+def _measure(
+    session: Session, warnings: Mapping[str, str], *, name: str | None = None, resume: str | None = None
+) -> ResultSet:
+    """Measure a bench to its end, with its progress on a terminal.
+
+    Raises:
+        GgufspecError: it cannot be stored; what was measured stays, and a line says how to see it.
+    """
+    latest = opened = api.begin(
+        session, command=measuring.command_line(), name=name, resume=resume, warnings=warnings
+    )
     try:
         for latest in measuring.record_with_progress(session, opened):  # noqa: B007  # the last is used
             pass
@@ -70,16 +98,7 @@ def run_tuning(
             echo(f"{measuring.describe_end(error, latest)} {hint}", err=True)
         raise
     session.engine.close()
-    tuned = tuning.judge_finalists(outlook, latest, measuring_s=time.monotonic() - started)
-    tuning.keep(tuned)
-    install, bench = session.install, bench_command(request, tuned.overall.arm.spec)
-    if output in tables.FOR_PEOPLE:
-        emit(tuned_report.text(tuned, install, bench, output), out)
-    elif output == "json":
-        emit(tuned_report.as_json(tuned, install, bench), out)
-    else:
-        emit(_render_forecasts(outlook, request.engine, output), out)
-    measuring.raise_for_failures(latest)
+    return latest
 
 
 def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
@@ -98,7 +117,7 @@ def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> Tuning
                 outlook: TuningForecast = end.value
                 return outlook
             progress.update(
-                task, description=escape(one_line(stage.about)), completed=stage.done, total=stage.total
+                task, description=escape(one_line(stage.name)), completed=stage.done, total=stage.total
             )
 
 

@@ -17,13 +17,14 @@ from ggufspec.engines.library.model import Model
 
 _SEED = 1  # of the order in which a curve's batches are timed
 _IN_A_ROW = 2  # samples of a batch
+_BATCHES = {RoundPart.VERIFY, RoundPart.ABSORB}  # whose graphs depend on the draft's length
 
 
 def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
     """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
     Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and
-    the library reuses the graph of the previous one.
+    the library reuses the graph of the previous one. The first one is RESIZE.
 
     Raises:
         Failure: the deepest round does not fit into the context.
@@ -37,6 +38,7 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
     for model in models:
         model.use_threads(run.threads)
         model.clear()
+    target.use_sampling(run.sampling)
     order = random.Random(_SEED)  # noqa: S311  # not for secrets
     timings: list[Timing] = []
     filled = 0
@@ -48,22 +50,28 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
         for _ in range(run.repeats):
             batches = order.sample(run.batches, len(run.batches))
             for size in batches if not drafters else (1,):
-                _, *samples = (_time_target(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
-                timings += samples
+                _, *timed = (_time_target(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
+                timings += (timing for parts in timed for timing in parts)
             for place, drafter in enumerate(drafters):
                 for size in batches:
-                    _, *rounds = (
+                    first, *others = (
                         _time_round(target, drafter, place, tokens, depth, size) for _ in range(1 + _IN_A_ROW)
                     )
-                    timings += (timing for parts in rounds for timing in parts)
+                    timings += (timing for parts in others for timing in parts)
+                    batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
+                    timings.append(Timing(RoundPart.RESIZE, place, size, depth, batches_s))
+    target.use_sampling(None)
     return Curve(timings=tuple(timings))
 
 
-def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> Timing:
+def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> tuple[Timing, ...]:
     begun_s = target.busy_s
-    _verify(target, tokens, depth, size)
+    chosen_s = _verify(target, tokens, depth, size)
     target.forget(depth)
-    return Timing(RoundPart.VERIFY, None, size, depth, target.busy_s - begun_s)
+    return (
+        Timing(RoundPart.VERIFY, None, size, depth, target.busy_s - begun_s - chosen_s),
+        Timing(RoundPart.CHOOSE, None, size, depth, chosen_s),
+    )
 
 
 def _time_round(
@@ -80,18 +88,23 @@ def _time_round(
         drafter.choose(0)
     drafter.forget(depth)
     drafted_s = drafter.busy_s
-    _verify(target, tokens, depth, size)
+    chosen_s = _verify(target, tokens, depth, size)
     drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
     target.forget(depth)
     drafter.forget(depth)
     return (
         Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - drafter_s),
         Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
-        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s),
+        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
+        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
     )
 
 
-def _verify(target: Model, tokens: Sequence[int], depth: int, size: int) -> None:
+def _verify(target: Model, tokens: Sequence[int], depth: int, size: int) -> float:
+    """Evaluate a batch, and choose a token at each of its outputs; return the seconds of the choices."""
     target.evaluate(tokens[depth : depth + size], depth, outputs=size)
+    target.wait()
+    evaluated_s = target.busy_s
     for place in range(size):
         target.choose(place)
+    return target.busy_s - evaluated_s

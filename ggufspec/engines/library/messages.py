@@ -188,12 +188,42 @@ class RecordedTrace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoreRun:
+    """Let the target look at a text that is known already, all of it in a few batches.
+
+    ``answer`` is what was written after the prompt: tokens, or text where nobody told the tokens. ``ended``
+    says that the writer ended it there; else it was cut.
+    """
+
+    target: ModelLoad
+    prompt: str
+    answer: tuple[int, ...] | str
+    ended: bool
+    threads: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScores:
+    """What the target says of each token of a text, and of its end where it ended.
+
+    ``margins`` are by how many nats the target's likeliest token is likelier than the one that was written: 0
+    for the target's own choice. Sampled texts have ``places`` instead: where each token lies in the
+    cumulative distribution that it should have been drawn from, see ``stats.place_token``; None for a token
+    that could not have been drawn.
+    """
+
+    margins: tuple[float, ...] = ()
+    places: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CurveRun:
     """Time rounds of every size at every depth, in the order in which runs mix them.
 
     ``batches``: sizes of the target's batch in tokens (the round's first token and its draft). ``depths``:
     tokens in the caches before the round, taken from ``text``, which is repeated as needed. Each of the
-    ``repeats`` gives two samples.
+    ``repeats`` gives two samples. ``sampling``: how the target chooses its tokens.
     """
 
     target: ModelLoad
@@ -203,14 +233,17 @@ class CurveRun:
     batches: tuple[int, ...]
     depths: tuple[int, ...]
     repeats: int
+    sampling: Sampling
 
 
 class RoundPart(StrEnum):
     """The part of a round that a Timing measures."""
 
     DRAFT = "draft"  # the drafter evaluates and chooses tokens one by one
-    VERIFY = "verify"  # the target evaluates its batch and chooses a token at each place
+    VERIFY = "verify"  # the target evaluates its batch
+    CHOOSE = "choose"  # the target chooses a token at each output of that batch
     ABSORB = "absorb"  # the drafter evaluates the round's tokens again
+    RESIZE = "resize"  # VERIFY and ABSORB of a round whose batch has another size than the one before
 
 
 class Timing(NamedTuple):
@@ -241,5 +274,5 @@ class Refusal:
     reason: str
 
 
-WorkerRequest = Prepare | WorkerRun | TraceRun | CurveRun
-WorkerReply = Prepared | Record | RecordedTrace | Curve | Refusal
+WorkerRequest = Prepare | WorkerRun | TraceRun | ScoreRun | CurveRun
+WorkerReply = Prepared | Record | RecordedTrace | TextScores | Curve | Refusal

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Status
+from ggufspec.domain import Sampling, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, offload
 from ggufspec.engines.library.messages import ModelLoad
@@ -59,7 +59,7 @@ class Model:
         self.n_context = int(lib.llama_n_ctx(self._context))
         self._n_batch = int(lib.llama_n_batch(self._context))
         self._logits = binding.address_of_logits(lib)
-        self._sampler = _sampler(lib)
+        self._sampler = _sampler(lib, None)
         self._views: dict[int, Logits] = {}
         self._fill_batch()
         self.use_threads(threads)
@@ -108,8 +108,13 @@ class Model:
             view = self._views[address] = flat.reshape(OUTPUTS, -1)
         return view[:count]
 
+    def use_sampling(self, sampling: Sampling | None) -> None:
+        """Sample as llama.cpp's programs sample the target's tokens; None for the drafter's sampler."""
+        self._lib.llama_sampler_free(self._sampler)
+        self._sampler = _sampler(self._lib, sampling)
+
     def choose(self, place: int) -> int:
-        """Sample a token at an output of the last evaluation, with the sampler of llama.cpp's drafter."""
+        """Sample a token at an output of the last evaluation; see ``use_sampling``."""
         begun = perf_counter()
         token = int(self._lib.llama_sampler_sample(self._sampler, self._context, place))
         self.busy_s += perf_counter() - begun
@@ -123,7 +128,9 @@ class Model:
 
     def wait(self) -> None:
         """Return when all evaluations are done."""
+        begun = perf_counter()
         self._lib.llama_synchronize(self._context)
+        self.busy_s += perf_counter() - begun
 
     def check_rollback(self) -> None:
         """Raise a Failure if the cache cannot be rolled back token by token, as with recurrent models."""
@@ -221,10 +228,19 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
     return context
 
 
-def _sampler(lib: Any) -> Any:
+def _sampler(lib: Any, sampling: Sampling | None) -> Any:
+    """Return the samplers of a run in llama.cpp's order (common/sampling.cpp); None: those of a drafter."""
+    links = [lib.llama_sampler_init_top_k(LIKELIEST)]
+    if sampling is not None:
+        links = [
+            lib.llama_sampler_init_top_k(sampling.top_k),
+            lib.llama_sampler_init_top_p(sampling.top_p, 1),
+            lib.llama_sampler_init_min_p(sampling.min_p, 1),
+            lib.llama_sampler_init_temp(sampling.temperature),
+        ]
     chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_top_k(LIKELIEST))
-    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_dist(1))
+    for link in (*links, lib.llama_sampler_init_dist(1)):
+        lib.llama_sampler_chain_add(chain, link)
     return chain
 
 

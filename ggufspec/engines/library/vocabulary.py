@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -24,24 +25,49 @@ class ModelVocabulary:
 
     def tokens(self, text: str) -> list[int]:
         """Tokenise as llama.cpp's programs do: BOS where the model wants one, special tokens recognised."""
-        data = text.encode()
+        return self._tokenize(text.encode(), is_beginning=True)
+
+    def continuation(self, text: bytes) -> list[int] | None:
+        """Return tokens that write just this text behind others; None where the vocabulary makes none.
+
+        Some vocabularies put a space before every text. Behind a line break there is none, and the tokens of
+        the line break are left out again.
+        """
+        for before in (b"", b"\n"):
+            tokens = self._tokenize(before + text, is_beginning=False)
+            pieces = [self.piece(token) for token in tokens]
+            while sum(map(len, pieces)) > len(text):
+                del tokens[0], pieces[0]
+            if b"".join(pieces) == text:
+                return tokens
+        return None
+
+    def _tokenize(self, data: bytes, *, is_beginning: bool) -> list[int]:
         room = (ctypes.c_int32 * (len(data) + 2))()
-        count = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+        count = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), is_beginning, True)
         if count < 0:
             room = (ctypes.c_int32 * -count)()
-            count = self._lib.llama_tokenize(self._vocab, data, len(data), room, len(room), True, True)
+            count = self._lib.llama_tokenize(
+                self._vocab, data, len(data), room, len(room), is_beginning, True
+            )
         return list(room[:count])
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens up to an end of generation; invalid UTF-8 is replaced."""
         generated = takewhile(lambda token: not self.ends(token), tokens)
-        return b"".join(map(self._piece, generated)).decode(errors="replace")
+        return b"".join(map(self.piece, generated)).decode(errors="replace")
 
     def ends(self, token: int) -> bool:
         """Whether a token is an end of generation."""
         return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
 
-    def _piece(self, token: int) -> bytes:
+    @cached_property
+    def end_tokens(self) -> list[int]:
+        """All tokens that end a generation."""
+        return [token for token in range(self.n_tokens) if self.ends(token)]
+
+    def piece(self, token: int) -> bytes:
+        """Return the bytes that a token writes."""
         room = ctypes.create_string_buffer(64)
         size = self._lib.llama_token_to_piece(self._vocab, token, room, len(room), 0, True)
         if size < 0:

@@ -28,12 +28,14 @@ from ggufspec.engines.library.messages import (
     Prepared,
     Record,
     Refusal,
+    ScoreRun,
     TraceRun,
     WorkerReply,
     WorkerRequest,
     WorkerRun,
 )
 from ggufspec.engines.library.model import Model, Threadpools
+from ggufspec.engines.library.scoring import score
 from ggufspec.engines.library.tracing import trace
 
 _Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and needs a second cache
@@ -73,6 +75,8 @@ class Worker:
             case TraceRun():
                 drafters = self._drafters(request.target, request.drafters)
                 return trace(self._models[request.target, False], drafters, request)
+            case ScoreRun():
+                return score(self._models[request.target, False], request)
             case CurveRun():
                 drafters = self._drafters(request.target, request.drafters)
                 return curve(self._models[request.target, False], drafters, request)

@@ -6,6 +6,7 @@ A worker that died is reported as a Failure.
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import socket
 import tempfile
@@ -62,7 +63,8 @@ class Link:
         """
         self._is_waiting = True
         try:
-            self._channel.send(request)
+            # send() leaves a view of a BytesIO in the traceback of a dead worker, which Python 3.13 reports
+            self._channel.send_bytes(pickle.dumps(request))
             if not self._channel.poll(timeout_s):
                 raise Failure(Status.TIMED_OUT, f"killed after {timeout_s:g} s")
             reply: WorkerReply = self._channel.recv()
@@ -160,6 +162,7 @@ class HostedWorker:
     """A worker with its loaded models, and the placement of each from its log."""
 
     link: Link
+    number: int  # of the engine's worker, from 0
     loads: dict[WorkerModel, Sample] = field(default_factory=dict)
 
     @property

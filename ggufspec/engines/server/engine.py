@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TextIO
 
@@ -41,6 +42,7 @@ class LoadedServer:
     argv: tuple[str, ...]
     load: Sample
     capabilities: Capabilities | None  # None if nothing drafts
+    number: int  # of the engine's load, from 0
     runs: int = 0
 
     @property
@@ -73,7 +75,8 @@ class ServerEngine(Engine):
     """Keeps up to ``capacity`` servers, one for each set of models and settings that must be loaded.
 
     If a build takes the draft size from each request, one server is used for every draft size and for the
-    target alone. That is known only after the first load with a drafter, so ``load_key`` changes then.
+    target alone. That is known only after the first load with a drafter, so ``load_key`` changes then. With
+    ``per_arm``, each arm has a server of its own.
 
     N-gram methods have no settings per request, and all but ``ngram-simple`` keep what they saw in earlier
     requests, so each of their runs loads a new server (see ``_REMEMBERS``).
@@ -83,9 +86,11 @@ class ServerEngine(Engine):
     name: str = "server"
     capacity: int | None = None
     timeout_s: float | None = None  # for a load, and for a request
+    per_arm: bool = False
     _pool: Pool[Hashable, LoadedServer] = field(init=False)
     _families: set[RunSpec] = field(default_factory=set)  # loads that are used for every draft size
     _hosts: dict[RunSpec, RunSpec] = field(default_factory=dict)  # target alone -> such a load
+    _load_numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self._pool = Pool(capacity=self.capacity)
@@ -98,6 +103,8 @@ class ServerEngine(Engine):
         """Return the load that a run needs, given what is known about the build so far."""
         if spec.drafting is not None and spec.drafting.method in _REMEMBERS:
             return None
+        if self.per_arm:
+            return replace(spec, prompt=NO_PROMPT)
         load = load_of(spec)
         if load.drafting is None:
             host = self._hosts.get(load)
@@ -145,7 +152,11 @@ class ServerEngine(Engine):
             self._pool.forget(loaded)
         if failed is not None:
             return Measurement(
-                sample=_failed(spec, failed), argv=loaded.argv, wall_s=wall_s, error=failed.reason
+                sample=_failed(spec, failed),
+                argv=loaded.argv,
+                wall_s=wall_s,
+                error=failed.reason,
+                load=loaded.number,
             )
         load = loaded.load
         return Measurement(
@@ -157,6 +168,7 @@ class ServerEngine(Engine):
             argv=loaded.argv,
             wall_s=wall_s,
             error=parsed.remark,
+            load=loaded.number,
         )
 
     def _loaded(self, spec: RunSpec) -> LoadedServer:
@@ -180,8 +192,9 @@ class ServerEngine(Engine):
             argv=readable_argv(load, self.install),
             load=_parse_load(server.log.read_bytes()),
             capabilities=capabilities,
+            number=next(self._load_numbers),
         )
-        if capabilities is not None and load.pair.draft is not None:
+        if capabilities is not None and load.pair.draft is not None and not self.per_arm:
             key = self._register(load, spec, capabilities)
         self._pool.put(key, loaded)
         return loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,16 +13,19 @@ from ggufspec.domain import Build, Machine, ModelFile, Offload
 from ggufspec.stats import Z95, Estimate
 
 _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
+_FIXED = 4  # times that depend on no batch; they are the last of the points, and may be 0
 
 
 class CurveKind(StrEnum):
     """What a measured time is of."""
 
-    VERIFY = "verify"  # the target evaluates a batch, and every output of it is sampled from
+    VERIFY = "verify"  # the target evaluates a batch
     DRAFT = "draft"  # the drafter evaluates one token, and the next is taken from it
     ABSORB = "absorb"  # the drafter reads a verified batch, and nothing is sampled
     ROUND = "round"  # what a drafting round takes besides, however long the draft
     PLAIN = "plain"  # what a step of the target alone takes besides
+    CHOOSE = "choose"  # the target's sampler chooses a token at one output
+    RESIZE = "resize"  # what a round takes more when the batch before it had another size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +64,12 @@ class CostCurve:
         draft: the drafter's single tokens; empty without a drafter.
         absorb: the drafter reading what the target verified, which server and simple program of builds since
             9109 do in every round; empty where that does not happen or is part of ``overhead``.
-        overhead_s: seconds per drafting round besides, as the first token of a draft is dearer than others.
-        plain_overhead_s: seconds per step of the target alone besides.
+        overhead_s: other seconds per drafting round: the first token of a draft costs more than the others.
+        plain_overhead_s: other seconds per step of the target alone.
+        choose_s: seconds to choose a token of the target; a round chooses one more than it accepts.
+        resize_s: seconds per round whose batch has another size than the last one: its graph is built again.
+        shared_errors: errors that points have in common, such as the state of the machine: for each of them
+            one standard error of every point, in seconds, in the order of ``points``.
         measured_on: models, offload, build and machine.
     """
 
@@ -71,23 +78,26 @@ class CostCurve:
     absorb: tuple[Point, ...] = ()
     overhead_s: Estimate = _NOTHING
     plain_overhead_s: Estimate = _NOTHING
+    choose_s: Estimate = _NOTHING
+    resize_s: Estimate = _NOTHING
+    shared_errors: tuple[tuple[float, ...], ...] = ()
     measured_on: MeasuredOn | None = None
 
     def __post_init__(self) -> None:
         if not any(point.tokens == 1 for point in self.verify):
             raise ValueError("a cost curve needs the target's time for one token")
-        if not all(0 < point.seconds.value < math.inf for point in self.points[:-2]):  # NaN is not
+        if not all(0 < point.seconds.value < math.inf for point in self.points[:-_FIXED]):  # NaN is not
             raise ValueError("a time is a positive number of seconds")
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """All points in one order: verify, draft, absorb, overhead_s, plain_overhead_s."""
-        fixed = (self.overhead_s, self.plain_overhead_s)
+        """All points in one order: verify, draft, absorb, and the four times that depend on no batch."""
+        fixed = (self.overhead_s, self.plain_overhead_s, self.choose_s, self.resize_s)
         return (
             *self.verify,
             *self.draft,
             *self.absorb,
-            *(Point(tokens=1, depth=0, seconds=each) for each in fixed),
+            *(Point(tokens=1, depth=0, seconds=seconds) for seconds in fixed),
         )
 
     @property
@@ -109,29 +119,51 @@ class CostCurve:
         """The depths at which the target was measured."""
         return tuple(sorted({point.depth for point in self.verify}))
 
+    def with_times(
+        self, times: Sequence[Estimate], *, shared_errors: tuple[tuple[float, ...], ...] = ()
+    ) -> CostCurve:
+        """Return the curve with other times; ``times`` has one for each of ``points``."""
+        verify, draft = len(self.verify), len(self.draft)
+        points = [
+            replace(point, seconds=time)
+            for point, time in zip(self.points[:-_FIXED], times[:-_FIXED], strict=True)
+        ]
+        overhead_s, plain_overhead_s, choose_s, resize_s = times[-_FIXED:]
+        return replace(
+            self,
+            verify=tuple(points[:verify]),
+            draft=tuple(points[verify : verify + draft]),
+            absorb=tuple(points[verify + draft :]),
+            overhead_s=overhead_s,
+            plain_overhead_s=plain_overhead_s,
+            choose_s=choose_s,
+            resize_s=resize_s,
+            shared_errors=shared_errors,
+        )
+
     def covers(self, depth: float) -> bool:
         """Whether a depth lies within what was measured; a single depth is taken for every other."""
         depths = self.depths
         return len(depths) == 1 or depths[0] <= depth <= depths[-1]
 
-    def weights(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
+    def weights(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Mapping[int, float]:
         """Return which of ``points`` a time is made of, and by how much of each.
 
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
-        first = self._first[kind]
-        if kind in {CurveKind.ROUND, CurveKind.PLAIN}:
+        first = self._first[part]
+        if part not in self._grids:
             return {first: 1.0}
-        return {first + place: share for place, share in self._grids[kind].weights(tokens, depth).items()}
+        return {first + place: share for place, share in self._grids[part].weights(tokens, depth).items()}
 
-    def seconds(self, kind: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
+    def seconds(self, part: CurveKind, tokens: int = 1, depth: float = 0) -> Estimate:
         """Return a time; the interval between points is drawn between theirs, too.
 
         Raises:
             ValueError: the batch or the depth lies outside what was measured.
         """
-        weights, points = self.weights(kind, tokens, depth), self.points
+        weights, points = self.weights(part, tokens, depth), self.points
         parts = [(share, points[place].seconds) for place, share in weights.items()]
         lows = [share * time.lo for share, time in parts if time.lo is not None]
         highs = [share * time.hi for share, time in parts if time.hi is not None]
@@ -144,14 +176,14 @@ class CostCurve:
 
     @cached_property
     def _first(self) -> Mapping[CurveKind, int]:
-        sizes = (len(self.verify), len(self.draft), len(self.absorb), 1, 1)
-        return {kind: sum(sizes[:place]) for place, kind in enumerate(CurveKind)}
+        sizes = (len(self.verify), len(self.draft), len(self.absorb), *[1] * _FIXED)
+        return {part: sum(sizes[:place]) for place, part in enumerate(CurveKind)}
 
     @cached_property
     def _grids(self) -> Mapping[CurveKind, _Grid]:
         return {
-            kind: _Grid(kind.value, points)
-            for kind, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
+            part: _Grid(part.value, points)
+            for part, points in zip(CurveKind, (self.verify, self.draft, self.absorb), strict=False)
         }
 
 

@@ -65,7 +65,7 @@ def roofline(
     overhead_s: float = 0.0,
     measured_on: MeasuredOn | None = None,
 ) -> CostCurve:
-    """Return the curve that a device's peaks allow at best, without intervals: nobody reaches peaks.
+    """Return the curve that a device's peaks allow at best, without intervals; no program reaches the peaks.
 
     What both models reach of them in practice cancels in speed-ups as far as it is the same for both. A
     small drafter reaches less: starting its kernels takes as long as running them.
@@ -73,7 +73,7 @@ def roofline(
     Args:
         target: the target.
         drafter: the drafter, if there is one.
-        device: where both run, wholly.
+        device: runs both models completely.
         most_tokens: the largest batch, γ + 1.
         depths: tokens in the context before a batch.
         overhead_s: seconds per round besides.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.profiles.curves import curve, depths_for, of, pooled
+from ggufspec.forecast.profiles.curves import curve, depths_for, of
 from ggufspec.forecast.profiles.store import Profile, find_profile, keep, kept, known, save
 from ggufspec.forecast.profiles.tracing import TracedTexts, traces
 
@@ -16,7 +16,6 @@ __all__ = [
     "kept",
     "known",
     "of",
-    "pooled",
     "save",
     "traces",
 ]

@@ -1,7 +1,7 @@
 """Raw timings of the in-process engine -> a cost curve.
 
-A point is the median of its samples, times the ratio of the mean of all samples to their medians: a single
-disturbed sample does not change the median, and the time of a run is a sum, so it grows with the mean.
+A point is the mean of its samples, because the time of a run is a sum. Samples that took more than twice or
+less than half of their median were disturbed, and are left out.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, linear_regression, median
+from statistics import fmean, linear_regression, median, variance
 from typing import TYPE_CHECKING
 
 from ggufspec.domain import Build, Machine, ModelFile, RunSpec
-from ggufspec.engines.library import RoundPart, Timing, messages
+from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Z95, Estimate
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
 
-_MEDIAN_S = math.sqrt(math.pi / 2)  # the standard error of a median over that of a mean, normal samples
-_DISTURBED = 2.0  # samples above this many times their median were disturbed by other programs
+_DISTURBED = 2.0  # times their median, or its reciprocal: samples beyond were disturbed by other programs
 _NEAR = 1024  # tokens of context within which costs are taken to grow in a straight line
 
 Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
@@ -62,21 +61,16 @@ def curve(
     """
     drafters = () if drafter is None else (drafter,)
     measured = engine.curve(spec, drafters, batches=batches, depths=depths, repeats=repeats)
-    return pooled([measured], of(spec, drafter, build=build, machine=machine))
-
-
-def pooled(measured: Sequence[messages.Curve], about: MeasuredOn) -> CostCurve:
-    """Return one curve of several measurements of the same things, by one drafter at most.
-
-    Args:
-        measured: raw timings at the same batches and depths.
-        about: what they are of.
-    """
-    timings = [timing for curve in measured for timing in curve.timings]
-    alone = _samples(timing for timing in timings if timing.drafter is None)
-    if about.drafter is None:
-        return CostCurve(verify=_points(alone, _skew(alone)), measured_on=about)
-    return _joined(alone, [timing for timing in timings if timing.drafter is not None], about)
+    measured_on = of(spec, drafter, build=build, machine=machine)
+    rounds = [timing for timing in measured.timings if timing.drafter is not None]
+    plain = [timing for timing in measured.timings if timing.drafter is None]
+    if drafter is not None:
+        return _joined(plain, rounds, measured_on)
+    return CostCurve(
+        verify=_points(_of(plain, RoundPart.VERIFY)),
+        choose_s=_per_token(plain, RoundPart.CHOOSE),
+        measured_on=measured_on,
+    )
 
 
 def of(
@@ -102,74 +96,100 @@ def sized(model: ModelFile) -> ModelFile:
     return replace(model, size_bytes=model.path.stat().st_size)
 
 
-def _joined(alone: Samples, timings: Sequence[Timing], about: MeasuredOn) -> CostCurve:
-    parts = {part: _samples(timing for timing in timings if timing.part is part) for part in RoundPart}
-    (draft, besides), verify = _drafting(timings), parts[RoundPart.VERIFY]
-    steps = _points(alone, _skew(alone))
-    among_rounds = {point.depth: point for point in _points(verify, _skew(verify)) if point.tokens == 1}
-    apart = fmean(step.seconds.value - among_rounds[step.depth].seconds.value for step in steps)
+def _joined(plain: Sequence[Timing], rounds: Sequence[Timing], measured_on: MeasuredOn) -> CostCurve:
+    verify, absorb = _points(_of(rounds, RoundPart.VERIFY)), _points(_of(rounds, RoundPart.ABSORB))
+    draft, overhead_s = _drafting(_of(rounds, RoundPart.DRAFT))
+    among_rounds = {point.depth: point.seconds.value for point in verify if point.tokens == 1}
+    apart = [
+        point.seconds.value - among_rounds[point.depth] for point in _points(_of(plain, RoundPart.VERIFY))
+    ]
+    resized = _points(_of(rounds, RoundPart.RESIZE))
+    longer = [
+        first.seconds.value - again.seconds.value - read.seconds.value
+        for first, again, read in zip(resized, verify, absorb, strict=False)
+    ]
     return CostCurve(
-        verify=_points(verify, _skew(verify)),
-        draft=_points(draft, _skew(draft)),
-        absorb=_points(parts[RoundPart.ABSORB], _skew(parts[RoundPart.ABSORB])),
-        overhead_s=_estimate(besides, 1.0),
-        plain_overhead_s=Estimate(value=apart, lo=None, hi=None),
-        measured_on=about,
+        verify=verify,
+        draft=draft,
+        absorb=absorb,
+        overhead_s=overhead_s,
+        plain_overhead_s=_mean(apart),
+        choose_s=_per_token([*plain, *rounds], RoundPart.CHOOSE),
+        resize_s=_mean(longer),
+        measured_on=measured_on,
     )
 
 
-def _samples(timings: Iterable[Timing]) -> dict[tuple[int, int], list[float]]:
+def _of(timings: Iterable[Timing], part: RoundPart) -> Samples:
+    """Return the seconds of one part by tokens and depth."""
     samples: dict[tuple[int, int], list[float]] = {}
     for timing in timings:
-        samples.setdefault((timing.tokens, timing.depth_tokens), []).append(timing.seconds)
+        if timing.part is part:
+            samples.setdefault((timing.tokens, timing.depth_tokens), []).append(timing.seconds)
     return samples
 
 
-def _drafting(timings: Iterable[Timing]) -> tuple[dict[tuple[int, int], list[float]], list[float]]:
+def _per_token(timings: Iterable[Timing], part: RoundPart) -> Estimate:
+    samples = [timing.seconds / timing.tokens for timing in timings if timing.part is part]
+    return _mean(_undisturbed(samples))
+
+
+def _drafting(samples: Samples) -> tuple[tuple[Point, ...], Estimate]:
     """Return the drafter's seconds per token by depth, and those that a draft takes besides.
 
-    The first token of a draft is dearer than the others, because the target has used the caches meanwhile.
-    Rounds were timed in sweeps over all sizes: the n-th draft of every size lies on the n-th line.
+    The first token of a draft costs more than the others, because the target has used the caches meanwhile.
+    So the means lie on a line over the draft's size: its slope is per token, its height besides. Without a
+    line that rises, nothing is besides.
     """
-    by_size: dict[tuple[int, int], list[float]] = _samples(
-        timing for timing in timings if timing.part is RoundPart.DRAFT
+    means = _points(samples)
+    per_token: list[Point] = []
+    heights: list[float] = []
+    for depth in sorted({point.depth for point in means}):
+        sizes = [point for point in means if point.depth == depth]
+        tokens, seconds = [point.tokens for point in sizes], [point.seconds.value for point in sizes]
+        slope, height = linear_regression(tokens, seconds) if len(sizes) > 1 else (0.0, 0.0)
+        if slope <= 0:
+            slope, height = sum(seconds) / sum(tokens), 0.0
+        errors = [point.seconds.relative_half_width for point in sizes]
+        known = [error for error in errors if error is not None]
+        half = slope * math.hypot(*known) / len(known) if known else None
+        per_token.append(Point(tokens=1, depth=depth, seconds=_around(slope, half)))
+        heights.append(height)
+    return tuple(per_token), _mean(heights)
+
+
+def _points(samples: Samples) -> tuple[Point, ...]:
+    """Return the mean of each place; the relative spread is taken to be the same at all of them."""
+    kept = {place: _undisturbed(values) for place, values in samples.items()}
+    freedom = sum(len(values) - 1 for values in kept.values())
+    squares = sum(
+        variance(values) / fmean(values) ** 2 * (len(values) - 1)
+        for values in kept.values()
+        if len(values) > 1
     )
-    found: dict[tuple[int, int], list[float]] = {}
-    besides: list[float] = []
-    for depth in sorted({depth for _, depth in by_size}):
-        sizes = {tokens: samples for (tokens, at), samples in by_size.items() if at == depth}
-        for number in range(min(map(len, sizes.values()))):
-            line = _line({tokens: samples[number] for tokens, samples in sizes.items()})
-            found.setdefault((1, depth), []).append(line[0])
-            besides.append(line[1])
-    return found, besides
+    spread = math.sqrt(squares / freedom) if freedom else None
+    points = []
+    for (tokens, depth), values in sorted(kept.items()):
+        mean = fmean(values)
+        half = None if spread is None else Z95 * spread * mean / math.sqrt(len(values))
+        points.append(Point(tokens=tokens, depth=depth, seconds=_around(mean, half)))
+    return tuple(points)
 
 
-def _line(seconds: Mapping[int, float]) -> tuple[float, float]:
-    """Return seconds per token and besides; where no line with a slope is to be seen, nothing is besides."""
-    slope, height = linear_regression([*seconds], [*seconds.values()]) if len(seconds) > 1 else (0.0, 0.0)
-    return (slope, height) if slope > 0 else (sum(seconds.values()) / sum(seconds), 0.0)
+def _mean(values: Sequence[float]) -> Estimate:
+    """Return the mean of a time that may be 0 or less; without samples it is nothing."""
+    if not values:
+        return Estimate(value=0.0, lo=0.0, hi=0.0)
+    half = Z95 * math.sqrt(variance(values) / len(values)) if len(values) > 2 else None
+    return _around(fmean(values), half)
 
 
-def _skew(samples: Samples) -> float:
-    """Return how far means lie above medians, judged over all points of a kind together."""
-    middles = {place: median(values) for place, values in samples.items()}
-    shares = [second / middles[place] for place, values in samples.items() for second in values]
-    return fmean(share for share in shares if share < _DISTURBED)
+def _undisturbed(values: Sequence[float]) -> list[float]:
+    middle = median(values) if values else 0.0
+    return [value for value in values if middle / _DISTURBED <= value <= middle * _DISTURBED]
 
 
-def _points(samples: Samples, skew: float) -> tuple[Point, ...]:
-    return tuple(
-        Point(tokens=tokens, depth=depth, seconds=_estimate(values, skew))
-        for (tokens, depth), values in sorted(samples.items())
-    )
-
-
-def _estimate(values: Sequence[float], skew: float) -> Estimate:
-    """Return a median with the normal interval of medians; the spread is taken from the quartiles' half."""
-    middle = median(values)
-    spread = median(abs(value - middle) for value in values) * 1.4826  # of a normal distribution
-    half = Z95 * _MEDIAN_S * spread / math.sqrt(len(values))
-    if len(values) < 3:  # two samples tell no spread
-        return Estimate(value=middle * skew, lo=None, hi=None)
-    return Estimate(value=middle * skew, lo=max(0.0, (middle - half) * skew), hi=(middle + half) * skew)
+def _around(value: float, half: float | None) -> Estimate:
+    if half is None:
+        return Estimate(value=value, lo=None, hi=None)
+    return Estimate(value=value, lo=value - half, hi=value + half)

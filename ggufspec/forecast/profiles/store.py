@@ -16,11 +16,16 @@ from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, MeasuredOn
 from ggufspec.results import decode_hook, disk, read_object, write_object
 
+_CURRENT = 3  # schema of the profiles that a tuning can use
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored curve and when it was measured; ``measured_on`` of the curve says what of."""
+    """A stored curve and when it was measured; ``measured_on`` of the curve says what of.
 
-    schema: Literal[2] = 2
+    In schema 2, ``verify`` holds the choice of a token at every output, which ``choose_s`` holds since.
+    """
+
+    schema: Literal[2, 3] = 3
     measured_at: str  # ISO 8601, UTC
     number: int = 0  # counts the measurements: a clock that was wrong once does not change their order
     curve: CostCurve
@@ -60,7 +65,9 @@ def find_profile(of: MeasuredOn, *, most_tokens: int, depths: tuple[int, int]) -
         depths: the first and the last depth likewise.
     """
     profile = _read(_file(of))
-    if profile is None or profile.curve.measured_on != of or profile.curve.most_tokens < most_tokens:
+    if profile is None or profile.schema < _CURRENT or profile.curve.measured_on != of:
+        return None
+    if profile.curve.most_tokens < most_tokens:
         return None
     known = profile.curve.depths
     return profile if known[0] <= depths[0] and depths[1] <= known[-1] else None

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
 class TracedTexts:
     """One prompt's traces: of each drafter in the order given, and of what drafts from the text alone.
 
-    ``own`` has no drafter's look at it: its match bits are all False. ``written_s`` is the time that writing
-    it took, ``look_s`` those of the drafters' looks.
+    ``target_trace`` has no drafter's view: its match bits are all False. ``written_s`` is the time of writing
+    the text, ``look_s`` the times of the drafters' passes over it.
     """
 
     prompt: Prompt
     text: str
-    own: DraftTrace
+    target_trace: DraftTrace
     by_drafter: tuple[DraftTrace, ...]
     written_s: float
     look_s: tuple[float, ...]
+
+    @property
+    def category(self) -> str | None:
+        """The prompt's category, if it has one."""
+        return self.prompt.category
 
 
 def traces(
@@ -45,7 +50,7 @@ def traces(
         spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
         prompts: what to continue.
         drafters: whose look is wanted.
-        writing: place and draft size of the one that helps to write greedy texts; None for nobody.
+        writing: place and draft size of the drafter that speeds up the writing of greedy texts; None without.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
@@ -53,7 +58,7 @@ def traces(
     for prompt in prompts:
         reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing)
         written = reply.written
-        own = DraftTrace(
+        target_trace = DraftTrace(
             prompt_id=prompt.id,
             category=prompt.category,
             tokens=written.tokens,
@@ -66,12 +71,12 @@ def traces(
         yield TracedTexts(
             prompt=prompt,
             text=written.text,
-            own=own,
-            by_drafter=tuple(_seen(own, look) for look in reply.drafters),
+            target_trace=target_trace,
+            by_drafter=tuple(_with_look(target_trace, look) for look in reply.drafters),
             written_s=written.seconds,
             look_s=tuple(look.seconds for look in reply.drafters),
         )
 
 
-def _seen(own: DraftTrace, look: messages.DrafterTrace) -> DraftTrace:
-    return replace(own, match=look.matches, confidence=look.confidences, overlap=look.overlaps)
+def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTrace:
+    return replace(target_trace, match=look.matches, confidence=look.confidences, overlap=look.overlaps)

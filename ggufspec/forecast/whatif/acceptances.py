@@ -44,6 +44,30 @@ class Steady:
 
 
 @dataclass(frozen=True)
+class AcceptanceRate:
+    """The same share of the drafted tokens is accepted, whatever the size of the draft.
+
+    It describes one draft size. A drafter's own rate falls as drafts get longer, so it does not show which
+    draft size is best.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise ValueError(f"an acceptance is from 0 to 1, not {self.rate:g}")
+
+    @property
+    def most(self) -> int | None:
+        """The longest draft that this says something about: any."""
+        return None
+
+    def accepted(self, n_max: int) -> float:
+        """Return the accepted tokens of a draft of ``n_max``, on average."""
+        return self.rate * n_max
+
+
+@dataclass(frozen=True)
 class Positions:
     """The share of rounds that accept a draft's first, second, … token, as llama-server prints them.
 
@@ -73,7 +97,7 @@ class Positions:
         return sum(self.shares[:n_max])
 
 
-Acceptance = Steady | Positions
+Acceptance = AcceptanceRate | Steady | Positions
 
 
 def _solve(rising: Callable[[float], float], wanted: float) -> float:

@@ -64,8 +64,8 @@ def outlook(
     target_s = _target_s(curve, depth)
     verify_s = curve.seconds(CurveKind.VERIFY, n_max + 1, depth).value
     draft_s = _draft_s(curve, n_max, depth, program)
-    round_s = verify_s + draft_s + curve.overhead_s.value
     accepted = acceptance.accepted(n_max)
+    round_s = verify_s + draft_s + curve.overhead_s.value + (1 + accepted) * curve.choose_s.value
     even = (round_s / target_s - 1) / n_max
     return WhatIfProjection(
         n_max=n_max,
@@ -110,15 +110,17 @@ def implied_verify_ratio(
     Raises:
         ValueError: the drafter alone would have taken longer.
     """
-    round_s = (1 + acceptance.accepted(n_max)) / observed_tps
-    left = round_s - _draft_s(curve, n_max, depth, program) - curve.overhead_s.value
+    written = 1 + acceptance.accepted(n_max)
+    besides_s = curve.overhead_s.value + written * curve.choose_s.value
+    left = written / observed_tps - _draft_s(curve, n_max, depth, program) - besides_s
     if left <= 0:
         raise ValueError("drafting alone would take longer than these rounds")
     return left / curve.seconds(CurveKind.VERIFY, 1, depth).value
 
 
 def _target_s(curve: CostCurve, depth: float) -> float:
-    return curve.seconds(CurveKind.VERIFY, 1, depth).value + curve.plain_overhead_s.value
+    besides_s = curve.plain_overhead_s.value + curve.choose_s.value
+    return curve.seconds(CurveKind.VERIFY, 1, depth).value + besides_s
 
 
 def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:

@@ -6,10 +6,12 @@ import math
 from importlib import metadata
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ggufspec import units
-from ggufspec.analysis import arms, review, warnings
+from ggufspec.analysis import arms, review, texts, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.report.frames import energy
@@ -22,6 +24,12 @@ SETTING_COLUMNS = (
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
+AUDIT_COLUMNS = (
+    *("audited_texts", "audited_tokens", "near_tie_tokens", "divergent_tokens", "divergence_bound"),
+    *("distribution_p_value", "impossible_tokens", "audit_unjudged"),
+)
+"""What the audit of texts found; see ``analysis.AuditSummary``."""
+
 SUMMARY_COLUMNS = (
     *("engine", *SETTING_COLUMNS),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
@@ -29,12 +37,14 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *energy.ARM_COLUMNS,
-    *("text_identical", "status", "warnings", "llama_version", "llama_commit"),
+    *("text_identical", *AUDIT_COLUMNS),
+    *("status", "warnings", "llama_version", "llama_commit"),
     *("llama_cpp_python", "backend"),
 )
 RUN_COLUMNS = (
     *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
     *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
+    "prompt_in_gen_s",
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
     *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
     *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
@@ -54,7 +64,10 @@ RUN_COLUMNS = (
     *("log", "others_cores", "steal_cores", "cpu_mhz", "cpu_c", "cpu_w", "swapped_bytes"),
     *("gpu_mhz", "gpu_c", "gpu_w", *energy.RUN_COLUMNS),
     *("text_identical", "differs_at_token", "differs_at_char", "target_token", "drafting_token"),
-    *("margin_nats", "text_verdict", "doubts", "text", "spec_key", "started_at"),
+    *("margin_nats", "text_verdict"),
+    *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
+    *("worst_margin_nats", "impossible_tokens", "audit_unjudged"),
+    *("doubts", "text", "spec_key", "started_at"),
 )
 _DIFFERENCE = {
     "differs_at_token": "at_token",
@@ -62,6 +75,15 @@ _DIFFERENCE = {
     "target_token": "target_token",
     "drafting_token": "drafting_token",
     "margin_nats": "margin",
+}
+_AUDIT = {
+    "audited_tokens": "tokens",
+    "near_tie_tokens": "near_ties",
+    "divergent_tokens": "divergent",
+    "first_divergent_token": "first_divergent",
+    "worst_margin_nats": "worst_margin",
+    "impossible_tokens": "impossible",
+    "audit_unjudged": "unjudged",
 }
 
 
@@ -86,7 +108,7 @@ def origin(meta: Meta) -> dict[str, Any]:
 def summary(results: ResultSet) -> pd.DataFrame:
     """Return one row per arm: target alone, drafter alone, drafting at each size.
 
-    ``gen_tps`` is the geometric mean over prompts of medians of ``Sample.decode_tps``, in tokens/s;
+    ``gen_tps`` is the geometric mean over prompts of medians of ``decode_tps``, in tokens/s;
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
     """
     groups = arms.group(results)
@@ -164,6 +186,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "verdict": gain and gain.verdict.value,
         "ttft_s": arm.ttft_s,
         "text_identical": all(compared.values()) if compared else None,
+        **_audit(arm),
         "status": arm.status,
         "warnings": [
             {"name": name, "advice": text}
@@ -173,6 +196,23 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "llama_version": version.tag,
         "llama_commit": version.commit,
         "llama_cpp_python": version.package,
+    }
+
+
+def _audit(arm: arms.Arm) -> dict[str, Any]:
+    """Return what the audit of an arm's texts found; empty where none was audited."""
+    summary = texts.summarize_audits(arm.good)
+    if summary is None:
+        return {}
+    return {
+        "audited_texts": summary.texts,
+        "audited_tokens": summary.tokens,
+        "near_tie_tokens": summary.near_ties,
+        "divergent_tokens": summary.divergent,
+        "divergence_bound": summary.highest_share,
+        "distribution_p_value": summary.p_value,
+        "impossible_tokens": summary.impossible,
+        "audit_unjudged": "; ".join(summary.unjudged) or None,
     }
 
 
@@ -200,10 +240,15 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
         ],
         "doubts": ["; ".join(names) or None for names in named],
         "gpu_throttled": energy.throttled(runs),
-        "decode_tps": [None if math.isnan(rate) else rate for rate in runs.numbers("decode_tps").tolist()],
+        "decode_tps": _numbers(windows.decode_rates(runs)),
+        "prompt_in_gen_s": _numbers(windows.prompt_in_window(runs)),
         **{
             name: [difference and getattr(difference, field) for difference in differences]
             for name, field in _DIFFERENCE.items()
+        },
+        **{
+            name: [audit and getattr(audit, field) for audit in runs.column("audit")]
+            for name, field in _AUDIT.items()
         },
         **_places(runs, ""),
         **_places(runs, "draft_"),
@@ -211,6 +256,10 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
             difference and difference.verdict and difference.verdict.value for difference in differences
         ],
     }
+
+
+def _numbers(column: NDArray[np.float64]) -> list[float | None]:
+    return [None if math.isnan(number) else number for number in column.tolist()]
 
 
 def _places(runs: Runs, prefix: str) -> dict[str, list[Any]]:

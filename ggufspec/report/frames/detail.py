@@ -35,7 +35,7 @@ ROUND_COLUMNS = ("run", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafte
 
 
 def prompts(results: ResultSet) -> pd.DataFrame:
-    """Return one row per arm and prompt: median tokens/s, median of the paired speed-ups, acceptance."""
+    """Return one row per arm and prompt: mean tokens/s, mean of the paired speed-ups, acceptance."""
     rows: list[dict[str, Any]] = []
     groups = arms.group(results)
     baselines = {arm.spec: arm for arm in groups}
@@ -67,8 +67,8 @@ def categories(results: ResultSet) -> pd.DataFrame:
     for arm in arms.group(results):
         named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
         for category in dict.fromkeys(named.values()):
-            rates_of_category = {cell: rate for cell, rate in arm.rates.items() if named[cell[0]] == category}
-            gain = stats.significance(rates_of_category, arm.baseline.rates) if arm.baseline else None
+            rates_of_category = arm.rates.of_prompts({prompt for prompt, of in named.items() if of == category})
+            gain = stats.paired_effect(rates_of_category, arm.baseline.rates) if arm.baseline else None
             runs = zip(arm.good.specs, arm.outputs, strict=True)
             outputs = [output for spec, output in runs if spec.prompt.category == category]
             rate = stats.mean_rate(rates_of_category)

@@ -66,8 +66,8 @@ def tuned_html(tuned: Tuned) -> str:
     outlook, spent = tuned.outlook, tuned.spent
     effort = (
         f"{units.counted(len(outlook.prospects), 'configuration')} forecast from "
-        f"{units.counted(len(outlook.prompts), 'prompt')}, the best "
-        f"measured beside the target alone; {units.format_duration(spent.total_s)} in all."
+        f"{units.counted(len(outlook.prompts), 'prompt')}; the best were measured, and confirmed by new "
+        f"runs beside the target alone; {units.format_duration(spent.total_s)} in all."
     )
     return _page(
         tuned.results,

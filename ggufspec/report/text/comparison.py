@@ -9,7 +9,7 @@ from ggufspec.analysis import Arm, BenchComparison
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
-from ggufspec.stats import Significance
+from ggufspec.stats import Effect
 
 ASIDE = "The runs of two benches are not interleaved: a warmer or busier machine changes the result too."
 
@@ -68,7 +68,7 @@ def columns(cells: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in cells[0] if name in {"", "model"} or any(row[name] for row in cells)]
 
 
-def ratio(change: Significance) -> str:
+def ratio(change: Effect) -> str:
     """Return the speed after divided by the speed before, with its interval."""
     value = change.ratio
     interval = "" if value.lo is None or value.hi is None else f" [{value.lo:.3f}, {value.hi:.3f}]"
@@ -79,7 +79,9 @@ def _rate(arm: Arm) -> str:
     return units.format_rate(arm.rate.value) if arm.rate else ""
 
 
-def _p(change: Significance) -> str:
+def _p(change: Effect) -> str:
+    if change.p_value is None:
+        return ""
     return f"{change.p_value:.3f}" if change.p_value >= 0.001 else "< 0.001"
 
 

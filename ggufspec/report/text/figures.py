@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ggufspec import units
 from ggufspec.analysis import Arm
-from ggufspec.domain import Build
+from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.stats import Estimate
 
@@ -60,7 +60,7 @@ def unchanged(arm: Arm) -> str:
     """Return on how many prompts an arm's text equals the target's; an empty text if none was compared."""
     if arm.synthetic:
         return "not checked: synthetic acceptance"
-    compared = arm.compared
+    compared = arm.compared if arm.role is Role.DRAFTING else {}
     return f"{sum(compared.values())} of {len(compared)}" if compared else ""
 
 

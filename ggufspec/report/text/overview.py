@@ -8,6 +8,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review
 from ggufspec.domain import Placement, Role, Sample, Status, TextVerdict
 from ggufspec.report.text import selection, tables
+from ggufspec.report.text.audits import audit_line
 from ggufspec.report.text.figures import (
     engine,
     extent,
@@ -121,6 +122,9 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     if placement is not None:
         yield f"{placement}."
     yield from _precision(groups)
+    audited = audit_line(results)
+    if audited is not None:
+        yield audited
     yield (
         f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
         f"raw logs are in {results.folder / 'logs'}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ggufspec import units
 from ggufspec.forecast import whatif
-from ggufspec.forecast.whatif import Acceptance, Steady, WhatIfProjection
+from ggufspec.forecast.whatif import Acceptance, AcceptanceRate, Steady, WhatIfProjection
 from ggufspec.report.text import tables
 
 
@@ -22,6 +22,7 @@ def surface(outlooks: Sequence[WhatIfProjection], output: str = "md") -> str:
         table, verdict = _over_gamma(outlooks, output), _best(outlooks)
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
+    verdict = f"{verdict}\n{_reading(acceptances[0])}"
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
     return f"{first}\n\n{second}\n"
 
@@ -46,15 +47,16 @@ def _over_gamma(outlooks: Sequence[WhatIfProjection], output: str) -> str:
 
 def _over_both(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Acceptance], output: str) -> str:
     rows = []
+    is_rate = isinstance(acceptances[0], AcceptanceRate)
     for size in dict.fromkeys(outlook.n_max for outlook in outlooks):
         row = [outlook for outlook in outlooks if outlook.n_max == size]
         cells = {outlook.acceptance: units.format_factor(outlook.speedup) for outlook in row}
-        break_even = row[0].break_even_alpha
+        even = row[0].break_even_alpha
         rows.append(
             [
                 str(size),
                 *(cells.get(acceptance, "") for acceptance in acceptances),
-                "never" if break_even is None else f"α = {break_even:.2f}",
+                _break_even(row[0]) if is_rate else "never" if even is None else f"α = {even:.2f}",
             ]
         )
     return tables.grid(["speed-up at γ", *map(_name, acceptances), "break-even"], rows, output)
@@ -91,7 +93,24 @@ def _best_each(outlooks: Sequence[WhatIfProjection], acceptances: Sequence[Accep
 
 
 def _name(acceptance: Acceptance) -> str:
-    return f"α = {acceptance.alpha:.2f}" if isinstance(acceptance, Steady) else "by position"
+    match acceptance:
+        case AcceptanceRate():
+            return f"{units.format_percent(acceptance.rate)} accepted"
+        case Steady():
+            return f"α = {acceptance.alpha:.2f}"
+        case _:
+            return "by position"
+
+
+def _reading(acceptance: Acceptance) -> str:
+    """Return what an acceptance means, as one sentence."""
+    match acceptance:
+        case AcceptanceRate():
+            return "Acceptance: the share of the drafted tokens that is accepted, at every γ."
+        case Steady():
+            return "Acceptance: the probability α that each drafted token is accepted, at every γ."
+        case _:
+            return "Acceptance: the share of rounds that accept each position of the draft."
 
 
 def _break_even(outlook: WhatIfProjection) -> str:

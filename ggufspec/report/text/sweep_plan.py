@@ -49,7 +49,8 @@ def _summary(suite: RunPlan, seconds: float) -> str:
     """Return how many arms and runs there are, the expected time, and why it is too much to measure."""
     arms, runs = units.counted(suite.n_arms.total(), "arm"), units.counted(suite.n_runs, "run")
     baselines = units.counted(len(suite.blocks), "baseline")
-    lines = [f"{arms} with {baselines}, {runs}: about {units.format_duration(seconds)}."]
+    n_loads = "" if suite.loads is None else f", {units.counted(suite.n_arms.total() * suite.loads, 'load')}"
+    lines = [f"{arms} with {baselines}, {runs}{n_loads}: about {units.format_duration(seconds)}."]
     try:
         refuse_endless(suite)
     except GgufspecError as error:

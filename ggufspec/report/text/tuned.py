@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ggufspec import units
@@ -65,6 +65,8 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
         "by_category": [_choice(choice) for choice in tuned.by_category],
+        "alike": [_configuration(spec) for spec in tuned.selection.alike],
+        "edge": tuned.selection.edge,
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
         "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
         "engine": tuned.results.meta.engine,
@@ -74,6 +76,8 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "prompts": [prompt.id for prompt in outlook.prompts],
         "n_predict": outlook.n_predict,
         "results": tuned.results.meta.id,
+        "selection": tuned.selection.results.meta.id,
+        "calibration": _calibration(outlook),
         "forecasts": [
             {**_configuration(prospect.arm), **_forecast(prospect.overall)} for prospect in outlook.prospects
         ],
@@ -138,12 +142,40 @@ def verdict(tuned: Tuned) -> Iterator[str]:
         yield f"Do not draft: the target alone is fastest with {best} tokens/s."
         if tuned.refusal is not None:
             yield from _why(tuned.refusal)
+    yield from _selected(tuned)
     if tuned.by_category:
+        choices = "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
+        yield f"By category: {choices}."
+
+
+def _selected(tuned: Tuned) -> Iterator[str]:
+    """Yield what is not told apart from the choice, what stands at the edge, and what cannot be chosen."""
+    selection, chosen = tuned.selection, tuned.overall.arm.spec
+    if tuned.overall.drafts and len(selection.alike) > 1 and _is_in(chosen, selection.alike):
+        yield f"{_names(selection.alike)} are alike here; the smallest draft is recommended."
+    if selection.edge is not None and selection.fastest is not None:
         yield (
-            "By category: "
-            + "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
-            + "."
+            f"γ = {selection.edge} is the largest draft size that was measured, and the fastest: "
+            f"larger ones may be faster (--draft {selection.edge}-{2 * selection.edge})."
         )
+    if selection.unlike_target:
+        named = ", ".join(map(_named, selection.unlike_target))
+        yield f"Not considered, because the text differs from the target's own: {named}."
+
+
+def _is_in(spec: RunSpec, specs: Sequence[RunSpec]) -> bool:
+    """Whether a configuration is one of several."""
+    return any(spec.drafting == other.drafting and spec.drafter == other.drafter for other in specs)
+
+
+def _names(specs: Sequence[RunSpec]) -> str:
+    """Return the names of configurations; those that differ only in draft size by their sizes."""
+    sizes = [spec.drafting.n_max for spec in specs if spec.drafting]
+    kinds = {(spec.drafter, spec.drafting and spec.drafting.p_min) for spec in specs}
+    if len(kinds) > 1:
+        return ", ".join(map(_named, specs))
+    between = "…" if len(sizes) > 2 else " and "
+    return f"γ = {min(sizes)}{between}{max(sizes)}"
 
 
 def _why(refusal: Advice) -> Iterator[str]:
@@ -185,15 +217,21 @@ def _basis(tuned: Tuned) -> Iterator[str]:
     forecast = units.counted(len(outlook.prospects), "configuration")
     prompts = units.counted(len(outlook.prompts), "prompt")
     yield (
-        f"{forecast} forecast from one trace of {prompts}, {outlook.n_predict} tokens each; "
-        "the best were measured beside the target alone."
+        f"{forecast} forecast from one trace of {prompts}, {outlook.n_predict} tokens each. "
+        f"{units.counted(_finalists(tuned), 'finalist')} measured; these figures are new runs of the best."
     )
     yield (
         f"Time: {spent.total_s:.0f} s, of which traces {spent.traces_s:.1f} s, "
-        f"cost curves {spent.costs_s:.1f} s, measuring {spent.measuring_s:.0f} s."
+        f"cost curves {spent.costs_s:.1f} s, calibration {spent.calibration_s:.1f} s, "
+        f"measuring {spent.measuring_s:.0f} s."
     )
-    stored = tuned.results.meta.id
-    yield f"Stored as {stored}: `ggufspec show {stored}` prints the measured arms."
+    stored, selected = tuned.results.meta.id, tuned.selection.results.meta.id
+    yield f"Stored as {stored}: `ggufspec show {stored}` prints the measured arms; finalists: {selected}."
+
+
+def _finalists(tuned: Tuned) -> int:
+    specs = tuned.selection.results.current.specs
+    return len({(spec.pair, spec.drafting, spec.offload) for spec in specs if spec.drafting is not None})
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
@@ -206,6 +244,14 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "speedup": None if gain is None else vars(gain.ratio),
         "p_value": None if gain is None else gain.p_value,
     }
+
+
+def _calibration(outlook: TuningForecast) -> dict[str, Any] | None:
+    calibration = outlook.calibration
+    if calibration is None:
+        return None
+    corrections = {name: vars(estimate) for name, estimate in calibration.corrections.items()}
+    return {"runs": calibration.runs, "corrections": corrections}
 
 
 def _configuration(spec: RunSpec) -> dict[str, Any]:

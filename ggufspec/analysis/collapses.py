@@ -1,0 +1,102 @@
+"""Collapsed runs: far slower or far faster than the other runs of their arm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.analysis.arms import counted
+from ggufspec.domain import NO_PROMPT, RunSpec
+from ggufspec.results import Runs
+
+LEAST_REPEATS = 3
+"""Repeats of a prompt that are judged by their own median."""
+_FACTOR = 2.0  # between repeats of a prompt
+_FACTOR_BETWEEN_PROMPTS = 4.0  # texts and their lengths differ
+_COMMON = 0.1  # of the runs of an arm
+_LEAST_COMMON = 2  # runs; one of a short bench is more than a tenth
+
+
+def find_collapses(runs: Runs) -> tuple[int, ...]:
+    """Return the places of the runs that collapsed; a run that is too fast counts like one that is too slow.
+
+    The rule: the tokens/s of a run differ by more than a factor of 2 from the median of its arm's repeats on
+    the same prompt, the run included. With fewer than three repeats its evaluations per second of the target
+    are compared with the median of all runs of the arm, and the factor is 4. That needs three runs, and an
+    arm whose drafts are equally long, as rounds then take about the same time.
+
+    Args:
+        runs: of one cell each; those that enter no mean are left out.
+    """
+    tps = counted(runs)
+    specs, spec_of = runs.by_spec()
+    arms, arm_of = _arms(specs)
+    prompts = [spec.prompt.id for spec in specs]
+    collapsed = set[int]()
+    few = set[int]()
+    good = np.flatnonzero(tps > 0)
+    for places in _groups(good, [(arm_of[number], prompts[number]) for number in spec_of[good]]):
+        if len(places) >= LEAST_REPEATS:
+            collapsed.update(_far(places, tps, _FACTOR))
+        else:
+            few.update(places.tolist())
+    if few:
+        pace = tps * _evaluations_per_token(runs, [arms[arm_of[number]] for number in spec_of])
+        paced = np.flatnonzero(pace > 0)
+        for places in _groups(paced, [arm_of[number] for number in spec_of[paced]]):
+            if len(places) >= LEAST_REPEATS:
+                collapsed.update(few.intersection(_far(places, pace, _FACTOR_BETWEEN_PROMPTS)))
+    return tuple(sorted(collapsed))
+
+
+def find_common(runs: Runs) -> dict[RunSpec, tuple[int, int]]:
+    """Return each arm of which more than a tenth of the runs collapsed: how many did, and of how many.
+
+    Args:
+        runs: as they were first measured, see ``ResultSet.first_measured``.
+    """
+    specs, spec_of = runs.by_spec()
+    arms, arm_of = _arms(specs)
+    numbers = [arm_of[number] for number in spec_of]
+    total, collapsed = Counter(numbers), Counter(numbers[place] for place in find_collapses(runs))
+    return {
+        arms[number]: (count, total[number])
+        for number, count in sorted(collapsed.items())
+        if count >= _LEAST_COMMON and count > _COMMON * total[number]
+    }
+
+
+def _arms(specs: Iterable[RunSpec]) -> tuple[list[RunSpec], list[int]]:
+    """Return the arms of runs, and for each specification the number of its arm."""
+    numbers: dict[RunSpec, int] = {}
+    arm_of = [numbers.setdefault(replace(spec, prompt=NO_PROMPT), len(numbers)) for spec in specs]
+    return list(numbers), arm_of
+
+
+def _groups(places: NDArray[np.intp], keys: Iterable[Hashable]) -> list[NDArray[np.intp]]:
+    """Return the places that have the same key together."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, key in zip(places.tolist(), keys, strict=True):
+        groups.setdefault(key, []).append(place)
+    return [np.array(group, dtype=np.intp) for group in groups.values()]
+
+
+def _far(places: NDArray[np.intp], rates: NDArray[np.float64], factor: float) -> list[int]:
+    """Return the places whose rate differs from the median of all by more than a factor."""
+    logs = np.log(rates[places])
+    far: list[int] = places[np.abs(logs - np.median(logs)) > np.log(factor)].tolist()
+    return far
+
+
+def _evaluations_per_token(runs: Runs, arms: Iterable[RunSpec]) -> NDArray[np.float64]:
+    """Return how often the target is evaluated for each token; NaN where rounds draft unequally much."""
+    decoded = runs.numbers("decoded")
+    by_round = runs.numbers("n_rounds") / np.where(decoded > 0, decoded, np.nan)
+    drafting = [arm.drafting for arm in arms]
+    plain = np.array([drafts is None for drafts in drafting], dtype=bool)
+    equal = [drafts is not None and drafts.method.needs_drafter and not drafts.p_min for drafts in drafting]
+    return np.where(plain, 1.0, np.where(equal, by_round, np.nan))

@@ -1,0 +1,103 @@
+"""What the audits of complete texts say together: how much of what was written is not the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggufspec import stats
+from ggufspec.domain import Role, TextAudit
+from ggufspec.results import Runs
+
+UNLIKELY = 0.001
+"""The p-value below which sampled texts do not follow the target: one bench in 1,000 by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSummary:
+    """The audits of distinct texts; equal texts on the same prompt count once, as they show the same.
+
+    Attributes:
+        texts: how many were judged.
+        tokens: of all of them, their ends included.
+        near_ties: tokens that differ from the target's choice within the margin; None for sampled texts.
+        divergent: tokens that differ by more; None for sampled texts.
+        places: of sampled tokens, see ``TextAudit``.
+        impossible: sampled tokens that the sampler leaves out.
+        identical: how many of the compared repeats equal the target's first text.
+        compared: repeats that were compared with it.
+        unjudged: why texts were not judged, each reason once.
+    """
+
+    texts: int
+    tokens: int
+    near_ties: int | None
+    divergent: int | None
+    places: tuple[int, ...] | None
+    impossible: int | None
+    identical: int
+    compared: int
+    unjudged: tuple[str, ...]
+
+    @property
+    def highest_share(self) -> float | None:
+        """The highest share of divergent tokens compatible with what was found, at 95 %."""
+        if self.divergent is None or not self.tokens:
+            return None
+        return stats.highest_share(self.divergent, self.tokens)
+
+    @property
+    def p_value(self) -> float | None:
+        """How likely sampled texts of the target differ from its distribution by at least as much."""
+        return None if self.places is None else stats.uniform_p_value(self.places)
+
+
+def summarize_audits(runs: Runs) -> AuditSummary | None:
+    """Return what the audits of some runs say together; None where nothing was audited or compared."""
+    audits, compared = (
+        runs.column("audit"),
+        [same for same in runs.column("text_identical") if same is not None],
+    )
+    if not compared and not any(audits):
+        return None
+    reasons = {audit.unjudged for audit in audits if audit is not None and audit.unjudged is not None}
+    audits = _distinct(runs)
+    histograms = [audit.places for audit in audits if audit.places is not None]
+    return AuditSummary(
+        texts=len(audits),
+        tokens=sum(audit.tokens for audit in audits),
+        near_ties=_sum([audit.near_ties for audit in audits]),
+        divergent=_sum([audit.divergent for audit in audits]),
+        places=tuple(map(sum, zip(*histograms, strict=True))) if histograms else None,
+        impossible=_sum([audit.impossible for audit in audits]),
+        identical=sum(compared),
+        compared=len(compared),
+        unjudged=tuple(sorted(reasons)),
+    )
+
+
+def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
+    """Return the summaries of what drafted and of the target alone, which is the control."""
+    roles = [spec.role for spec in runs.specs]
+    summaries = {
+        role: summarize_audits(runs.select([place for place, each in enumerate(roles) if each is role]))
+        for role in (Role.DRAFTING, Role.TARGET)
+    }
+    return {role: summary for role, summary in summaries.items() if summary is not None}
+
+
+def _distinct(runs: Runs) -> list[TextAudit]:
+    """Return one audit of each text that was judged."""
+    columns = map(runs.column, ("audit", "text", "tokens"))
+    audits: dict[tuple[str, str | None, tuple[int, ...] | None], TextAudit] = {}
+    keys: dict[int, str] = {}
+    for spec, audit, text, tokens in zip(runs.specs, *columns, strict=True):
+        if audit is not None and audit.unjudged is None:
+            key = keys.get(id(spec)) or keys.setdefault(id(spec), spec.baseline.key)
+            audits.setdefault((key, text, tokens), audit)
+    return list(audits.values())
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

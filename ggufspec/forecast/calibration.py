@@ -1,0 +1,177 @@
+"""A cost curve and a few measured runs -> the curve that explains these runs best, and what is left unknown.
+
+Costs are timed in another process than the one that users run, and the machine has another state then. Most
+of a forecast's error is therefore one factor that all times share. Measured runs tell it, by a Bayesian
+linear regression of log seconds on what each run paid (Gelman et al. 2013, "Bayesian Data Analysis",
+chapter 14), with the curve as it was timed for the prior mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggufspec.forecast.costs import CostCurve, CurveKind
+from ggufspec.forecast.evaluations import Exposure, Values
+from ggufspec.stats import Z95, Estimate
+
+_PRIOR_SD = {
+    "machine": 0.15,  # of all times: published forecasts without calibration were off by 11 to 19 %
+    "drafter": 0.15,  # of the drafter's times beyond that: costs may be stored ones
+    "batch": 0.1,  # of the target's batches beyond its single tokens
+    "step": 0.05,  # of the target's time for a token, per step: what the engine does between evaluations
+    "token": 0.02,  # of the same, per token that is written
+}
+_LOAD_SD = 0.015  # of log seconds, between loads of the same models; 1 to 2 % on the machines of docs/
+_RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
+_FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
+_STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRun:
+    """One measured run: what it paid by its counts, the seconds that it took, and the arm that it is of."""
+
+    arm: str
+    exposure: Exposure
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How a measured engine differs from a cost curve.
+
+    Attributes:
+        curve: the curve with the corrected times. Its shared errors are what is not known of the corrections.
+        runs: how many measured runs it rests on.
+        corrections: by name, each with its 95 % interval: ``machine``, ``drafter`` and ``batch`` are factors;
+            ``step`` and ``token`` are shares of the target's time for one token that are added.
+    """
+
+    curve: CostCurve
+    runs: int
+    corrections: Mapping[str, Estimate]
+
+
+def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
+    """Correct a curve by measured runs; without any, add only the errors that all its times share.
+
+    Runs of one arm share a load, whose speed differs from that of other loads, so they count as one mean.
+
+    Args:
+        curve: as it was timed.
+        runs: with exposures by that curve.
+    """
+    costs = np.array([point.seconds.value for point in curve.points])
+    directions = _directions(curve)
+    deviations = np.array([*_PRIOR_SD.values()])
+    prior = np.diag(deviations**-2)
+    corrections = np.zeros(len(_PRIOR_SD))
+    precision = prior
+    if runs:
+        paid, seconds, variances = _means(runs, costs)
+        weights = np.diag(1 / variances)
+        corrections[0] = np.log(seconds / (paid @ costs)).mean()
+        for _ in range(_STEPS):
+            factor, times = _corrected(costs, directions, corrections)
+            rows = np.column_stack([np.ones(len(paid)), paid @ directions[1:].T / (paid @ times)[:, None]])
+            residuals = np.log(seconds) - corrections[0] - np.log(paid @ times) + rows @ corrections
+            precision = prior + rows.T @ weights @ rows
+            corrections = np.linalg.solve(precision, rows.T @ weights @ residuals)
+            corrections[1:] = np.clip(
+                corrections[1:], -_FARTHEST * deviations[1:], _FARTHEST * deviations[1:]
+            )
+    factor, times = _corrected(costs, directions, corrections)
+    errors = np.linalg.cholesky(np.linalg.inv(precision))
+    gradients = factor * np.vstack([times, directions[1:]])
+    return Calibration(
+        curve=curve.with_times(
+            [
+                _scaled(point.seconds, factor, time)
+                for point, time in zip(curve.points, times.tolist(), strict=True)
+            ],
+            shared_errors=tuple(tuple(map(float, row)) for row in errors.T @ gradients),
+        ),
+        runs=len(runs),
+        corrections=_estimates(corrections, np.sqrt(np.diag(np.linalg.inv(precision)))),
+    )
+
+
+def _directions(curve: CostCurve) -> Values:
+    """Return the seconds by which one unit of each correction changes each point: (corrections, points)."""
+    costs = np.array([point.seconds.value for point in curve.points])
+    parts = [part for part in CurveKind for _ in range(_size(curve, part))]
+    tokens = [point.tokens for point in curve.points]
+    depth = curve.depths[0]
+    token_s = curve.seconds(CurveKind.VERIFY, 1, depth).value
+    drafter = [part in {CurveKind.DRAFT, CurveKind.ABSORB} for part in parts]
+    batch = [part is CurveKind.VERIFY and size > 1 for part, size in zip(parts, tokens, strict=True)]
+    step = [part in {CurveKind.ROUND, CurveKind.PLAIN} for part in parts]
+    token = [part is CurveKind.CHOOSE for part in parts]
+    return np.vstack(
+        [
+            costs,
+            costs * np.array(drafter),
+            costs * np.array(batch),
+            token_s * np.array(step),
+            token_s * np.array(token),
+        ]
+    )
+
+
+def _size(curve: CostCurve, part: CurveKind) -> int:
+    grids = {CurveKind.VERIFY: curve.verify, CurveKind.DRAFT: curve.draft, CurveKind.ABSORB: curve.absorb}
+    return len(grids[part]) if part in grids else 1
+
+
+def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Values, Values]:
+    """Return what each arm paid, its seconds, and the variance of their logarithm."""
+    by_arm: dict[str, list[CalibrationRun]] = {}
+    for run in runs:
+        by_arm.setdefault(run.arm, []).append(run)
+    logs = {
+        arm: np.log([run.seconds / float(run.exposure.paid @ costs) for run in of])
+        for arm, of in by_arm.items()
+    }
+    freedom = len(runs) - len(by_arm)
+    squares = sum(float(np.sum((values - values.mean()) ** 2)) for values in logs.values())
+    run_sd = math.sqrt(squares / freedom) if freedom else _RUN_SD
+    paid, seconds, variances = [], [], []
+    for arm, of in by_arm.items():
+        total = np.sum([run.exposure.paid for run in of], axis=0)
+        paid.append(total)
+        seconds.append(float(total @ costs) * math.exp(float(logs[arm].mean())))
+        variances.append(_LOAD_SD**2 + run_sd**2 / len(of))
+    return np.array(paid), np.array(seconds), np.array(variances)
+
+
+def _corrected(costs: Values, directions: Values, corrections: Values) -> tuple[float, Values]:
+    """Return the machine's factor, and the times before it is applied."""
+    return math.exp(corrections[0]), costs + corrections[1:] @ directions[1:]
+
+
+def _scaled(seconds: Estimate, factor: float, time: float) -> Estimate:
+    """Return a corrected time; its own interval keeps its relative width."""
+    value = factor * time
+    if seconds.lo is None or seconds.hi is None:
+        return Estimate(value=value, lo=None, hi=None)
+    return Estimate(
+        value=value,
+        lo=value - factor * (seconds.value - seconds.lo),
+        hi=value + factor * (seconds.hi - seconds.value),
+    )
+
+
+def _estimates(corrections: Values, errors: Values) -> dict[str, Estimate]:
+    estimates = {}
+    for name, value, error in zip(_PRIOR_SD, corrections, errors, strict=True):
+        lo, middle, hi = (float(value + way * Z95 * error) for way in (-1, 0, 1))
+        if name == "machine":
+            lo, middle, hi = math.exp(lo), math.exp(middle), math.exp(hi)
+        elif name in {"drafter", "batch"}:
+            lo, middle, hi = 1 + lo, 1 + middle, 1 + hi
+        estimates[name] = Estimate(value=middle, lo=lo, hi=hi)
+    return estimates

@@ -1,0 +1,111 @@
+"""Is the complete text the target's own? The target scores every token of each text in a few batches.
+
+``audit`` asks about the first difference of two texts. Here the target reads all that was written, behind the
+same prompt, and says of each token how much likelier its own choice was. Its own texts are scored in the same
+way: a batch rounds otherwise than single tokens do, and this control shows how much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ggufspec import engines, stats
+from ggufspec.domain import Role, RunResult, RunSpec, Status, TextAudit
+from ggufspec.engines import Failure, InprocessEngine
+from ggufspec.engines.library import TextScores
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.install import Install
+from ggufspec.measure.audit import TIE_MARGIN, was_cut
+
+_UNKNOWN_TOKENS = "this engine does not report the tokens of its texts, and sampled texts need them"
+
+
+class _Text(NamedTuple):
+    """One text to score: what wrote it after which prompt is the same for all runs that share it."""
+
+    baseline: RunSpec
+    answer: tuple[int, ...] | str
+    ended: bool
+
+
+def score_texts(
+    runs: Sequence[RunResult], install: Install, *, timeout_s: float | None = 600.0
+) -> Iterator[RunResult]:
+    """Yield each run that has a text, with the audit of that text; equal texts are scored once.
+
+    Where the target cannot be asked, the audit says why. Such runs are tried again the next time.
+
+    Args:
+        runs: of one bench, drafting or the target alone.
+        install: the llama.cpp that measured; its library scores.
+        timeout_s: for a load, and for each text.
+    """
+    pending: dict[_Text, list[RunResult]] = {}
+    for run in filter(_is_pending, runs):
+        pending.setdefault(_text(run), []).append(run)
+    for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), install, timeout_s):
+        for run in pending[text]:
+            if run.audit != audit:
+                yield replace(run, audit=audit)
+
+
+def _is_pending(run: RunResult) -> bool:
+    has_text = run.sample.status is Status.OK and run.sample.text is not None
+    is_real = run.spec.drafting is None or run.spec.drafting.synthetic is None
+    is_new = run.audit is None or run.audit.unjudged is not None
+    return has_text and is_real and is_new and run.spec.role is not Role.DRAFTER
+
+
+def _text(run: RunResult) -> _Text:
+    sample, spec = run.sample, run.spec
+    assert sample.text is not None
+    answer = sample.text if sample.tokens is None else sample.tokens
+    return _Text(spec.baseline, answer, was_cut(sample, spec.n_predict) is False)
+
+
+def _audits(
+    texts: Iterable[_Text], install: Install, timeout_s: float | None
+) -> Iterator[tuple[_Text, TextAudit]]:
+    try:
+        engines.check_library(install)
+    except NoInstallError as error:
+        yield from ((text, TextAudit(tokens=0, unjudged=error.message)) for text in texts)
+        return
+    with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as judge:
+        for text in texts:
+            yield text, _audit(text, judge)
+
+
+def _audit(text: _Text, judge: InprocessEngine) -> TextAudit:
+    if isinstance(text.answer, str) and not text.baseline.sampling.greedy:
+        return TextAudit(tokens=0, unjudged=_UNKNOWN_TOKENS)
+    try:
+        scores = judge.score(text.baseline, text.answer, ended=text.ended)
+    except Failure as failure:
+        return TextAudit(tokens=0, unjudged=failure.reason)
+    except GgufspecError as error:
+        return TextAudit(tokens=0, unjudged=error.message)
+    return summarize_scores(scores, greedy=text.baseline.sampling.greedy)
+
+
+def summarize_scores(scores: TextScores, *, greedy: bool) -> TextAudit:
+    """Return what the scores of a text say of it."""
+    if not greedy:
+        possible = [place for place in scores.places if place is not None]
+        return TextAudit(
+            tokens=len(scores.places),
+            places=stats.count_places(possible),
+            impossible=len(scores.places) - len(possible),
+        )
+    divergent = [place for place, margin in enumerate(scores.margins) if margin > TIE_MARGIN]
+    worst = max(scores.margins, default=0.0)
+    return TextAudit(
+        tokens=len(scores.margins),
+        near_ties=sum(0.0 < margin <= TIE_MARGIN for margin in scores.margins),
+        divergent=len(divergent),
+        first_divergent=divergent[0] if divergent else None,
+        worst_margin=worst if math.isfinite(worst) else None,
+    )

@@ -1,0 +1,431 @@
+"""The random-effects model behind every interval and verdict: prompts × loads, crossed.
+
+A log ratio (or log rate) of prompt p in load l is
+
+    d[p, l] = mean + P[p] + L[l] + E[p, l]
+
+with independent effects: of the prompt, of the load, and what remains of one cell. A *load* is one start of
+the processes of both arms: its repeat, or all repeats that shared a process. A *prompt* is a conversation
+where prompts are turns of one. The mean over all cells is the estimate. Its variance follows from the mean
+squares (Henderson's method III: Searle, Casella and McCulloch 1992, "Variance Components", chapter 5), so
+that tables with missing cells need nothing special. Its distribution is Student's t.
+
+Two details differ from the textbook, because with three loads the textbook's interval holds too rarely or is
+far too wide. ``scripts/validate_intervals.py`` checks both, ``docs/statistics.md`` has its table.
+
+- A mean square that is no larger than chance often makes it (F test, p > 0.5) is pooled with the residual.
+  Without that, eight prompts × three loads have 1.4 degrees of freedom where loads do not differ at all. The
+  limit is low on purpose: pooling at p > 0.25 holds in 91 % of benches only, where loads differ a little.
+- Satterthwaite's degrees of freedom (1946, Biometrics Bulletin 2:110-114) weigh each level's by the square of
+  its share of the variance. With two degrees of freedom in one level that holds in 92 %, so shares are not
+  squared here: df = 1 / Σ (share / df). For a single level both are the same.
+
+Where each run had a process of its own, loads are part of the residual, and the columns are repeats. Arms of
+one prompt run side by side there, so that a repeat changes both alike; its mean square is pooled unless it is
+significant (p < 0.05).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ggufspec.stats.cells import Cell, Rates, Values, align
+from ggufspec.stats.estimates import CONFIDENCE, Estimate, quantile
+
+MIN_LOADS = 3
+"""Loads of several runs each, below which an arm and its load cannot be told apart."""
+
+_POOLED_ABOVE = 0.5  # p of the F test: for prompts, and for loads that made several runs
+_REPEATS_POOLED_ABOVE = 0.05  # for repeats of runs that each had a process of their own
+_WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
+_SLIGHT = 1e-9  # standard errors below this are rounding, not spread
+
+
+class SpeedVerdict(StrEnum):
+    """What a comparison says of the first arm, seen from the second."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"  # the complete interval lies within the practical threshold
+    UNCLEAR = "unclear"  # more runs could tell
+    NONE = "no verdict"  # nothing can be said: see Effect.gap, or the warnings of the bench
+
+
+class Gap(StrEnum):
+    """Why an estimate has no interval."""
+
+    SINGLE = "single"  # one prompt in one load
+    NOT_INTERLEAVED = "not-interleaved"  # fewer than three loads of several runs each
+    EQUAL = "equal"  # all values are the same: their spread is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """The parts of a variance of logarithms, and over how many units each was seen.
+
+    Attributes:
+        prompt: variance between prompts (or conversations); None with a single one.
+        load: variance between loads (or repeats, where each run had a process of its own); None with one.
+        residual: what is left in one cell; None where only one of the two levels was seen.
+        prompts: number of prompts or conversations.
+        loads: number of loads or repeats.
+        own_processes: whether each run had a process of its own, so that its load is part of the residual.
+    """
+
+    prompt: float | None
+    load: float | None
+    residual: float | None
+    prompts: int
+    loads: int
+    own_processes: bool
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the variance of one cell by component, 0 to 1; empty where nothing varies."""
+        parts = {"prompt": self.prompt, "load": self.load, "residual": self.residual}
+        known = {name: variance for name, variance in parts.items() if variance is not None}
+        total = sum(known.values())
+        return {name: variance / total for name, variance in known.items()} if total > 0 else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The mean of logarithms with its standard error, from ``fit``.
+
+    Attributes:
+        mean: over all cells.
+        error: its standard error; None where ``gap`` says why there is none.
+        degrees: of freedom, of Student's t.
+        components: the variances.
+        cells: how many values were averaged.
+        gap: why there is no standard error.
+    """
+
+    mean: float
+    error: float | None
+    degrees: float | None
+    components: Components
+    cells: int
+    gap: Gap | None
+
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided chance of such a mean if the true one is zero; None without a standard error."""
+        if self.error is None or self.degrees is None:
+            return None
+        from scipy import special
+
+        return float(2 * special.stdtr(self.degrees, -abs(self.mean) / self.error))
+
+    def half_width(self, confidence: float = CONFIDENCE) -> float | None:
+        """Return half of the two-sided interval of the mean, in logarithms; None without a standard error."""
+        if self.error is None or self.degrees is None:
+            return None
+        return min(quantile(self.degrees, confidence) * self.error, _WIDEST)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The geometric mean with its 95 % interval."""
+        half = self.half_width()
+        return Estimate(
+            value=math.exp(self.mean),
+            lo=None if half is None else math.exp(self.mean - half),
+            hi=None if half is None else math.exp(self.mean + half),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """How many times faster one arm is than another: estimate, interval, p and verdict of one procedure.
+
+    The interval excludes 1 exactly where p < 0.05.
+
+    Attributes:
+        ratio: the geometric mean of the cells' ratios, with its 95 % interval.
+        p_value: two-sided, for "both are equally fast"; None without an interval.
+        degrees: of freedom of Student's t; None without an interval.
+        verdict: from interval and practical threshold; NONE without an interval.
+        components: what the log ratios vary by.
+        cells: how many (prompt, repeat) both arms have.
+        gap: why there is no interval.
+        fit: the mean log ratio and its standard error, for tests against other values than 1.
+    """
+
+    ratio: Estimate
+    p_value: float | None
+    degrees: float | None
+    verdict: SpeedVerdict
+    components: Components
+    cells: int
+    gap: Gap | None
+    fit: Fit
+
+
+def paired_effect(
+    rates: Mapping[Cell, float], baseline: Mapping[Cell, float], *, threshold: float = 0.01
+) -> Effect | None:
+    """Compare two arms, paired by prompt and repeat.
+
+    ``Rates`` also say which load made each run and which prompts are turns of one conversation. With plain
+    mappings, each run had a process of its own and each prompt stands alone.
+
+    FASTER and SLOWER need both: an interval that excludes 1 (p < 0.05), and a ratio above ``1 + threshold``
+    or below its reciprocal.
+
+    Args:
+        rates: positive tokens/s of each (prompt, repeat).
+        baseline: the same of the other arm. Cells that one side lacks are left out.
+        threshold: the smallest change that matters in practice, 0.01 for 1 %.
+
+    Returns:
+        The comparison, or None when no cell was measured on both sides.
+
+    Raises:
+        ValueError: a rate is not a positive finite number.
+    """
+    first, second = align(rates, baseline)
+    if not len(first):
+        return None
+    logs = np.log(first.table) - np.log(second.table)
+    groups, own_processes = _occasions(first, second)
+    table = _means(logs, _clusters(first), groups)
+    pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
+    fitted = fit(*table, own_processes=own_processes, pool_loads_above=pool)
+    ratio, p_value = fitted.estimate, fitted.p_value
+    return Effect(
+        ratio=ratio,
+        p_value=p_value,
+        degrees=fitted.degrees,
+        verdict=_verdict(ratio, p_value, threshold),
+        components=fitted.components,
+        cells=fitted.cells,
+        gap=fitted.gap,
+        fit=fitted,
+    )
+
+
+def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
+    """Return the geometric mean of an arm's rates over all cells.
+
+    Nothing is paired here, so a drift of the machine between repeats is part of the interval: repeats are
+    never pooled, and with a single one (or fewer than three loads of several runs) there is no interval.
+
+    Args:
+        rates: positive tokens/s of each (prompt, repeat).
+
+    Returns:
+        The estimate in tokens/s, or None without any rate.
+
+    Raises:
+        ValueError: a rate is not a positive finite number.
+    """
+    table = Rates.of(rates)
+    if not len(table):
+        return None
+    groups, own_processes = _occasions(table)
+    means = _means(np.log(table.table), _clusters(table), groups)
+    fitted = fit(*means, own_processes=own_processes, pool_loads_above=None)
+    if fitted.components.loads < 2:
+        return Estimate(value=math.exp(fitted.mean), lo=None, hi=None)
+    return fitted.estimate
+
+
+def fit(
+    means: Values, counts: Values, *, own_processes: bool, pool_loads_above: float | None = _POOLED_ABOVE
+) -> Fit:
+    """Fit the crossed random-effects model of this module.
+
+    Args:
+        means: mean logarithm of each cell, shape (prompts, loads); NaN where nothing was measured. Every row
+            and every column has a cell.
+        counts: how many values each mean has, which is its weight; 0 where there is none.
+        own_processes: whether each run had a process of its own; then fewer than three columns will do.
+        pool_loads_above: p of the F test above which loads are pooled with the residual; None for never.
+    """
+    weights = counts / counts.sum()
+    mean = float(np.nansum(weights * means))
+    prompts, loads = means.shape
+    squares = _squares(means, weights)
+    variance, degrees = squares.variance(pool_loads_above)
+    gap = None
+    if degrees <= 0:
+        gap = Gap.SINGLE
+    elif not own_processes and loads < MIN_LOADS:
+        gap = Gap.NOT_INTERLEAVED
+    elif math.sqrt(variance) <= _SLIGHT * max(1.0, abs(mean)):
+        gap = Gap.EQUAL
+    return Fit(
+        mean=mean,
+        error=None if gap else math.sqrt(variance),
+        degrees=None if gap else degrees,
+        components=Components(
+            prompt=squares.prompt.component(squares.residual) if prompts > 1 else None,
+            load=squares.load.component(squares.residual) if loads > 1 else None,
+            residual=squares.residual if squares.degrees > 0 else None,
+            prompts=prompts,
+            loads=loads,
+            own_processes=own_processes,
+        ),
+        cells=round(float(counts.sum())),
+        gap=gap,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Level:
+    """One factor of the table.
+
+    Attributes:
+        square: its mean square, adjusted for the other factor.
+        degrees: of freedom of that.
+        holds: how often the mean square's expectation holds the factor's variance, beside the residual's.
+        weight: how often the variance of the mean holds it.
+    """
+
+    square: float
+    degrees: float
+    holds: float
+    weight: float
+
+    def component(self, residual: float) -> float:
+        """Return the factor's variance, 0 where its mean square is below the residual."""
+        return max(self.square - residual, 0.0) / self.holds if self.holds > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Squares:
+    """The mean squares of a table: both factors, and the residual with its degrees of freedom."""
+
+    prompt: _Level
+    load: _Level
+    residual: float
+    degrees: float
+    weight: float  # how often the variance of the mean holds the residual
+
+    def variance(self, pool_loads_above: float | None) -> tuple[float, float]:
+        """Return the variance of the mean and its degrees of freedom, 0 where nothing is known of it."""
+        limits = ((self.prompt, _POOLED_ABOVE), (self.load, pool_loads_above))
+        pooled = [level for level, limit in limits if limit is not None and self._p_value(level) > limit]
+        kept = [level for level, _ in limits if level not in pooled and level.degrees > 0]
+        degrees = self.degrees + sum(level.degrees for level in pooled)
+        total = self.residual * self.degrees + sum(level.square * level.degrees for level in pooled)
+        residual = total / degrees if degrees > 0 else 0.0
+        variance = self.weight * residual + sum(level.weight * level.component(residual) for level in kept)
+        factors = [level.weight / level.holds for level in kept]
+        parts = [factor * max(level.square, residual) for factor, level in zip(factors, kept, strict=True)]
+        of_parts = [level.degrees for level in kept]
+        if degrees > 0:
+            parts.append(abs(self.weight - sum(factors)) * residual)
+            of_parts.append(degrees)
+        if not parts or variance <= 0:
+            return 0.0, max(of_parts, default=0.0)
+        spread = sum(part / own for part, own in zip(parts, of_parts, strict=True))
+        return variance, max(variance / spread, min(of_parts))
+
+    def _p_value(self, level: _Level) -> float:
+        """Return the chance of such a mean square if its factor has no effect; 0 where that is unknown."""
+        if not level.degrees or not self.degrees or not self.residual:
+            return 0.0
+        from scipy import special
+
+        return float(special.fdtrc(level.degrees, self.degrees, level.square / self.residual))
+
+
+def _squares(means: Values, weights: Values) -> _Squares:
+    """Return the mean squares of a table with missing cells (Searle et al. 1992, section 5.3).
+
+    With one cell's value or none in each place, the expectations need no matrices: the rows' adjusted sum of
+    squares holds their variance (cells - columns) times, the columns' (cells - rows) times.
+    """
+    present = ~np.isnan(means)
+    values = np.where(present, means - np.nanmean(means), 0.0)
+    in_row, in_column = present.sum(axis=1), present.sum(axis=0)
+    rows, columns = means.shape
+    cells = int(present.sum())
+    of_rows = float(np.sum(values.sum(axis=1) ** 2 / in_row))
+    of_columns = float(np.sum(values.sum(axis=0) ** 2 / in_column))
+    reduced = np.diag(in_column.astype(np.float64)) - present.T @ (present / in_row[:, None])
+    right = values.sum(axis=0) - present.T @ (values.sum(axis=1) / in_row)
+    solution, _, rank, _ = np.linalg.lstsq(reduced, right, rcond=1e-9)
+    adjusted_columns = max(float(right @ solution), 0.0)
+    adjusted_rows = max(of_rows + adjusted_columns - of_columns, 0.0)
+    left = max(float(np.sum(values**2)) - of_rows - adjusted_columns, 0.0)
+    apart = columns - int(rank)  # parts of the table that share neither rows nor columns
+    degrees = cells - rows - columns + apart
+    return _Squares(
+        prompt=_level(adjusted_rows, rows - apart, cells - columns, weights.sum(axis=1)),
+        load=_level(adjusted_columns, columns - apart, cells - rows, weights.sum(axis=0)),
+        residual=left / degrees if degrees else 0.0,
+        degrees=float(degrees),
+        weight=float(np.sum(weights**2)),
+    )
+
+
+def _level(total: float, degrees: int, holds: int, weights: Values) -> _Level:
+    """Return a factor from its sum of squares; ``holds`` counts its variance in the expectation of that."""
+    if degrees <= 0:
+        return _Level(square=0.0, degrees=0.0, holds=0.0, weight=0.0)
+    return _Level(
+        square=total / degrees,
+        degrees=float(degrees),
+        holds=holds / degrees,
+        weight=float(np.sum(weights**2)),
+    )
+
+
+def _means(logs: Values, clusters: Sequence[int], groups: Sequence[int]) -> tuple[Values, Values]:
+    """Return the mean and the number of logarithms of each (cluster, group); without empty rows, columns."""
+    present = ~np.isnan(logs)
+    places = np.ix_(clusters, groups)
+    shape = max(clusters, default=-1) + 1, max(groups, default=-1) + 1
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, places, np.where(present, logs, 0.0))
+    np.add.at(counts, places, present)
+    rows, columns = counts.any(axis=1), counts.any(axis=0)
+    sums, counts = sums[rows][:, columns], counts[rows][:, columns]
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0), counts
+
+
+def _clusters(rates: Rates) -> list[int]:
+    """Return the number of each row's conversation."""
+    names = [rates.conversations.get(prompt, prompt) for prompt in rates.rows]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]
+
+
+def _occasions(*arms: Rates) -> tuple[list[int], bool]:
+    """Return the number of each repeat's load, and whether each run had a process of its own.
+
+    Repeats that share a load of either arm are one.
+    """
+    columns = len(arms[0].columns)
+    group = list(range(columns))
+    own_processes = True
+    for arm in arms:
+        if arm.loads is None:
+            continue
+        loads = np.where(np.isnan(arm.table), np.nan, arm.loads)
+        seen = loads[~np.isnan(loads)]
+        numbers, counts = np.unique(seen, return_counts=True)
+        own_processes = own_processes and bool((counts < 2).all())
+        for number in numbers[counts > 1].tolist():
+            sharing = {group[column] for column in np.flatnonzero((loads == number).any(axis=0)).tolist()}
+            group = [min(sharing) if of_column in sharing else of_column for of_column in group]
+    order = {first: place for place, first in enumerate(dict.fromkeys(group))}
+    return [order[first] for first in group], own_processes
+
+
+def _verdict(ratio: Estimate, p_value: float | None, threshold: float) -> SpeedVerdict:
+    if p_value is None or ratio.lo is None or ratio.hi is None:
+        return SpeedVerdict.NONE
+    if p_value < 1 - CONFIDENCE and ratio.value > 1 + threshold:
+        return SpeedVerdict.FASTER
+    if p_value < 1 - CONFIDENCE and ratio.value < 1 / (1 + threshold):
+        return SpeedVerdict.SLOWER
+    within = 1 / (1 + threshold) <= ratio.lo and ratio.hi <= 1 + threshold
+    return SpeedVerdict.SAME if within else SpeedVerdict.UNCLEAR

@@ -1,0 +1,166 @@
+"""Small runs in the chosen engine, which tell how its seconds differ from the timed costs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ggufspec import engines, forecast
+from ggufspec.domain import ModelFile, Offload, RunSpec, Sample, Status
+from ggufspec.engines import Engine
+from ggufspec.forecast import Calibration, CalibrationRun, Exposure
+from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.forecast.trace import DraftTrace
+from ggufspec.tuning import prospects
+from ggufspec.tuning.pricing import Curves
+from ggufspec.tuning.values import Prospect, Stage
+
+_SIZES = (1, 4, 16)  # draft sizes γ: between and around these the forecasts are corrected
+_MOST_SOURCES = 3  # drafters and placements that are measured by themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPlan:
+    """What to measure.
+
+    Attributes:
+        engine: the engine that the choice will be used with.
+        texts: the traces of the prompts to measure on.
+        drafters: in the order of the traces.
+        n_predict: tokens of each run.
+        build: llama.cpp's build number.
+        target_only: measure one run of the target alone, and nothing else.
+    """
+
+    engine: Engine
+    texts: Sequence[TracedTexts]
+    drafters: Sequence[ModelFile]
+    n_predict: int
+    build: int | None
+    target_only: bool
+
+
+Place = tuple[Offload, ModelFile | None]
+
+
+def calibrate_costs(
+    plan: CalibrationPlan, curves: Curves, candidates: Sequence[Prospect]
+) -> Generator[Stage, None, dict[Place, Calibration]]:
+    """Yield a Stage before each run; return the corrected costs of every drafter and placement.
+
+    The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16. Costs of the others are
+    corrected by what the target alone shows. Runs that fail are left out.
+
+    Args:
+        plan: what to measure, and in which engine.
+        curves: the costs as they were timed.
+        candidates: the forecasts by these costs.
+    """
+    by_place = {place: _arms(place, candidates) for place in _promising(candidates)}
+    arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
+    if not plan.target_only:
+        arms |= {arm: None for arms in by_place.values() for arm in arms}
+    texts = plan.texts[:1] if plan.target_only else plan.texts
+    samples: dict[RunSpec, list[tuple[TracedTexts, Sample]]] = {}
+    with tempfile.TemporaryDirectory(prefix="ggufspec-") as name, plan.engine:
+        for number, arm in enumerate(arms):
+            yield Stage(name="calibrating", done=number, total=len(arms))
+            samples[arm] = [*_measured(plan, arm, texts, Path(name) / "run")]
+    return {
+        place: forecast.calibrate(
+            curve,
+            [
+                run
+                for arm, of in samples.items()
+                if _place(arm) == place or arm in _baselines(place, candidates)
+                for text, sample in of
+                if (run := _calibration_run(plan, curve, arm, text, sample)) is not None
+            ],
+        )
+        for place, curve in curves.items()
+    }
+
+
+def _promising(candidates: Sequence[Prospect]) -> list[Place]:
+    ranked = sorted(candidates, key=lambda prospect: -prospect.overall.tokens_per_s.value)
+    return [*dict.fromkeys(_place(prospect.arm) for prospect in ranked)][:_MOST_SOURCES]
+
+
+def _place(arm: RunSpec) -> Place:
+    return arm.offload, arm.drafter
+
+
+def _baselines(place: Place, candidates: Sequence[Prospect]) -> set[RunSpec]:
+    return {prospect.arm.baseline for prospect in candidates if _place(prospect.arm) == place}
+
+
+def _arms(place: Place, candidates: Sequence[Prospect]) -> list[RunSpec]:
+    """Return the configurations of a place whose draft sizes are nearest to 1, 4 and 16, without p_min."""
+    arms = [prospect.arm for prospect in candidates if _place(prospect.arm) == place]
+    chosen = (min(arms, key=lambda arm: (abs(_size(arm) - size), _p_min(arm))) for size in _SIZES)
+    return [*dict.fromkeys(chosen)]
+
+
+def _size(arm: RunSpec) -> int:
+    assert arm.drafting is not None
+    return arm.drafting.n_max
+
+
+def _p_min(arm: RunSpec) -> float:
+    assert arm.drafting is not None
+    return arm.drafting.p_min
+
+
+def _measured(
+    plan: CalibrationPlan, arm: RunSpec, texts: Sequence[TracedTexts], log: Path
+) -> list[tuple[TracedTexts, Sample]]:
+    """Measure an arm on each text; the first run after a load warms up, and does not count."""
+    specs = [replace(arm, prompt=text.prompt, n_predict=plan.n_predict) for text in texts]
+    plan.engine.measure(specs[0], log)
+    samples = [plan.engine.measure(spec, log).sample for spec in specs]
+    return [
+        (text, sample)
+        for text, sample in zip(texts, samples, strict=True)
+        if sample.status is Status.OK and sample.decode_tps
+    ]
+
+
+def _calibration_run(
+    plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, text: TracedTexts, sample: Sample
+) -> CalibrationRun | None:
+    """Return a run with what it paid by the trace's counts; None where the trace is too short to tell."""
+    assert sample.decode_tps
+    if arm.drafting is None:
+        tokens = min(sample.decoded or 0, len(text.target_trace.tokens) - 1)
+        if tokens < 1:
+            return None
+        exposure = forecast.alone(text.target_trace, curve, first=1, tokens=tokens)
+        return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps)
+    exposure = _exposure(plan, curve, arm, _trace(plan, arm, text))
+    # a sampled text may differ from the traced one: what counts is the time of a round
+    rounds = exposure.counts.n_rounds / sample.n_rounds if sample.n_rounds else 1.0
+    seconds = (sample.decoded or 0) / sample.decode_tps * rounds
+    return CalibrationRun(arm=arm.key, exposure=exposure, seconds=seconds) if seconds > 0 else None
+
+
+def _trace(plan: CalibrationPlan, arm: RunSpec, text: TracedTexts) -> DraftTrace:
+    return text.target_trace if arm.drafter is None else text.by_drafter[plan.drafters.index(arm.drafter)]
+
+
+def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:
+    assert arm.drafting is not None
+    program = engines.ENGINES[plan.engine.name]
+    return forecast.drafting(
+        trace,
+        curve,
+        n_max=arm.drafting.n_max,
+        p_min=arm.drafting.p_min,
+        method=arm.drafting.method,
+        program=program,
+        n_predict=plan.n_predict,
+        sampling=prospects.samples_exactly(arm, plan.engine.name, program),
+        build=plan.build,
+    )

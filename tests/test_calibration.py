@@ -1,0 +1,207 @@
+"""Calibration: a machine in another state than when its costs were timed, and what a few runs tell of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ggufspec import forecast
+from ggufspec.domain import Program
+from ggufspec.forecast import Calibration, CalibrationRun
+from ggufspec.forecast.costs import CostCurve, CurveKind, Point
+from ggufspec.forecast.trace import DraftTrace
+from ggufspec.stats import Estimate
+
+N_PREDICT = 100
+SIZES = (1, 4, 16)
+
+
+def _time(seconds: float) -> Estimate:
+    return Estimate(value=seconds, lo=seconds * 0.99, hi=seconds * 1.01)
+
+
+def _trace(number: int, chance: float) -> DraftTrace:
+    match = tuple(bool(value) for value in np.random.default_rng(number).random(N_PREDICT) < chance)
+    return DraftTrace(
+        prompt_id=f"p{number}", tokens=tuple(range(N_PREDICT)), match=match, confidence=(1.0,) * N_PREDICT
+    )
+
+
+TRACES = tuple(_trace(number, chance) for number, chance in enumerate((0.6, 0.7, 0.8, 0.9)))
+CURVE = CostCurve(
+    verify=tuple(Point(tokens=n, depth=0, seconds=_time(0.01 + 0.001 * n)) for n in range(1, 18)),
+    draft=(Point(tokens=1, depth=0, seconds=_time(0.002)),),
+    absorb=tuple(Point(tokens=n, depth=0, seconds=_time(0.002 + 0.0001 * n)) for n in range(1, 18)),
+    overhead_s=_time(0.0001),
+    plain_overhead_s=_time(0.0001),
+    choose_s=_time(0.0001),
+)
+
+
+def _drafting(curve: CostCurve, trace: DraftTrace, n_max: int) -> forecast.Exposure:
+    return forecast.drafting(trace, curve, n_max=n_max, program=Program.SERVER, n_predict=N_PREDICT)
+
+
+def _alone(curve: CostCurve, trace: DraftTrace) -> forecast.Exposure:
+    return forecast.alone(trace, curve, first=1, tokens=N_PREDICT - 1)
+
+
+def _seconds(curve: CostCurve, exposure: forecast.Exposure) -> float:
+    return float(exposure.paid @ np.array([point.seconds.value for point in curve.points]))
+
+
+def _true(machine: float = 1.0, drafter: float = 1.0, batch: float = 1.0, step_s: float = 0.0) -> CostCurve:
+    """Return what the engine really takes, where costs were timed as ``CURVE``."""
+    draft = CURVE.draft[0].seconds.value
+    return replace(
+        CURVE,
+        verify=tuple(
+            replace(
+                point, seconds=_time(point.seconds.value * machine * (batch if point.tokens > 1 else 1.0))
+            )
+            for point in CURVE.verify
+        ),
+        draft=(replace(CURVE.draft[0], seconds=_time(draft * machine * drafter)),),
+        absorb=tuple(
+            replace(point, seconds=_time(point.seconds.value * machine * drafter)) for point in CURVE.absorb
+        ),
+        overhead_s=_time(machine * (CURVE.overhead_s.value + step_s)),
+        plain_overhead_s=_time(machine * (CURVE.plain_overhead_s.value + step_s)),
+        choose_s=_time(machine * CURVE.choose_s.value),
+    )
+
+
+def _runs(
+    truth: CostCurve, noise: float = 0.0, sizes: tuple[int, ...] = SIZES, seed: int = 1
+) -> list[CalibrationRun]:
+    random, runs = np.random.default_rng(seed), []
+    for size in (0, *sizes):
+        load = math.exp(random.normal(0, noise / 2))
+        for trace in TRACES:
+            exposure = _alone(CURVE, trace) if size == 0 else _drafting(CURVE, trace, size)
+            seconds = _seconds(truth, exposure) * load * math.exp(random.normal(0, noise))
+            runs.append(CalibrationRun(arm=str(size), exposure=exposure, seconds=seconds))
+    return runs
+
+
+def _speedup(curve: CostCurve, size: int) -> Estimate:
+    (found,) = forecast.forecasts(TRACES, curve, n_max=(size,), n_predict=N_PREDICT)
+    return found.speedup
+
+
+def _rate(curve: CostCurve, size: int) -> Estimate:
+    (found,) = forecast.forecasts(TRACES, curve, n_max=(size,), n_predict=N_PREDICT)
+    return found.tokens_per_s
+
+
+def test_a_slower_machine_is_one_factor_and_changes_no_speed_up() -> None:
+    calibration = forecast.calibrate(CURVE, _runs(_true(machine=1.25)))
+    assert calibration.corrections["machine"].value == pytest.approx(
+        1.25, rel=0.04
+    )  # the prior shares it out
+    assert calibration.runs == 16
+    for size in (2, 8, 16):
+        truth = _true(machine=1.25)
+        assert _rate(calibration.curve, size).value == pytest.approx(_rate(truth, size).value, rel=0.01)
+        assert _speedup(calibration.curve, size).value == pytest.approx(_speedup(CURVE, size).value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        _true(machine=0.9, drafter=1.2),
+        _true(machine=1.1, batch=1.08),
+        _true(machine=1.05, step_s=0.001),
+        _true(machine=1.3, drafter=0.9, batch=0.95, step_s=0.0005),
+    ],
+    ids=["drafter", "batch", "step", "all"],
+)
+def test_sizes_that_were_not_measured_are_forecast_well_after_calibration(truth: CostCurve) -> None:
+    calibrated = forecast.calibrate(CURVE, _runs(truth)).curve
+    before, after = (
+        max(abs(math.log(_speedup(curve, size).value / _speedup(truth, size).value)) for size in range(1, 17))
+        for curve in (CURVE, calibrated)
+    )
+    assert after < before / 2
+    assert after < 0.02
+
+
+def test_one_run_of_the_target_tells_the_machine_and_nothing_of_the_drafter() -> None:
+    truth = _true(machine=1.2, drafter=1.3)
+    calibration = forecast.calibrate(CURVE, _runs(truth, sizes=())[:1])
+    ran, alone = (_seconds(curve, _alone(CURVE, TRACES[0])) for curve in (truth, calibration.curve))
+    assert alone == pytest.approx(ran, rel=0.02)
+    assert calibration.corrections["machine"].value > 1.1
+    assert calibration.corrections["drafter"].value == pytest.approx(1.0, abs=0.01)
+
+
+def test_without_runs_the_times_stay_and_share_an_error() -> None:
+    calibration = forecast.calibrate(CURVE, ())
+    assert [point.seconds.value for point in calibration.curve.points] == pytest.approx(
+        [point.seconds.value for point in CURVE.points]
+    )
+    assert calibration.runs == 0
+    rate, known = _rate(calibration.curve, 4), _rate(CURVE, 4)
+    assert rate.relative_half_width is not None
+    assert known.relative_half_width is not None
+    assert rate.relative_half_width > 0.25  # 1.96 of 15 %
+    assert rate.relative_half_width > known.relative_half_width
+
+
+def test_the_shared_error_of_the_machine_cancels_in_a_speed_up() -> None:
+    one, other = (replace(CURVE, shared_errors=shared) for shared in ((), (_machine_error(0.2),)))
+    speedups = [_speedup(curve, 4) for curve in (one, other)]
+    assert speedups[0] == speedups[1]
+    assert _rate(other, 4) != _rate(one, 4)
+
+
+def _machine_error(share: float) -> tuple[float, ...]:
+    return tuple(share * point.seconds.value for point in CURVE.points)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Engines drawn from the prior, runs with the noise that is assumed: the costs' part of the interval."""
+    held = tried = 0
+    for seed in range(25):
+        random = np.random.default_rng(seed)
+        machine = math.exp(random.normal(0, 0.15))
+        drafter, batch = 1 + random.normal(0, 0.15), 1 + random.normal(0, 0.1)
+        truth = _true(machine, drafter, batch, random.normal(0, 0.05) * 0.011)
+        calibrated = forecast.calibrate(CURVE, _runs(truth, noise=0.03, seed=seed)).curve
+        for size in (2, 7, 12):
+            (found,) = forecast.forecasts(TRACES, calibrated, n_max=(size,), n_predict=N_PREDICT)
+            error = math.log(found.speedup.value / _speedup(truth, size).value)
+            held += abs(error) <= 1.96 * float(np.linalg.norm(found.speedup_errors))
+            tried += 1
+    assert 0.88 <= held / tried <= 1.0
+
+
+def test_the_result_does_not_depend_on_the_order_of_the_runs() -> None:
+    runs = _runs(_true(machine=1.1, drafter=1.1), noise=0.02)
+    one, other = (forecast.calibrate(CURVE, order) for order in (runs, runs[::-1]))
+    _check_same(one, other)
+
+
+def _check_same(one: Calibration, other: Calibration) -> None:
+    for name, estimate in one.corrections.items():
+        assert other.corrections[name].value == pytest.approx(estimate.value)
+
+
+def test_a_corrected_curve_covers_what_the_timed_one_covered() -> None:
+    calibrated = forecast.calibrate(CURVE, _runs(_true(machine=2.0))).curve
+    assert calibrated.most_tokens == CURVE.most_tokens
+    assert len(calibrated.shared_errors[0]) == len(calibrated.points)
+    assert {type(point.seconds.value) for point in calibrated.points} == {float}  # they are stored
+    assert calibrated.seconds(CurveKind.DRAFT).value > CURVE.seconds(CurveKind.DRAFT).value
+
+
+def test_an_engine_that_is_nothing_like_the_timed_costs_gives_times_all_the_same() -> None:
+    """A hundred times as fast, and a batch costs as much as a token: far beyond what the prior expects."""
+    flat = tuple(replace(point, seconds=_time(0.0001)) for point in CURVE.verify)
+    truth = replace(CURVE, verify=flat, draft=(replace(CURVE.draft[0], seconds=_time(0.000001)),))
+    calibrated = forecast.calibrate(CURVE, _runs(truth)).curve
+    assert min(point.seconds.value for point in (*calibrated.verify, *calibrated.draft)) > 0
+    assert _rate(calibrated, 1).value > 10 * _rate(CURVE, 1).value

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats as reference
+
+from ggufspec import stats
+from ggufspec.stats import Effect, Gap, Rates, SpeedVerdict
+from tests.support.simulated import bench, flat, grid, known
+
+
+def _effect(logs: NDArray[np.float64], loads: NDArray[np.float64] | None = None, **more: object) -> Effect:
+    """Compare arms whose log ratios are ``logs``, of shape (prompts, repeats)."""
+    conversations = more.get("conversations")
+    assert conversations is None or isinstance(conversations, dict)
+    prompts, repeats = [f"p{row:02}" for row in range(len(logs))], list(range(logs.shape[1]))
+    arm = Rates(prompts, repeats, np.exp(logs), loads=loads, conversations=conversations)
+    other = Rates(prompts, repeats, np.where(np.isnan(logs), np.nan, 1.0), loads=loads)
+    effect = stats.paired_effect(arm, other)
+    assert effect is not None
+    return effect
+
+
+def _loads(prompts: int, repeats: int) -> NDArray[np.float64]:
+    """Return the loads of a bench that loads anew for each repeat."""
+    return np.tile(np.arange(float(repeats)), (prompts, 1))
+
+
+def _two_way(seed: int, prompts: int, loads: int, *sds: float) -> NDArray[np.float64]:
+    random = np.random.default_rng(seed)
+    of_prompt, of_load, residual = sds
+    return (
+        random.normal(0, of_prompt, (prompts, 1))
+        + random.normal(0, of_load, (1, loads))
+        + random.normal(0, residual, (prompts, loads))
+    )
+
+
+def test_prompts_that_ran_once_get_students_t() -> None:
+    logs = _two_way(1, 30, 1, 0.05, 0.0, 0.0)
+    effect = _effect(logs)
+    expected = reference.ttest_1samp(logs.ravel(), 0.0)
+    assert effect.degrees == 29
+    assert effect.p_value == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval()
+    assert known(effect.ratio) == pytest.approx(np.exp([interval.low, logs.mean(), interval.high]))
+
+
+@pytest.mark.parametrize("loads", [None, _loads(1, 6)])
+def test_a_single_prompt_gets_students_t_over_its_repeats(loads: NDArray[np.float64] | None) -> None:
+    logs = _two_way(1, 1, 6, 0.0, 0.05, 0.0)
+    effect = _effect(logs, loads)
+    assert effect.p_value == pytest.approx(reference.ttest_1samp(logs.ravel(), 0.0).pvalue)
+    assert (effect.components.prompts, effect.components.loads) == (1, 6)
+
+
+def test_where_loads_decide_the_interval_is_students_over_their_means() -> None:
+    logs = _two_way(2, 8, 4, 0.0, 0.1, 1e-5)
+    effect = _effect(logs, _loads(8, 4))
+    assert effect.degrees == pytest.approx(3, rel=1e-3)
+    assert effect.p_value == pytest.approx(reference.ttest_1samp(logs.mean(axis=0), 0.0).pvalue, rel=1e-3)
+
+
+def test_variance_and_degrees_of_a_complete_table_follow_from_its_mean_squares() -> None:
+    # Prompts and loads both far above the residual: (MS_P + MS_L - MS_E) / 32, by hand from cell means.
+    logs = _two_way(3, 8, 4, 0.05, 0.05, 0.02)
+    rows, columns = logs.mean(axis=1), logs.mean(axis=0)
+    residuals = logs - rows[:, None] - columns + logs.mean()
+    squares = 4 * rows.var(ddof=1), 8 * columns.var(ddof=1), np.sum(residuals**2) / 21
+    variance = (squares[0] + squares[1] - squares[2]) / 32
+    degrees = 32 * variance / (squares[0] / 7 + squares[1] / 3 + squares[2] / 21)
+    effect = _effect(logs, _loads(8, 4))
+    assert effect.fit.error == pytest.approx(math.sqrt(variance))
+    assert effect.degrees == pytest.approx(max(degrees, 3))
+    assert effect.p_value == pytest.approx(
+        2 * reference.t.sf(abs(logs.mean()) / math.sqrt(variance), max(degrees, 3))
+    )
+    assert effect.components.prompt == pytest.approx((squares[0] - squares[2]) / 4)
+    assert effect.components.load == pytest.approx((squares[1] - squares[2]) / 8)
+    assert effect.components.residual == pytest.approx(squares[2])
+    assert sum(effect.components.shares.values()) == pytest.approx(1.0)
+
+
+def test_loads_that_do_not_differ_are_pooled_with_the_residual() -> None:
+    # Each repeat holds the same values in another order: the load means are equal.
+    values = np.random.default_rng(4).normal(0, 0.02, 8)
+    logs = np.stack([values, np.roll(values, 1), np.roll(values, 3)], axis=1)
+    effect = _effect(logs, _loads(8, 3))
+    assert effect.components.load == 0
+    assert effect.degrees is not None
+    assert effect.degrees > 7
+
+
+def test_own_processes_count_a_repeat_only_where_it_is_significant() -> None:
+    logs = _two_way(6, 8, 3, 0.0, 0.012, 0.02)
+    own, shared = _effect(logs), _effect(logs, _loads(8, 3))
+    assert own.components.own_processes
+    assert not shared.components.own_processes
+    assert (own.fit.error or 0) < (shared.fit.error or 0)
+    shifted = _effect(logs + np.array([-0.2, 0.0, 0.2]))
+    assert shifted.degrees == pytest.approx(2, rel=0.1)
+
+
+def test_missing_cells_keep_the_components() -> None:
+    logs = _two_way(7, 40, 8, 0.05, 0.03, 0.02)
+    complete = _effect(logs, _loads(40, 8))
+    holes = logs.copy()
+    holes[np.random.default_rng(7).random(logs.shape) < 0.2] = np.nan
+    effect = _effect(holes, _loads(40, 8))
+    assert effect.cells == np.count_nonzero(~np.isnan(holes)) < complete.cells
+    assert math.log(effect.ratio.value) == pytest.approx(np.nanmean(holes))
+    for name in ("prompt", "load", "residual"):
+        assert getattr(effect.components, name) == pytest.approx(getattr(complete.components, name), rel=0.2)
+
+
+def test_the_expectations_of_mean_squares_hold_with_missing_cells() -> None:
+    """Moment estimators are unbiased: their means over many tables are the true variances."""
+    random = np.random.default_rng(8)
+    holes = random.random((6, 4)) < 0.3
+    found = []
+    for seed in range(400):
+        logs = _two_way(seed, 6, 4, 0.03, 0.02, 0.02)
+        logs[holes] = np.nan
+        fitted = _effect(logs, _loads(6, 4)).components
+        found.append((fitted.prompt, fitted.load, fitted.residual))
+    prompt, load, residual = np.mean(np.array(found), axis=0)
+    assert residual == pytest.approx(0.02**2, rel=0.1)
+    assert prompt == pytest.approx(0.03**2, rel=0.15)  # a little above: negative estimates count as zero
+    assert load == pytest.approx(0.02**2, rel=0.25)
+
+
+def test_turns_of_one_conversation_are_one_unit() -> None:
+    of_conversation = np.random.default_rng(9).normal(0, 0.05, (4, 1))
+    logs = np.repeat(of_conversation, 5, axis=0) + _two_way(9, 20, 3, 0.0, 0.0, 0.001)
+    alone = _effect(logs)
+    together = _effect(logs, conversations={f"p{row:02}": f"c{row // 5}" for row in range(20)})
+    assert (alone.components.prompts, together.components.prompts) == (20, 4)
+    assert together.degrees == pytest.approx(3, rel=0.01)
+    assert together.ratio.value == pytest.approx(alone.ratio.value)
+    assert (together.fit.error or 0) > 2 * (alone.fit.error or 0)
+
+
+@pytest.mark.parametrize("repeats", [2, 6])
+def test_fewer_than_three_loads_of_several_runs_give_a_ratio_only(repeats: int) -> None:
+    """Repeats that share a load are one load, however many they are."""
+    loads = np.tile(np.arange(repeats) % 2, (8, 1)).astype(float)
+    effect = _effect(0.4 + _two_way(1, 8, repeats, 0.0, 0.0, 0.01), loads)
+    assert effect.gap is Gap.NOT_INTERLEAVED
+    assert effect.verdict is SpeedVerdict.NONE
+    assert effect.ratio.value == pytest.approx(math.exp(0.4), rel=0.01)
+    assert (effect.ratio.lo, effect.p_value, effect.degrees) == (None, None, None)
+    assert effect.components.loads == 2
+
+
+def test_a_load_of_one_arm_joins_repeats() -> None:
+    rates = Rates(["a", "b"], [0, 1, 2, 3], np.exp(_two_way(1, 2, 4, 0.0, 0.0, 0.1)))
+    loads = np.array([[0.0, 0.0, 1.0, 2.0]] * 2)
+    arm = Rates(list(rates.rows), list(rates.columns), rates.table, loads=loads)
+    other = Rates(list(rates.rows), list(rates.columns), np.ones((2, 4)))
+    effect = stats.paired_effect(arm, other)
+    assert effect is not None
+    assert (effect.components.loads, effect.cells) == (3, 8)
+
+
+def test_equal_values_say_nothing_of_their_spread() -> None:
+    rates = bench(1, 8, 3)
+    effect = stats.paired_effect({cell: 2 * rate for cell, rate in rates.items()}, rates)
+    assert effect is not None
+    assert effect.ratio.value == pytest.approx(2.0)
+    assert (effect.gap, effect.p_value, effect.ratio.lo) == (Gap.EQUAL, None, None)
+
+
+def test_a_single_cell_has_no_interval() -> None:
+    effect = stats.paired_effect({("a", 0): 30.0, ("b", 0): 99.0}, {("a", 0): 10.0})
+    assert effect is not None
+    assert effect.ratio.value == pytest.approx(3.0)
+    assert (effect.gap, effect.ratio.lo, effect.cells) == (Gap.SINGLE, None, 1)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), [(1, 3), (1, 10), (3, 2), (8, 1), (8, 3), (8, 4), (32, 5)])
+def test_the_inverse_is_the_mirror_image(prompts: int, repeats: int) -> None:
+    a, b = bench(1, prompts, repeats, between=0.1), bench(2, prompts, repeats)
+    effect, mirrored = stats.paired_effect(a, b), stats.paired_effect(b, a)
+    assert effect is not None
+    assert mirrored is not None
+    lo, value, hi = known(effect.ratio)
+    assert known(mirrored.ratio) == pytest.approx((1 / hi, 1 / value, 1 / lo))
+    assert mirrored.p_value == pytest.approx(effect.p_value)
+
+
+@pytest.mark.parametrize(
+    ("middle", "spread", "threshold", "verdict"),
+    [
+        (0.05, 0.01, 0.01, SpeedVerdict.FASTER),
+        (-0.05, 0.01, 0.01, SpeedVerdict.SLOWER),
+        (0.008, 0.001, 0.01, SpeedVerdict.SAME),  # significant, and too small to matter
+        (0.008, 0.001, 0.005, SpeedVerdict.FASTER),
+        (0.0, 0.2, 0.01, SpeedVerdict.UNCLEAR),
+    ],
+)
+def test_verdicts(middle: float, spread: float, threshold: float, verdict: SpeedVerdict) -> None:
+    values = np.random.default_rng(1).normal(0, spread, (8, 3))
+    a = grid(middle + values - values.mean())
+    effect = stats.paired_effect(a, flat(a), threshold=threshold)
+    assert effect is not None
+    assert effect.verdict is verdict
+
+
+def test_verdict_p_and_interval_agree() -> None:
+    for seed in range(200):
+        effect = stats.paired_effect(bench(seed, 8, 3), bench(5000 + seed, 8, 3), threshold=0.0)
+        assert effect is not None
+        lo, _, hi = known(effect.ratio)
+        assert effect.p_value is not None
+        assert (effect.p_value < 0.05) == (lo > 1 or hi < 1)
+        assert (effect.verdict in {SpeedVerdict.FASTER, SpeedVerdict.SLOWER}) == (effect.p_value < 0.05)
+
+
+def test_the_same_thing_is_rarely_found_different() -> None:
+    """In a wide band; scripts/validate_intervals.py is the real check."""
+    effects = [stats.paired_effect(bench(seed, 8, 3), bench(5000 + seed, 8, 3)) for seed in range(300)]
+    assert np.mean([effect is not None and (effect.p_value or 1) < 0.05 for effect in effects]) < 0.09
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), [(8, 3), (4, 3), (20, 1), (1, 10), (1, 3)])
+def test_intervals_cover_the_truth(prompts: int, repeats: int) -> None:
+    """In a wide band; scripts/validate_intervals.py is the real check."""
+    hits = 0
+    for seed in range(300):
+        slow = bench(1000 + seed, prompts, repeats, within=0.03)
+        fast = bench(seed, prompts, repeats, between=0.04 if prompts > 1 else 0.0, within=0.03)
+        effect = stats.paired_effect(fast, slow)
+        assert effect is not None
+        lo, _, hi = known(effect.ratio)
+        hits += lo <= 1.0 <= hi
+    assert 0.90 <= hits / 300 <= 0.995
+
+
+def test_more_loads_help_where_loads_decide_and_more_prompts_where_prompts_do() -> None:
+    components = _effect(_two_way(3, 8, 4, 0.05, 0.05, 0.02), _loads(8, 4)).components
+    by_load = replace(components, prompt=1e-8, load=1e-3, residual=1e-8)
+    by_prompt = replace(components, prompt=1e-3, load=1e-8, residual=1e-8)
+    for of_both, helps, does_not in ((by_load, (8, 8), (16, 4)), (by_prompt, (16, 4), (8, 8))):
+        now, better, same = (
+            stats.expected_width(of_both, prompts=prompts, loads=loads)
+            for prompts, loads in ((8, 4), helps, does_not)
+        )
+        assert better < 0.75 * now
+        assert same == pytest.approx(now, rel=0.01)
