@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ggufspec import tuning
-from ggufspec.domain import Difference, Prompt, Role, RunResult, RunSpec, TextVerdict
+from ggufspec.domain import Difference, Prompt, Role, RunResult, RunSpec, TextAudit, TextVerdict
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import categories, prospects
@@ -18,6 +19,11 @@ from ggufspec.tuning.values import Selection, Spent, Tuned, TuningForecast
 from tests.support import values
 
 TARGET_TPS = 50.0
+DIVERGENT = {"difference": Difference(at_char=3, at_token=1, verdict=TextVerdict.DIVERGENCE)}
+AUDITED = {
+    "difference": Difference(at_char=3, at_token=1, verdict=TextVerdict.NEAR_TIE),
+    "audit": TextAudit(tokens=40, near_ties=1, divergent=2, first_divergent=9),
+}
 
 
 def _run(role: Role, prompt: Prompt, repeat: int, tps: float, draft: int | None = None) -> RunResult:
@@ -32,6 +38,7 @@ def _bench(
     noise: float = 0.001,
     seed: int = 1,
     differing: Sequence[int] = (),
+    failure: Mapping[str, Any] = DIVERGENT,
 ) -> ResultSet:
     """Return a bench of the target alone and draft sizes; ``gains`` is γ -> prompt -> speed-up."""
     random = np.random.default_rng(seed)
@@ -47,8 +54,7 @@ def _bench(
                         continue
                     run = _run(Role.DRAFTING, prompt, repeat, tps, size)
                     if size in differing:
-                        difference = Difference(at_char=3, at_token=1, verdict=TextVerdict.DIVERGENCE)
-                        run = replace(run, text_identical=False, difference=difference)
+                        run = replace(run, text_identical=False, **failure)
                     yield run
 
     return values.bench(*runs())
@@ -117,10 +123,11 @@ def test_what_was_fast_by_luck_is_not_recommended() -> None:
     assert not tuned.overall.drafts
 
 
-def test_text_that_is_not_the_target_s_own_cannot_win() -> None:
+@pytest.mark.parametrize("failure", [DIVERGENT, AUDITED], ids=["first difference", "complete text"])
+def test_text_that_is_not_the_target_s_own_cannot_win(failure: Mapping[str, Any]) -> None:
     prompts = _prompts(4)
     gains = _gains(prompts, g4=1.5, g8=2.0)
-    selection = tuning.select_arms(_bench(gains, differing=(8,)))
+    selection = tuning.select_arms(_bench(gains, differing=(8,), failure=failure))
     assert _size(selection.winner) == 4
     assert [_size(spec) for spec in selection.unlike_target] == [8]
     tuned = _judged(selection, _bench(gains))

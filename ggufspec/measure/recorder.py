@@ -108,8 +108,8 @@ class Recorder:
             load=self._number_load(measurement.load),
         )
         cores = self.results.meta.machine.cores
-        found = warnings.of_run(run, gpu=self.install.gpu, cores=cores)
-        run = replace(run, doubts=tuple(doubt.value for doubt in found))
+        raised = warnings.of_run(run, gpu=self.install.gpu, cores=cores)
+        run = replace(run, doubts=tuple(warning.value for warning in raised))
         late = self._late(run)
         run = self._compared(run)
         self.results = results.append(self.results, run)

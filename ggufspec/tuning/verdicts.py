@@ -126,9 +126,13 @@ def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
 
 
 def _differs(arm: Arm) -> bool:
-    """Whether the target finds a text of this arm not to be its own, near ties aside."""
-    differences = arm.runs.column("difference")
-    return any(one is not None and one.verdict is TextVerdict.DIVERGENCE for one in differences)
+    """Whether the target finds that a text of this arm is not its own, near-ties aside."""
+    differences, audits = arm.runs.column("difference"), arm.runs.column("audit")
+    return any(
+        (difference is not None and difference.verdict is TextVerdict.DIVERGENCE)
+        or (audit is not None and bool(audit.divergent))
+        for difference, audit in zip(differences, audits, strict=True)
+    )
 
 
 def _alike(fastest: Arm, slower: Sequence[Arm]) -> list[Arm]:
@@ -185,7 +189,8 @@ def _choose(
     )
     if winner is None:
         return nothing
-    gain = stats.paired_effect(_on(winner.rates, prompts), _on(alone.rates, prompts), threshold=THRESHOLD)
+    rates, alone_rates = (arm.rates.of_prompts(prompts) for arm in (winner, alone))
+    gain = stats.paired_effect(rates, alone_rates, threshold=THRESHOLD)
     if gain is None or gain.ratio.value <= 1 + THRESHOLD:
         return nothing
     choice = Choice(
@@ -232,10 +237,6 @@ def _source(arm: Arm) -> tuple[object, ...]:
     return prospects.source(arm.spec)
 
 
-def _on(rates: stats.Rates, prompts: set[str]) -> stats.Rates:
-    return rates.of_prompts(prompts)
-
-
 def _rate(arm: Arm, prompts: set[str] | None = None) -> stats.Estimate:
-    rates = arm.rates if prompts is None else _on(arm.rates, prompts)
+    rates = arm.rates if prompts is None else arm.rates.of_prompts(prompts)
     return stats.mean_rate(rates) or stats.Estimate(value=0.0, lo=None, hi=None)

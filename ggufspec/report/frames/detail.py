@@ -67,7 +67,9 @@ def categories(results: ResultSet) -> pd.DataFrame:
     for arm in arms.group(results):
         named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
         for category in dict.fromkeys(named.values()):
-            rates_of_category = arm.rates.of_prompts({prompt for prompt, of in named.items() if of == category})
+            rates_of_category = arm.rates.of_prompts(
+                {prompt for prompt, of in named.items() if of == category}
+            )
             gain = stats.paired_effect(rates_of_category, arm.baseline.rates) if arm.baseline else None
             runs = zip(arm.good.specs, arm.outputs, strict=True)
             outputs = [output for spec, output in runs if spec.prompt.category == category]
