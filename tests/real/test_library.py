@@ -22,9 +22,7 @@ from ggufspec.llama.install import installs, releases
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 
-ARCHIVES = sorted(
-    paths.cache_dir().glob("sources/*/llama_cpp_python-*.tar.gz")
-)  # tests have their own
+ARCHIVES = sorted(paths.cache_dir().glob("sources/*/llama_cpp_python-*.tar.gz"))  # tests have their own
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 """False like what would take their places, a boolean or padding: only the commit can tell."""
 
