@@ -29,7 +29,8 @@
     ├── BadReferenceError        30   not a model reference
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
     ├── ConsentNeededError       32   a large download needs confirmation
-    └── SlowerError              33   a bench is slower than the limit allows
+    ├── SlowerError              33   a bench is slower than the limit allows
+    └── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -228,3 +229,9 @@ class SlowerError(GgufspecError):
     """A bench is slower than the limit allows."""
 
     exit_code = 33
+
+
+class InconclusiveError(GgufspecError):
+    """The runs that were measured are too few, or too different, for a verdict."""
+
+    exit_code = 34

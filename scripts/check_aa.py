@@ -87,6 +87,7 @@ def _compare(bench: ResultSet, first: RunSpec, second: RunSpec) -> stats.Effect:
     rates = {arm.spec.sampling.seed: arm.rates for arm in arms.group(bench)}
     result = stats.paired_effect(rates[first.sampling.seed], rates[second.sampling.seed])
     assert result is not None
+    assert result.p_value is not None
     return result
 
 

@@ -2,12 +2,12 @@
 
     python scripts/validate_intervals.py
 
-Simulates benches whose true speed-up is known and asks `ggufspec.stats` for it; needs no llama.cpp. Fails if the
-interval of the speed-up contains the true value in less than 93 % of 2,000 benches of any scenario. Verdict and
-interval are one procedure, so that rows in which prompts do not differ are A/A comparisons too: what is missing
-from 100 % there is the share of differences found between equal arms. "Known" is the half width that an interval
-of 95 % would have if all variances were known. Scenarios below the line are printed without a goal;
-docs/statistics.md says why. Takes some minutes on one core.
+Simulates benches whose true speed-up is known and asks `ggufspec.stats` for it; needs no llama.cpp. Fails if
+the interval of the speed-up contains the true value in less than 93 % of 2,000 benches of any scenario.
+Verdict and interval are one procedure, so rows in which prompts do not differ are A/A comparisons too: what
+is missing from 100 % there is the share of differences found between equal arms. "Known" is the half width
+that a 95 % interval would have if all variances were known. Scenarios below the line are printed without a
+goal; docs/statistics.md says why. Takes some minutes on one core.
 
 Noise: run times have an excess of 2 % on average, skewed to the right; every fiftieth run is slower by up to
 another 30 %; the machine drifts slowly (AR(1) from run to run, φ = 0.9, standard deviation 2 %), and 0.5 % is
@@ -15,8 +15,8 @@ independent. Each load makes all its runs faster or slower by a random factor ("
 
 - Shared loads (servers, GPUs, the in-process engine): for each repeat both arms are loaded anew, in random
   order, and measure all prompts one after the other.
-- Own processes (llama.cpp's programs): the two arms of a prompt run side by side in random order, and each run
-  is a load.
+- Own processes (llama.cpp's programs): the two arms of a prompt run side by side in random order, and each
+  run is a load.
 """
 
 from __future__ import annotations

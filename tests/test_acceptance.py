@@ -35,6 +35,7 @@ def test_a_run_by_hand(run: Sample) -> None:
         n_drafts=4,
         accept_rate=8 / 12,
         mean_accepted_length=3.0,  # 12 tokens in 4 rounds
+        tokens_per_draft=3.0,
         coverage=8 / 12,
         by_position=(3 / 4, 3 / 4, 2 / 4),
         conditional=(3 / 4, 1.0, 2 / 3),
@@ -50,6 +51,7 @@ def test_counts_are_added_before_they_are_divided() -> None:
         n_drafts=6,
         accept_rate=10 / 14,  # not the mean of 8/12 and 2/2
         mean_accepted_length=1 + 10 / 6,
+        tokens_per_draft=1 + 10 / 6,
         coverage=10 / 16,
         by_position=(4 / 6, 4 / 6, 2 / 6),
         conditional=(4 / 6, 1.0, 2 / 4),
@@ -96,7 +98,10 @@ def test_all_drafts_in_vain() -> None:
         (replace(RUN, accepted_at=None), {"by_position", "conditional"}),
         (
             replace(RUN, n_rounds=None),
-            {"n_rounds", "n_drafts", "mean_accepted_length", "by_position", "conditional"},
+            {
+                *("n_rounds", "n_drafts", "mean_accepted_length"),
+                *("tokens_per_draft", "by_position", "conditional"),
+            },
         ),
         (replace(RUN, gen_tokens=None), {"coverage"}),
     ],
@@ -138,3 +143,27 @@ def test_rounds_without_a_draft_are_rounds_but_no_drafts() -> None:
     assert without is not None
     assert (found.n_rounds, found.n_drafts, found.mean_accepted_length) == (8, 4, 2.0)
     assert (found.by_position, found.conditional) == (without.by_position, without.conditional)
+
+
+def test_tokens_per_round_and_per_draft_differ_where_rounds_have_no_draft() -> None:
+    idle = replace(TRACED, rounds=(*ROUNDS, Round(0, 0), Round(0, 0)))
+    counts = acceptance.of([idle])
+    assert counts is not None
+    assert counts.mean_accepted_length == pytest.approx(1 + 8 / 6)
+    assert counts.tokens_per_draft == pytest.approx(1 + 8 / 4)
+
+
+def test_repeats_of_a_prompt_do_not_narrow_the_interval_of_acceptance() -> None:
+    few = {"a": [RUN], "b": [SHORT], "c": [replace(RUN, n_accepted=4)]}
+    once = acceptance.intervals(few)
+    often = acceptance.intervals({prompt: samples * 9 for prompt, samples in few.items()})
+    assert once is not None
+    assert once.accept_rate == often.accept_rate  # type: ignore[union-attr]
+    assert once.accept_rate is not None
+    assert once.accept_rate.value == pytest.approx(14 / 26)
+    assert (once.accept_rate.lo, once.accept_rate.hi) == (0.0, 1.0)  # three prompts tell little
+    assert acceptance.intervals({"a": [PLAIN]}) is None
+    alone = acceptance.intervals({"a": [RUN]})
+    assert alone is not None
+    assert alone.accept_rate is not None
+    assert alone.accept_rate.lo is None

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from ggufspec import results, stats
-from ggufspec.analysis import acceptance, arms, comparing
+from ggufspec.analysis import acceptance, arms, comparing, review
 from ggufspec.analysis.arms import LayerCounts
-from ggufspec.domain import Drafting, Method, Role, RunResult, Status
+from ggufspec.domain import Difference, Drafting, Method, Role, RunResult, Status, TextVerdict
 from ggufspec.report import frames
 from ggufspec.report.text.overview import overview
 from ggufspec.results import ResultSet
@@ -71,6 +72,150 @@ def test_where_no_run_counts_the_most_frequent_failure_is_the_status() -> None:
     failed = [values.run(repeat=n, status=Status.CRASHED if n else Status.TIMED_OUT) for n in range(3)]
     (arm,) = arms.group(values.bench(*failed))
     assert (arm.status, arm.rate, arm.gain, arm.layers) == ("crashed", None, None, None)
+
+
+def _block(change: Callable[[RunResult], RunResult], *, repeats: int = 3, prompts: int = 8) -> ResultSet:
+    """The target alone and drafting at γ = 3 and 5, with a little noise; ``change`` edits each run."""
+    runs = []
+    for repeat in range(repeats):
+        for number in range(prompts):
+            for draft, speed in ((None, 50.0), (3, 75.0), (5, 60.0)):
+                noise = 1 + 0.01 * math.sin(7 * repeat + 3 * number + (draft or 0))
+                role = Role.DRAFTING if draft else Role.TARGET
+                run = values.run(role, prompt=f"p{number}", repeat=repeat, tps=speed * noise, draft=draft)
+                runs.append(change(run))
+    return values.bench(*runs)
+
+
+def test_the_quotient_of_two_arms_is_their_speedup_even_with_missing_cells() -> None:
+    def lose(run: RunResult) -> RunResult:
+        lost = run.spec.drafting and (run.spec.drafting.n_max, run.spec.prompt.id, run.repeat) == (5, "p1", 2)
+        return replace(run, sample=replace(run.sample, status=Status.CRASHED)) if lost else run
+
+    target, three, five = arms.group(_block(lose))
+    for arm in (three, five):
+        assert ("p1", 2) not in arm.rates
+        assert len(arm.rates) == 23
+        assert arm.rate is not None
+        assert arm.gain is not None
+        assert target.rate is not None
+        assert arm.gain.ratio.value == pytest.approx(arm.rate.value / target.rate.value)
+    assert (target.dropped, three.dropped, five.dropped) == (1, 1, 0)
+
+
+def test_an_arm_that_has_hardly_begun_does_not_decide_which_cells_count() -> None:
+    def begin(run: RunResult) -> RunResult:
+        late = run.spec.drafting and run.spec.drafting.n_max == 5 and run.repeat
+        return replace(run, sample=replace(run.sample, status=Status.CRASHED)) if late else run
+
+    target, three, five = arms.group(_block(begin))
+    assert (len(target.rates), len(three.rates), len(five.rates)) == (24, 24, 8)
+
+
+@pytest.mark.parametrize("name", ["busy-machine", "swapping", "gpu-throttled"])
+def test_a_disturbed_run_excludes_its_cell_for_every_arm(name: str) -> None:
+    def disturb(run: RunResult) -> RunResult:
+        hit = run.spec.drafting and (run.spec.drafting.n_max, run.spec.prompt.id, run.repeat) == (3, "p0", 1)
+        slow = replace(run.sample, gen_s=9.0)
+        return replace(run, doubts=(name,), sample=slow) if hit else run
+
+    for arm in arms.group(_block(disturb)):
+        assert arm.excluded == {("p0", 1)}
+        assert ("p0", 1) not in arm.rates
+        assert len(arm.measured) == 24
+        assert arm.disturbed == pytest.approx(1 / 72)
+        if arm.gain is not None and arm.gain_of_all is not None and arm.draft_size == 3:
+            assert arm.gain_of_all.cells == 24
+            assert arm.gain_of_all.ratio.value < arm.gain.ratio.value
+
+
+def test_other_warnings_exclude_nothing() -> None:
+    bench = _block(lambda run: replace(run, doubts=("summary-retried", "threads-above-free-cores")))
+    assert not any(arm.excluded for arm in arms.group(bench))
+
+
+def test_near_ties_exclude_nothing_and_another_text_does() -> None:
+    def write(verdict: TextVerdict) -> Callable[[RunResult], RunResult]:
+        difference = Difference(at_char=3, at_token=1, verdict=verdict)
+
+        def change(run: RunResult) -> RunResult:
+            if run.spec.drafting is None or run.spec.prompt.id != "p2":
+                return run
+            return replace(run, text_identical=False, difference=difference)
+
+        return change
+
+    assert not arms.group(_block(write(TextVerdict.NEAR_TIE)))[1].excluded
+    assert arms.group(_block(write(TextVerdict.DIVERGENCE)))[1].excluded == {("p2", r) for r in range(3)}
+
+
+def test_an_arm_of_other_texts_does_not_take_the_cells_of_the_others() -> None:
+    def write(run: RunResult) -> RunResult:
+        other = run.spec.drafting is not None and run.spec.drafting.n_max == 5
+        return replace(run, text_identical=False) if other else run
+
+    assert not any(arm.excluded for arm in arms.group(_block(write)))
+
+
+def test_a_bench_of_which_a_fifth_was_disturbed_has_no_verdict() -> None:
+    def disturb(run: RunResult) -> RunResult:
+        return replace(run, doubts=("busy-machine",)) if run.repeat == 2 else run
+
+    _, three, _ = arms.group(_block(disturb))
+    quiet = arms.group(_block(lambda run: run))[1]
+    assert three.gain is not None
+    assert quiet.gain is not None
+    assert quiet.gain.verdict is stats.SpeedVerdict.FASTER
+    assert three.gain.verdict is stats.SpeedVerdict.NONE
+    assert three.gain.ratio.lo is not None
+    assert "disturbed" in review.warnings(_block(disturb))
+
+
+def test_runs_of_one_load_are_told_from_those_of_three() -> None:
+    def load(*, loads: int) -> Callable[[RunResult], RunResult]:
+        return lambda run: replace(run, load=run.repeat % loads + 10 * (run.spec.drafting is not None))
+
+    two, three = _block(load(loads=2)), _block(load(loads=3))
+    gap, known = arms.group(two)[1].gain, arms.group(three)[1].gain
+    assert gap is not None
+    assert known is not None
+    assert (gap.gap, gap.verdict, gap.ratio.lo) == (
+        stats.Gap.NOT_INTERLEAVED,
+        stats.SpeedVerdict.NONE,
+        None,
+    )
+    assert (known.gap, known.verdict, known.components.loads) == (None, stats.SpeedVerdict.FASTER, 3)
+    assert "drafting γ=3" in review.warnings(two)["not-interleaved"]
+    assert "not-interleaved" not in review.warnings(three)
+
+
+def test_older_results_of_a_server_are_one_load_and_those_of_programs_are_many() -> None:
+    bench = _block(lambda run: run)
+    assert arms.group(bench)[1].gain.gap is None  # type: ignore[union-attr]
+    server = replace(bench, meta=replace(bench.meta, engine="server"))
+    assert arms.group(server)[1].gain.gap is stats.Gap.NOT_INTERLEAVED  # type: ignore[union-attr]
+
+
+def test_turns_of_a_conversation_are_one_unit() -> None:
+    def turn(run: RunResult) -> RunResult:
+        number = int(run.spec.prompt.id[1:])
+        name = f"c{number // 2}" + ("#2" if number % 2 else "")
+        return replace(run, spec=replace(run.spec, prompt=replace(run.spec.prompt, id=name)))
+
+    drafting = arms.group(_block(turn))[1]
+    assert drafting.gain is not None
+    assert (drafting.gain.components.prompts, drafting.gain.cells) == (4, 24)
+
+
+def test_answers_of_very_unequal_length_are_warned_of() -> None:
+    def shorten(run: RunResult) -> RunResult:
+        short = run.spec.prompt.id == "p3"
+        return replace(run, sample=replace(run.sample, gen_tokens=4, gen_s=4 / 50)) if short else run
+
+    assert "unequal-lengths" in review.warnings(_block(shorten))
+    assert "unequal-lengths" not in review.warnings(_block(lambda run: run))
+    drafting = arms.group(_block(shorten))[1]
+    assert drafting.work_gain == pytest.approx(1.5, rel=0.02)
 
 
 def test_drafting_without_its_baseline_has_no_speedup() -> None:

@@ -81,28 +81,30 @@ def test_two_engines_give_ratios_without_a_verdict_and_say_why() -> None:
         "no verdict: before was measured with the engine binary and after with server, other programs that "
         "draft and time in their own way; measure both with one --engine"
     )
-    (overall,) = [line for line in done.stdout.splitlines() if line.startswith("overall: 1.3")]
-    assert overall.endswith(f"], {reason}")
+    assert f"N{reason[1:]}." in done.stdout.splitlines()
     rows = json.loads(shell.here("compare", "before", "after", "-o", "json").stdout)
     assert [(row["verdict"], row["p_value"]) for row in rows] == [(None, None)] * 3
     assert [row["ratio"] for row in rows] == pytest.approx([1.0, 1.5, 1.5])
     page = html([before, after]).partition('id="compared-title"')[2].partition("<script>")[0]
     for shown in (comparison_html(compared), page):
-        assert reason in shown
+        assert reason[1:] in shown
         assert "faster" not in shown
     failing = shell.here("compare", "before", "after", "--fail-slower", "3%")
     assert failing.returncode == ResultsError.exit_code
     assert f"error: {reason}" in failing.stderr
-    assert "hint: compare two benches of one engine" in failing.stderr
+    assert "hint: compare benches of one engine" in failing.stderr
 
 
 def test_one_engine_gives_a_verdict() -> None:
-    for name, gain in (("before", 1.2), ("after", 1.8)):
-        results.close(swept(name=name, gain=gain))
-    text = shell.here("compare", "before", "after").stdout
+    sides = ["before0", "before1", "before2"], ["after0", "after1", "after2"]
+    for names, gain in zip(sides, (1.2, 1.8), strict=True):
+        for name in names:
+            results.close(swept(name=name, gain=gain))
+    words = ("compare", *sides[0], "--", *sides[1])
+    text = shell.here(*words).stdout
     assert "| verdict" in text
-    assert "no verdict" not in text
-    rows = json.loads(shell.here("compare", "before", "after", "-o", "json").stdout)
+    assert "o verdict" not in text
+    rows = json.loads(shell.here(*words, "-o", "json").stdout)
     assert {row["verdict"] for row in rows} == {"same", "faster"}
 
 

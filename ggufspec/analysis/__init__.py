@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.comparing import BenchComparison, compare
+from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
+from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
 from ggufspec.analysis.warnings import MeasurementWarning
 
 __all__ = [
+    "FAIL_ERROR",
+    "PASS_ERROR",
     "Acceptance",
     "Arm",
     "AuditSummary",
     "BenchComparison",
+    "Change",
+    "Design",
+    "Guard",
+    "GuardState",
+    "GuardedRow",
     "ListedBench",
     "MeasurementWarning",
     "compare",

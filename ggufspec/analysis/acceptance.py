@@ -6,10 +6,11 @@ A round is one evaluation of the target after the prompt's own, whether it had d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
+from ggufspec import stats
 from ggufspec.domain import Sample
 
 
@@ -24,8 +25,10 @@ class Acceptance:
         n_drafts: those of them that had drafts to verify; all of them where the program does not tell. Some
             servers of 2025 evaluate the target without a draft after every draft.
         accept_rate: accepted over drafted tokens.
-        mean_accepted_length: tokens per round with the target's own, 1 + accepted / rounds: what llama-server
-            (``mean len``) and vLLM print. 1 is no gain; papers that leave the target's token out give 1 less.
+        mean_accepted_length: tokens per round with the target's own, 1 + accepted / rounds. 1 is no gain;
+            papers that leave the target's token out give 1 less.
+        tokens_per_draft: the same of the rounds that verified a draft, 1 + accepted / drafts: what
+            llama-server (``mean len``) and vLLM print.
         coverage: accepted over all generated tokens, the share of the output that came from drafts.
         by_position: for a draft's first, second, … token, the share of all drafts of which it was accepted.
         conditional: the same among the drafts of which the token before it was: α at each position. It ends
@@ -38,6 +41,7 @@ class Acceptance:
     n_drafts: int | None
     accept_rate: float
     mean_accepted_length: float | None
+    tokens_per_draft: float | None
     coverage: float | None
     by_position: tuple[float, ...] | None
     conditional: tuple[float, ...] | None
@@ -65,9 +69,47 @@ def of(samples: Iterable[Sample]) -> Acceptance | None:
         n_drafts=n_drafts,
         accept_rate=n_accepted / n_drafted,
         mean_accepted_length=1 + n_accepted / n_rounds if n_rounds else None,
+        tokens_per_draft=1 + n_accepted / n_drafts if n_drafts else None,
         coverage=n_accepted / generated if generated else None,
         by_position=tuple(count / n_drafts for count in accepted_at) if accepted_at and n_drafts else None,
         conditional=_conditional(accepted_at, n_drafts) if accepted_at and n_drafts else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceIntervals:
+    """Figures of ``Acceptance`` with 95 % intervals over prompts or conversations; None as there."""
+
+    accept_rate: stats.Estimate | None
+    mean_accepted_length: stats.Estimate | None
+    tokens_per_draft: stats.Estimate | None
+
+
+def intervals(samples: Mapping[str, Sequence[Sample]]) -> AcceptanceIntervals | None:
+    """Return how far acceptance is known: other prompts of this kind have another one.
+
+    Args:
+        samples: by prompt, or by conversation for its turns.
+
+    Returns:
+        The estimates, or None if nothing was drafted.
+    """
+    of_unit = {unit: of(of_this) for unit, of_this in samples.items()}
+    known = {unit: accepted for unit, accepted in of_unit.items() if accepted is not None}
+    if not known:
+        return None
+    accepted = {unit: figures.n_accepted for unit, figures in known.items()}
+    rounds = {unit: figures.n_rounds for unit, figures in known.items() if figures.n_rounds is not None}
+    drafts = {unit: figures.n_drafts for unit, figures in known.items() if figures.n_drafts is not None}
+    drafted = {unit: figures.n_drafted for unit, figures in known.items()}
+    return AcceptanceIntervals(
+        accept_rate=stats.ratio_of_sums(accepted, drafted, highest=1.0),
+        mean_accepted_length=stats.ratio_of_sums(accepted, rounds, offset=1.0)
+        if len(rounds) == len(known)
+        else None,
+        tokens_per_draft=stats.ratio_of_sums(accepted, drafts, offset=1.0)
+        if len(drafts) == len(known)
+        else None,
     )
 
 

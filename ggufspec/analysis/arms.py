@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -13,12 +13,31 @@ from numpy.typing import NDArray
 
 from ggufspec import stats
 from ggufspec.analysis import acceptance, warnings, windows
-from ggufspec.analysis.acceptance import Acceptance
+from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
 from ggufspec.analysis.warnings import MeasurementWarning
-from ggufspec.domain import NO_PROMPT, Method, ModelFile, Role, RunSpec, Sample, Status
+from ggufspec.domain import (
+    NO_PROMPT,
+    Build,
+    Difference,
+    Method,
+    ModelFile,
+    Role,
+    RunSpec,
+    Sample,
+    Status,
+    TextVerdict,
+)
 from ggufspec.results import ResultSet, Runs
 
 PARTIAL = "partial"
+MOST_DISTURBED = 0.2
+"""Share of disturbed runs above which no verdict is given."""
+
+_MOST_EXCLUDED = 0.5  # of the cells; if more would be, none is
+_MOST_LACKING = 0.5  # of the cells: an arm that lacks more does not decide which cells the others show
+_DISTURBANCES = frozenset(
+    {MeasurementWarning.BUSY_MACHINE, MeasurementWarning.SWAPPING, MeasurementWarning.GPU_THROTTLED}
+)
 _MOSTLY = 0.8  # of the watched time: a fifth at most, at less power, is something else than the request
 _DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
 
@@ -50,20 +69,33 @@ class Energy:
 class Arm:
     """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
 
-    ``good`` are those that ended well and are plausible: they enter the means. ``outputs`` are what these
-    said, but for texts and times, and ``rates`` their tokens/s, see ``windows``. ``baseline`` is
-    the target alone under the same settings, for an arm that drafts. All other figures follow from these;
-    each is computed when somebody asks for it first.
+    ``good`` are those that ended well and are plausible. ``outputs`` are their samples without texts and
+    times. ``baseline`` is the target alone under the same settings, for an arm that drafts. ``build`` is the
+    llama.cpp that ran it, and ``counterpart`` the same arm with the first llama.cpp, in a bench of several.
+    All other figures follow from these; each is computed on first use.
+
+    Attributes:
+        measured: tokens/s of all good runs, see ``windows``.
+        rates: those of the cells that all arms of the block have and that are not excluded. All figures of
+            speed are of these, so that the quotient of two arms in a table is their speed-up.
+        excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
+            outside or wrote another text.
+        disturbed: the share of the block's runs that were disturbed from outside, 0 to 1.
     """
 
     spec: RunSpec
     runs: Runs
     good: Runs
     outputs: Sequence[Sample]
+    measured: stats.Rates
     rates: stats.Rates
+    excluded: frozenset[stats.Cell]
+    disturbed: float
     baseline: Arm | None
     layers: LayerCounts | None
     draft_layers: LayerCounts | None
+    build: Build
+    counterpart: Arm | None = None
 
     @property
     def role(self) -> Role:
@@ -102,18 +134,69 @@ class Arm:
 
     @cached_property
     def rate(self) -> stats.Estimate | None:
-        """Tokens/s over all prompts; see stats.py for the interval."""
+        """Tokens/s over all prompts, with an interval that includes drift between repeats."""
         return stats.mean_rate(self.rates)
+
+    @property
+    def dropped(self) -> int:
+        """Number of good runs that do not count, because another arm lacks their cell or it is excluded."""
+        return len(self.measured) - len(self.rates)
 
     @cached_property
     def gain(self) -> stats.Effect | None:
-        """The speed-up over the baseline, with its interval, p and verdict."""
-        return stats.paired_effect(self.rates, self.baseline.rates) if self.baseline else None
+        """The speed-up over the baseline, with its interval, p and verdict.
+
+        There is no verdict where more than a fifth of the block's runs was disturbed.
+        """
+        effect = stats.paired_effect(self.rates, self.baseline.rates) if self.baseline else None
+        if effect is None or self.disturbed <= MOST_DISTURBED:
+            return effect
+        return replace(effect, verdict=stats.SpeedVerdict.NONE)
+
+    @cached_property
+    def gain_of_all(self) -> stats.Effect | None:
+        """The speed-up without exclusions: of all cells that this arm and its baseline have."""
+        return stats.paired_effect(self.measured, self.baseline.measured) if self.baseline else None
+
+    @cached_property
+    def median_gain(self) -> float | None:
+        """The speed-up from each prompt's median over repeats: a check that few runs do not decide it."""
+        return stats.median_ratio(self.rates, self.baseline.rates) if self.baseline else None
+
+    @cached_property
+    def work_gain(self) -> float | None:
+        """The speed-up of all texts together: total tokens over total time, over that of the baseline."""
+        own, alone = self.work_rate, self.baseline.work_rate if self.baseline else None
+        return own / alone if own and alone else None
+
+    @cached_property
+    def work_rate(self) -> float | None:
+        """Tokens/s of all runs that count, taken as one: total tokens over total time."""
+        tokens = seconds = 0.0
+        for cell, decoded in zip(_cells(self.good), self.good.numbers("decoded").tolist(), strict=True):
+            if cell in self.rates:
+                tokens += decoded
+                seconds += decoded / self.rates[cell]
+        return tokens / seconds if seconds else None
+
+    @cached_property
+    def change(self) -> stats.Effect | None:
+        """The speed over the same arm's with the first llama.cpp, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
 
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
         return acceptance.of(self.outputs) if self.spec.drafting else None
+
+    @cached_property
+    def acceptance_intervals(self) -> AcceptanceIntervals | None:
+        """The same with intervals over prompts, or over conversations; None where nothing drafts."""
+        units = self.measured.conversations
+        of_unit: dict[str, list[Sample]] = {}
+        for spec, output in zip(self.good.specs, self.outputs, strict=True):
+            of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
+        return acceptance.intervals(of_unit) if self.spec.drafting else None
 
     @property
     def round_ms(self) -> dict[str, float]:
@@ -158,7 +241,7 @@ class Arm:
         np.divide(runs.numbers("prompt_tokens"), prompt_tps, out=prompt_s, where=prompt_tps > 0)
         decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
         requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
-        cells = [(spec.prompt.id, each) for spec, each in zip(runs.specs, runs.column("repeat"), strict=True)]
+        cells = _cells(runs)
         found = {}
         for device, joules in used.items():
             each_token = joules / runs.numbers("decoded")
@@ -185,6 +268,11 @@ class Arm:
         return Counter(warnings.outcome(run).value for run in self.runs).most_common(1)[0][0]
 
 
+def _cells(runs: Runs) -> list[stats.Cell]:
+    """Return the place of each run."""
+    return [(spec.prompt.id, repeat) for spec, repeat in zip(runs.specs, runs.column("repeat"), strict=True)]
+
+
 def models(spec: RunSpec) -> tuple[str, ...]:
     """Return what a run takes: the files of its models, and the method where no model drafts."""
     drafting = spec.drafting
@@ -206,47 +294,174 @@ def counted(runs: Runs) -> NDArray[np.float64]:
     return np.where(counts, windows.decode_rates(runs), np.nan)
 
 
-def group(results: ResultSet) -> tuple[Arm, ...]:
-    """Return the arms of a bench: each baseline with what is compared with it, in the order of the axes."""
-    runs = results.current
+def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
+    """Return the arms of a bench: each baseline with what is compared with it, in the order of the axes.
+
+    Args:
+        results: a bench.
+        runs: those that count; by default the newest of each cell.
+    """
+    runs = results.current if runs is None else runs
     members, arm_of = _members(runs)
     tps, outputs = counted(runs), runs.outputs
     places = {spec: np.flatnonzero(arm_of == number).tolist() for number, spec in enumerate(members)}
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
-    rates = dict(zip(members, _rates(runs, arm_of, tps), strict=True))
-    layers = {spec: _layers([outputs[place] for place in places[spec]], results) for spec in members}
-    drafters = {
-        (spec.model, spec.offload.draft_layers): layers[spec] for spec in members if spec.role is Role.DRAFTER
+    grid = _Grid.of(runs, arm_of, own_processes=results.meta.engine.startswith("binary"))
+    measured = dict(zip(members, grid.rates(tps), strict=True))
+    selections = _selections(members, measured, grid, runs)
+    layers = {
+        spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
+        for spec in members
     }
-    order = {spec.baseline: number for number, spec in reversed(list(enumerate(members)))}
-    found: dict[RunSpec, Arm] = {}
-    for spec in sorted(members, key=lambda spec: (order[spec.baseline], *_rank(spec))):
-        found[spec] = Arm(
+    drafters = {
+        (spec.model, spec.offload.draft_layers, spec.build): layers[spec]
+        for spec in members
+        if spec.role is Role.DRAFTER
+    }
+    builds = [None, *results.meta.builds]
+    first = next(iter(results.meta.builds), None)
+    order = {_block(spec): number for number, spec in reversed(list(enumerate(members)))}
+    groups: dict[RunSpec, Arm] = {}
+    for spec in sorted(
+        members, key=lambda spec: (order[_block(spec)], builds.index(spec.build), *_rank(spec))
+    ):
+        selection = selections[_block(spec)]
+        groups[spec] = Arm(
             spec=spec,
             runs=runs.select(places[spec]),
             good=runs.select(good[spec]),
             outputs=[outputs[place] for place in good[spec]],
-            rates=rates[spec],
-            baseline=found.get(spec.baseline) if spec.role is Role.DRAFTING else None,
+            measured=measured[spec],
+            rates=measured[spec].where(selection.kept),
+            excluded=selection.excluded,
+            disturbed=selection.disturbed,
+            baseline=groups.get(spec.baseline) if spec.role is Role.DRAFTING else None,
             layers=None if spec.role is Role.DRAFTER else layers[spec],
-            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers))
+            draft_layers=drafters.get((spec.pair.draft, spec.offload.draft_layers, spec.build))
             if spec.pair.draft is not None and spec.role is not Role.TARGET
             else None,
+            build=results.meta.build_of(spec),
+            counterpart=groups.get(replace(spec, build=first)) if spec.build != first else None,
         )
-    return tuple(found.values())
+    return tuple(groups.values())
 
 
-def _rates(runs: Runs, arm_of: NDArray[np.intp], tps: NDArray[np.float64]) -> Iterator[stats.Rates]:
-    """Yield the tokens/s of each arm."""
-    specs, spec_of = runs.by_spec()
-    prompts = sorted({spec.prompt.id for spec in specs})
-    row = {prompt: number for number, prompt in enumerate(prompts)}
-    row_of = np.array([row[spec.prompt.id] for spec in specs], dtype=np.intp)[spec_of]
-    repeats, column_of = np.unique(np.array(runs.column("repeat"), dtype=np.intp), return_inverse=True)
-    tables = np.full((arm_of.max(initial=-1) + 1, len(prompts), len(repeats)), np.nan)
-    good = tps > 0
-    tables[arm_of[good], row_of[good], column_of[good]] = tps[good]
-    return (stats.Rates(prompts, repeats.tolist(), table) for table in tables)
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """The place of each run in tables of shape (arms, prompts, repeats)."""
+
+    prompts: Sequence[str]
+    repeats: Sequence[int]
+    place: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]
+    shape: tuple[int, int, int]
+    loads: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, runs: Runs, arm_of: NDArray[np.intp], *, own_processes: bool) -> _Grid:
+        """Place runs.
+
+        Args:
+            runs: of a bench.
+            arm_of: number of each run's arm.
+            own_processes: whether a run without a recorded load had a process of its own; if not, all such
+                runs of an arm are one load.
+        """
+        specs, spec_of = runs.by_spec()
+        prompts = sorted({spec.prompt.id for spec in specs})
+        row = {prompt: number for number, prompt in enumerate(prompts)}
+        row_of = np.array([row[spec.prompt.id] for spec in specs], dtype=np.intp)[spec_of]
+        repeats, column_of = np.unique(np.array(runs.column("repeat"), dtype=np.intp), return_inverse=True)
+        recorded = runs.numbers("load")
+        unrecorded = np.nan if own_processes else -1.0 - arm_of
+        return cls(
+            prompts=prompts,
+            repeats=repeats.tolist(),
+            place=(arm_of, row_of, column_of),
+            shape=(int(arm_of.max(initial=-1)) + 1, len(prompts), len(repeats)),
+            loads=np.where(np.isnan(recorded), unrecorded, recorded),
+        )
+
+    def table(self, values: NDArray[np.float64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return one value for each cell of each arm, NaN where there is none."""
+        tables = np.full(self.shape, np.nan)
+        tables[tuple(axis[where] for axis in self.place)] = values[where]
+        return tables
+
+    def rates(self, tps: NDArray[np.float64]) -> Iterator[stats.Rates]:
+        """Yield the tokens/s of each arm."""
+        good = tps > 0
+        tables, loads = self.table(tps, good), self.table(self.loads, good)
+        conversations = _conversations(self.prompts)
+        for table, of_arm in zip(tables, loads, strict=True):
+            known = None if np.isnan(of_arm).all() else of_arm
+            yield stats.Rates(self.prompts, self.repeats, table, loads=known, conversations=conversations)
+
+
+def _conversations(prompts: Sequence[str]) -> dict[str, str]:
+    """Return the conversation of each later turn: ``story#2`` is a turn of ``story``."""
+    known = set(prompts)
+    parts = ((prompt, *prompt.rpartition("#")) for prompt in prompts)
+    return {prompt: first for prompt, first, _, number in parts if first in known and number.isdigit()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Selection:
+    """Which cells of a block count."""
+
+    kept: NDArray[np.bool_]
+    excluded: frozenset[stats.Cell]
+    disturbed: float
+
+
+def _selections(
+    members: Sequence[RunSpec], measured: Mapping[RunSpec, stats.Rates], grid: _Grid, runs: Runs
+) -> dict[RunSpec, _Selection]:
+    """Return by block which cells count: those that all arms have, less those that are excluded.
+
+    A run is excluded only for a disturbance from outside that was recorded, or for a text that no near-tie
+    explains; then its cell is excluded for all arms. Where that would be most cells, nothing is excluded. An
+    arm of which more than a fifth of the texts differ does not exclude them: it is not fair as such, and its
+    warning says so.
+    """
+    everywhere = np.ones(len(runs), dtype=np.bool_)
+    disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
+    texts = zip(runs.column("text_identical"), runs.column("difference"), strict=True)
+    differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
+    selections = {}
+    for one_block in dict.fromkeys(map(_block, members)):
+        block = [
+            number
+            for number, spec in enumerate(members)
+            if _block(spec) == one_block and spec.role is not Role.DRAFTER and len(measured[spec])
+        ] or [number for number, spec in enumerate(members) if _block(spec) == one_block]
+        present = np.array([~np.isnan(measured[members[number]].table) for number in block])
+        counts = present.sum(axis=(1, 2))
+        shared = present[counts >= (1 - _MOST_LACKING) * counts.max()].all(axis=0)
+        of_block = np.where(present, disturbed[block], np.nan)
+        of_texts = np.where(present, differing[block], 0.0)
+        fair = of_texts.sum(axis=(1, 2)) <= MOST_DISTURBED * counts
+        faulty = (of_block == 1).any(axis=0) | (of_texts[fair] == 1).any(axis=0)
+        excluded = shared & faulty
+        if excluded.sum() > _MOST_EXCLUDED * shared.sum():
+            excluded = np.zeros_like(shared)
+        selections[one_block] = _Selection(
+            kept=shared & ~excluded,
+            excluded=frozenset(
+                (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()
+            ),
+            disturbed=float(np.nanmean(of_block)) if present.any() else 0.0,
+        )
+    return selections
+
+
+def _was_disturbed(names: Sequence[str]) -> bool:
+    return not _DISTURBANCES.isdisjoint(names)
+
+
+def _differs(identical: bool | None, difference: Difference | None) -> bool:
+    """Whether a text differs from the target's own by more than near-ties."""
+    near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
+    return identical is False and not near_tie
 
 
 def _members(runs: Runs) -> tuple[list[RunSpec], NDArray[np.intp]]:
@@ -284,6 +499,11 @@ def _of(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline if spec.role is Role.TARGET else spec, prompt=NO_PROMPT)
 
 
+def _block(spec: RunSpec) -> RunSpec:
+    """Return what an arm is compared with, whatever its llama.cpp."""
+    return replace(spec.baseline, build=None)
+
+
 def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
@@ -297,7 +517,7 @@ def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
     )
 
 
-def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None:
+def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | None:
     """Return what the logs say went to the GPU; a build for the processor alone offloads nothing.
 
     Such a build may still claim that it offloaded (a library with remote devices compiled in does), so its
@@ -306,7 +526,7 @@ def _layers(outputs: Sequence[Sample], results: ResultSet) -> LayerCounts | None
     ok = Status.OK
     told = [said for said in outputs if said.status is ok]
     total = next((said.total_layers for said in told if said.total_layers), None)
-    if results.meta.build.backend == "cpu":
+    if backend == "cpu":
         return LayerCounts(offloaded=0, total=total) if told else None
     offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
     return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

@@ -2,67 +2,115 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import fmean
+
+import numpy as np
 
 from ggufspec import notebooks, stats
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
-from ggufspec.errors import GgufspecError, ResultsError, SlowerError
+from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import releases
 from ggufspec.results import ResultSet
 
 Identity = tuple[object, ...]
 
+_LEAST_REPEATS = 2
+_SIDES = 2
+_TAIL = 0.025
+_WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
+
+LEAST_SESSIONS = 3
+"""Benches a side from which on they show how much sessions differ."""
+
+SESSION_SPREAD = 0.02
+"""Standard deviation of the logarithm of a speed between two sessions of one build: assumed, where fewer are
+there. 1 to 3 % are usual, see docs/statistics.md."""
+
+
+class Design(StrEnum):
+    """How two sides were measured, and so what was drawn anew from unit to unit."""
+
+    INTERLEAVED = "interleaved"  # one bench of two llama.cpps; units are its repeats
+    SESSIONS = "sessions"  # three benches a side or more; units are the benches
+    SINGLE = "single"  # fewer: how much sessions differ is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The speed after over the speed before, and what may be said of it.
+
+    ``effect`` has its standard error; None where that is not known. Then ``p_value`` and ``verdict`` are None
+    and the interval of ``ratio``, if it has one, counts ``SESSION_SPREAD`` for each session. Otherwise the
+    interval is of 95 %.
+    """
+
+    ratio: stats.Estimate
+    effect: stats.LogEffect | None
+    p_value: float | None
+    verdict: stats.SpeedVerdict | None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One arm in both benches; ``change`` is the second's speed over the first's, paired by prompt."""
+    """One arm on both sides; of several benches, the first one's.
+
+    ``before_tps`` and ``after_tps`` are geometric means over the prompts and repeats, or benches, that both
+    sides have: their quotient is the ratio.
+    """
 
     before: Arm
     after: Arm
-    change: stats.Effect
+    before_tps: float
+    after_tps: float
+    change: Change
     texts_equal: int | None  # prompts on which both wrote the same, greedy runs only; no synthetic ones
     texts: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchComparison:
-    """All arms that both benches have, and all of them together.
+    """All arms that both sides have.
 
-    ``overall`` weighs every prompt of every arm alike; ``differences`` name what the benches do not share.
+    ``differences`` name what the benches do not share.
     ``by_name`` says that models count as the same where their files have the same name, because one of the
     benches does not say what they hold.
     ``no_verdict`` says why ratios alone are given; None where they carry verdicts.
     """
 
-    before: str  # ids of the two benches
+    before: str  # ids of benches, or of a llama.cpp in one bench
     after: str
+    design: Design
     rows: tuple[Row, ...]
-    overall: stats.Effect
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
     by_name: bool = False
     no_verdict: str | None = None
-
-    def verdict(self, change: stats.Effect) -> str | None:
-        """Return what a change means, in a word; None where no verdict is given."""
-        return None if self.no_verdict else change.verdict.value
+    same_engine: bool = True
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return notebooks.html(self)
 
 
-def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> BenchComparison:
-    """Compare two benches of the same models and prompts: other builds, machines, settings.
+def compare(
+    before: ResultSet | Sequence[ResultSet],
+    after: ResultSet | Sequence[ResultSet] | None = None,
+    *,
+    threshold: float = 0.01,
+) -> BenchComparison:
+    """Compare two llama.cpps of one bench, or benches of the same models and prompts: other builds, settings.
 
     Models are the same where they hold the same, whatever their names are. Older benches do not say what
     theirs hold; then the names count.
 
     Args:
-        before: what to compare with.
+        before: what to compare with; alone, a bench of two llama.cpps. Several are sessions of the same.
         after: what is judged.
         threshold: the smallest change of speed that matters, 0.01 for 1 %.
 
@@ -72,76 +120,219 @@ def compare(before: ResultSet, after: ResultSet, *, threshold: float = 0.01) -> 
     """
     if not 0 <= threshold < 1:
         raise GgufspecError(f"a threshold of {threshold} is not a fraction", "give 0.01 for 1 %")
-    _refuse_other_prompts(before, after)
-    groups = arms.group(before), arms.group(after)
-    by_content = all(map(_knows_contents, groups))
-    first, second = (_by_identity(group, by_content=by_content) for group in groups)
-    common = [name for name in first if name in second]
+    first = (before,) if isinstance(before, ResultSet) else tuple(before)
+    if after is None:
+        (bench,) = first
+        sides: list[tuple[ResultSet, ...]] = [(side,) for side in split_builds(bench)]
+        names = tuple(bench.meta.builds)
+        design = Design.INTERLEAVED
+    else:
+        sides = [first, (after,) if isinstance(after, ResultSet) else tuple(after)]
+        names = tuple(", ".join(bench.meta.id for bench in side) for side in sides)
+        design = Design.SESSIONS if min(map(len, sides)) >= LEAST_SESSIONS else Design.SINGLE
+    return _compare(sides, names, design, threshold)
+
+
+def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
+    """Return the runs of a bench of two llama.cpps as two benches.
+
+    Raises:
+        ResultsError: it has another number of them.
+    """
+    meta = bench.meta
+    if len(meta.builds) != _SIDES:
+        raise ResultsError(
+            f"{meta.id} has {len(meta.builds) or 1} llama.cpp, and two are compared",
+            "name a second bench, or measure two in one: `ggufspec bench --llama OLD --llama NEW`",
+        )
+    builds = [spec.build for spec in bench.runs.specs]
+    one, other = (
+        replace(
+            bench,
+            meta=replace(meta, build=build),
+            runs=bench.runs.select([place for place, of in enumerate(builds) if of == name]),
+        )
+        for name, build in meta.builds.items()
+    )
+    return one, other
+
+
+def _compare(
+    sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design, threshold: float
+) -> BenchComparison:
+    before, after = sides[0][0], sides[1][0]
+    for side in sides:
+        for bench in side:
+            _refuse_other_prompts(before, bench)
+    groups = [[arms.group(bench) for bench in side] for side in sides]
+    by_content = all(_knows_contents(group) for side in groups for group in side)
+    first, second = ([_by_identity(group, by_content=by_content) for group in side] for side in groups)
+    common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
         other = dict(_other_models(before, after)) if by_content else {}
         named = "".join(f"; {name}: {one}, and {two}" for name, (one, two) in other.items())
         raise ResultsError(
-            f"{before.meta.id} and {after.meta.id} have no arm in common{named}",
+            f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling and -n",
         )
-    rows = tuple(_rows(first, second, common, threshold))
-    overall = stats.paired_effect(
-        _pooled(row.after for row in rows), _pooled(row.before for row in rows), threshold=threshold
+    no_verdict = _no_verdict(sides, names, design)
+    rows = tuple(
+        row
+        for name in common
+        if (
+            row := _row(
+                [arms_of[name] for arms_of in first],
+                [arms_of[name] for arms_of in second],
+                design,
+                None if no_verdict else threshold,
+            )
+        )
     )
-    if not rows or overall is None:
+    if not rows:
         raise ResultsError(
-            f"{before.meta.id} and {after.meta.id} share no prompt that both measured",
-            "see their failed runs",
+            f"{names[0]} and {names[1]} share no prompt that both measured", "see their failed runs"
         )
     return BenchComparison(
-        before=before.meta.id,
-        after=after.meta.id,
+        before=names[0],
+        after=names[1],
+        design=design,
         rows=rows,
-        overall=overall,
         differences=dict(_differences(before, after, rows)),
-        unmatched=tuple(sorted(_unmatched(first, second))),
+        unmatched=tuple(sorted(_unmatched(first[0], second[0]))),
         by_name=not by_content,
-        no_verdict=_no_verdict(before, after),
+        no_verdict=no_verdict,
+        same_engine=len({bench.meta.engine for side in sides for bench in side}) == 1,
     )
 
 
-def _no_verdict(before: ResultSet, after: ResultSet) -> str | None:
-    engines = before.meta.engine, after.meta.engine
-    if engines[0] == engines[1]:
-        return None
-    return (
-        f"no verdict: {before.meta.id} was measured with the engine {engines[0]} and {after.meta.id} with "
-        f"{engines[1]}, other programs that draft and time in their own way; measure both with one --engine"
-    )
-
-
-def _rows(
-    first: Mapping[Identity, Arm], second: Mapping[Identity, Arm], common: list[Identity], threshold: float
-) -> Iterator[Row]:
-    for name in common:
-        before, after = first[name], second[name]
-        change = stats.paired_effect(after.rates, before.rates, threshold=threshold)
-        if change is None:
-            continue
-        ours, theirs = _texts(after), _texts(before)
-        shared = ours.keys() & theirs.keys()
-        own_words = before.spec.sampling.greedy and not before.synthetic
-        yield Row(
-            before=before,
-            after=after,
-            change=change,
-            texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if own_words and shared else None,
-            texts=len(shared),
+def _no_verdict(sides: Sequence[Sequence[ResultSet]], names: Sequence[str], design: Design) -> str | None:
+    engines = [dict.fromkeys(bench.meta.engine for bench in side) for side in sides]
+    if len({*engines[0], *engines[1]}) > 1:
+        used = [", ".join(side) for side in engines]
+        return (
+            f"no verdict: {names[0]} was measured with the engine {used[0]} and {names[1]} with {used[1]}, "
+            "other programs that draft and time in their own way; measure both with one --engine"
         )
+    if design is Design.SINGLE:
+        return (
+            f"no verdict: {names[0]} and {names[1]} were measured at different times, and that alone changes "
+            f"a speed; ranges count {SESSION_SPREAD:.0%} for each session"
+        )
+    return None
+
+
+def _row(before: Sequence[Arm], after: Sequence[Arm], design: Design, threshold: float | None) -> Row | None:
+    """Compare an arm, a bench of each side after the other; without a threshold there is no verdict."""
+    if design is Design.INTERLEAVED:
+        logs = _by_repeat(before[0], after[0])
+        effect = stats.pair_units([b - a for a, b in zip(*logs, strict=True)])
+    else:
+        logs = _by_session(before, after)
+        effect = stats.compare_units(logs[1], logs[0]) if design is Design.SESSIONS else None
+    if not logs[0]:
+        return None
+    means = fmean(logs[0]), fmean(logs[1])
+    ours, theirs = _texts(after[0]), _texts(before[0])
+    shared = ours.keys() & theirs.keys()
+    own_words = before[0].spec.sampling.greedy and not before[0].synthetic
+    return Row(
+        before=before[0],
+        after=after[0],
+        before_tps=math.exp(means[0]),
+        after_tps=math.exp(means[1]),
+        change=_change(means[1] - means[0], effect, design, logs, threshold),
+        texts_equal=sum(_same(ours[p], theirs[p]) for p in shared) if own_words and shared else None,
+        texts=len(shared),
+    )
+
+
+def _by_repeat(before: Arm, after: Arm) -> tuple[list[float], list[float]]:
+    """Return each side's mean log rate in every repeat that has all prompts; repeats of one load are one.
+
+    Where fewer than two repeats have all prompts, the prompts count that all repeats have.
+    """
+    sides = stats.align(before.rates, after.rates)
+    measured = ~np.isnan(sides[0].table)
+    prompts, repeats = measured.any(axis=1), measured.any(axis=0)
+    complete = repeats & measured[prompts].all(axis=0)
+    if np.count_nonzero(complete) >= _LEAST_REPEATS:
+        repeats = complete
+    else:
+        prompts &= measured[:, repeats].all(axis=1)
+    if not prompts.any():
+        return [], []
+    units, _ = stats.group_repeats(*sides)
+    by_unit: dict[int, list[int]] = {}
+    for column in np.flatnonzero(repeats).tolist():
+        by_unit.setdefault(units[column], []).append(column)
+    one, other = (
+        [
+            float(np.log(side.table[np.ix_(np.flatnonzero(prompts), np.array(columns))]).mean())
+            for columns in by_unit.values()
+        ]
+        for side in sides
+    )
+    return one, other
+
+
+def _by_session(before: Sequence[Arm], after: Sequence[Arm]) -> tuple[list[float], list[float]]:
+    """Return each bench's mean log rate over the prompts that all of them measured."""
+    shared = set.intersection(*({prompt for prompt, _ in arm.rates} for arm in (*before, *after)))
+    if not shared:
+        return [], []
+    one, other = ([_mean_log(arm, sorted(shared)) for arm in side] for side in (before, after))
+    return one, other
+
+
+def _mean_log(arm: Arm, prompts: Sequence[str]) -> float:
+    logs: dict[str, list[float]] = {prompt: [] for prompt in prompts}
+    for (prompt, _), rate in arm.rates.items():
+        if prompt in logs:
+            logs[prompt].append(math.log(rate))
+    return fmean(map(fmean, logs.values()))
+
+
+def _change(
+    value: float,
+    effect: stats.LogEffect | None,
+    design: Design,
+    logs: tuple[list[float], list[float]],
+    threshold: float | None,
+) -> Change:
+    bounds: tuple[float, float] | None = None
+    if effect is not None:
+        bounds = effect.interval(_TAIL, _TAIL)
+    elif design is Design.SINGLE:
+        half = stats.Z95 * SESSION_SPREAD * math.sqrt(sum(1 / len(side) for side in logs))
+        bounds = value - half, value + half
+    ratio = stats.Estimate(
+        value=math.exp(value),
+        lo=None if bounds is None else math.exp(min(max(bounds[0], -_WIDEST), _WIDEST)),
+        hi=None if bounds is None else math.exp(min(max(bounds[1], -_WIDEST), _WIDEST)),
+    )
+    if effect is None or threshold is None:
+        return Change(ratio=ratio, effect=effect, p_value=None, verdict=None)
+    return Change(ratio=ratio, effect=effect, p_value=effect.p_value, verdict=_judge(effect, threshold))
+
+
+def _judge(effect: stats.LogEffect, threshold: float) -> stats.SpeedVerdict:
+    """Return the verdict that the 95 % interval gives."""
+    lo, hi = effect.interval(_TAIL, _TAIL)
+    most = math.log1p(threshold)
+    if lo > 0 and effect.value > most:
+        return stats.SpeedVerdict.FASTER
+    if hi < 0 and effect.value < -most:
+        return stats.SpeedVerdict.SLOWER
+    return stats.SpeedVerdict.SAME if -most <= lo and hi <= most else stats.SpeedVerdict.UNCLEAR
 
 
 def _unmatched(first: Mapping[Identity, Arm], second: Mapping[Identity, Arm]) -> set[str]:
     """Return the arms of one bench only; those that look alike and run other models say what these hold."""
     alone = [arm.spec for name, arm in first.items() if name not in second]
     other = [arm.spec for name, arm in second.items() if name not in first]
-    alike = {_label(spec) for spec in alone} & {_label(spec) for spec in other}
+    alike = {label_arm(spec) for spec in alone} & {label_arm(spec) for spec in other}
     return {
-        f"{_label(spec)} ({_contents(spec)})" if _label(spec) in alike else _label(spec)
+        f"{label_arm(spec)} ({_contents(spec)})" if label_arm(spec) in alike else label_arm(spec)
         for spec in (*alone, *other)
     }
 
@@ -166,7 +357,7 @@ def _identity(spec: RunSpec, *, by_content: bool) -> Identity:
     )
 
 
-def _label(spec: RunSpec) -> str:
+def label_arm(spec: RunSpec) -> str:
     """Return an arm in a few words."""
     drafting = spec.drafting
     size, manner = (f"γ={drafting.n_max}", " ".join(_manner(drafting))) if drafting else ("", "")
@@ -292,33 +483,3 @@ def _texts(arm: Arm) -> dict[str, str]:
 
 def _same(one: str, two: str) -> bool:
     return one.startswith(two) or two.startswith(one)  # drafting writes up to a draft more
-
-
-def _pooled(groups: Iterator[Arm]) -> dict[stats.Cell, float]:
-    return {
-        (f"{number}/{prompt}", repeat): rate
-        for number, arm in enumerate(groups)
-        for (prompt, repeat), rate in arm.rates.items()
-    }
-
-
-def raise_if_slower(compared: BenchComparison, share: float) -> None:
-    """Fail where an arm is slower by more than a share, beyond what chance explains.
-
-    Raises:
-        SlowerError: naming the slowest arm.
-        ResultsError: two engines were compared, so nothing can be called slower.
-    """
-    if compared.no_verdict:
-        raise ResultsError(
-            compared.no_verdict, "compare two benches of one engine, or leave --fail-slower out"
-        )
-    slower = [row for row in compared.rows if row.change.verdict is stats.SpeedVerdict.SLOWER]
-    if slower:
-        worst = min(slower, key=lambda row: row.change.ratio.value)
-        name = _label(worst.before.spec).rstrip()
-        raise SlowerError(
-            f"{len(slower)} of {len(compared.rows)} rows are slower by more than {share:.1%}, most of all "
-            f"{name}: {worst.change.ratio.value:.3f} of its speed before",
-            "measure both again on a quiet machine before you blame the build",
-        )

@@ -17,6 +17,7 @@ from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
 
 _MOST_NAMED = 6  # arms in one warning
+_MOST_UNEQUAL = 10  # times as long as the shortest answer; above, the warning about lengths
 _SEARCH = 3  # draft sizes; fewer are a comparison, not a search for the best
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
@@ -82,14 +83,22 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
         if sure and abs(moved.value) > _DRIFT:
             yield MeasurementWarning.DRIFT, f"{moved.value:+.1%} from start to end"
     groups = tuple(groups)
-    restless = dict.fromkeys(_name(arm) for arm in groups if stats.unstable(arm.rates))
+    gaps = [arm for arm in groups if arm.gain is not None and arm.gain.gap is stats.Gap.NOT_INTERLEAVED]
+    if gaps:
+        yield MeasurementWarning.NOT_INTERLEAVED, _names(gaps)
+    disturbed = max((arm.disturbed for arm in groups), default=0.0)
+    if disturbed > arms.MOST_DISTURBED:
+        yield MeasurementWarning.DISTURBED, f"{disturbed:.0%} of the runs"
+    lengths = [length for arm in groups for length in arm.good.numbers("decoded").tolist() if length > 0]
+    if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
+        yield MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens"
+    restless = [arm for arm in groups if stats.unstable(arm.measured)]
     if restless:
-        more = f", and {len(restless) - _MOST_NAMED} more" if len(restless) > _MOST_NAMED else ""
-        yield MeasurementWarning.UNSTABLE, ", ".join([*restless][:_MOST_NAMED]) + more
+        yield MeasurementWarning.UNSTABLE, _names(restless)
     edges = [*_best_at_edge(groups)]
     if edges:
         yield MeasurementWarning.BEST_AT_EDGE, "; ".join(edges[:_MOST_NAMED])
-    outlying = sum(len(stats.outlying_cells(arm.rates)) for arm in groups)
+    outlying = sum(len(stats.outlying_cells(arm.measured)) for arm in groups)
     if outlying:
         yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
     collapsed = collapses.find_common(results.first_measured)
@@ -126,6 +135,13 @@ def _differ_in_size_only(one: RunSpec, other: RunSpec) -> bool:
     if one.drafting is None or other.drafting is None:
         return False
     return replace(one, drafting=replace(one.drafting, n_max=other.drafting.n_max)) == other
+
+
+def _names(groups: Iterable[Arm]) -> str:
+    """Return the first few of the arms by name, and how many more there are."""
+    names = [*dict.fromkeys(map(_name, groups))]
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _name(arm: Arm) -> str:

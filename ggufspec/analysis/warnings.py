@@ -32,6 +32,9 @@ class MeasurementWarning(StrEnum):
     THREADS_ABOVE_FREE_CORES = "threads-above-free-cores"
     BUSY_MACHINE = "busy-machine"
     FEW_REPEATS = "few-repeats"
+    NOT_INTERLEAVED = "not-interleaved"
+    DISTURBED = "disturbed"
+    UNEQUAL_LENGTHS = "unequal-lengths"
     SWAPPING = "swapping"
     GPU_THROTTLED = "gpu-throttled"
     DRIFT = "drift"
@@ -90,6 +93,18 @@ ADVICE = {
     MeasurementWarning.FEW_REPEATS: (
         "one repeat cannot show how much runs vary on this machine: use --repeats 3 or more"
     ),
+    MeasurementWarning.NOT_INTERLEAVED: (
+        "the runs of an arm shared fewer than three loads of the models, and loads differ by chance, so its"
+        " speed-up has no interval and no verdict: measure with three or more loads"
+    ),
+    MeasurementWarning.DISTURBED: (
+        "more than a fifth of the runs was disturbed by other programs, swapping or heat, so there is no"
+        " verdict: measure again on a quiet machine"
+    ),
+    MeasurementWarning.UNEQUAL_LENGTHS: (
+        "some answers are more than ten times as long as others, and each counts the same: compare with"
+        " equal-work in `ggufspec show --all`, or use prompts with answers of similar length"
+    ),
     MeasurementWarning.SWAPPING: (
         "memory was swapped during runs: use a smaller --ctx or model, or stop other programs"
     ),
@@ -106,7 +121,7 @@ ADVICE = {
         "use more --repeats"
     ),
     MeasurementWarning.OUTLIERS: (
-        "single runs differ widely from the others of their kind; medians ignore them, but check the reason"
+        "single runs differ widely from the others of their kind; they count, so check the reason"
         " with `ggufspec show --runs`"
     ),
     MeasurementWarning.BEST_AT_EDGE: (

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING
-
 import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import LazyChoice
-
-if TYPE_CHECKING:
-    from ggufspec.llama import progress
-    from ggufspec.llama.install import Built
 
 
 def _backends() -> list[str]:
@@ -81,6 +74,7 @@ def command(
     ggufspec build --version legacy  the version with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
     """
+    from ggufspec.cli.steps import building as steps
     from ggufspec.llama.build import building, toolchain
     from ggufspec.llama.install import Backend, store
     from ggufspec.llama.install import installs as install
@@ -118,51 +112,10 @@ def command(
     state = "already built" if store.find_build(name) else "built"
     finished = building.find_finished(request, name)
     if finished is None:
-        built = _build_with_progress(building.build(request), state)
+        built = steps.build_with_progress(building.build(request), state)
     else:
         built = finished
-        _print_build(state, built)
+        steps.print_build(state, built)
     for difference in toolchain.differences(built.environment):
         echo(f"note: {difference}", err=True)
     echo(built.bin)
-
-
-def _print_build(state: str, built: Built) -> None:
-    echo(f"{state}: llama.cpp {built.version} ({built.backend})", err=True)
-
-
-def _build_with_progress(steps: Generator[progress.BuildProgress, None, Built], state: str) -> Built:
-    """Run a build with a progress bar on a terminal, otherwise with a few lines."""
-    from contextlib import closing
-
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:9}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    quiet = not console.is_terminal
-    with closing(steps), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
-        printed: set[str] = set()
-        last_quarter, task = "", bar.add_task("", total=None)
-        while True:
-            try:
-                at = next(steps)
-            except StopIteration as end:
-                built: Built = end.value
-                break
-            quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
-            if at.notice or (quiet and quarter != last_quarter):
-                echo(at.line if at.notice else quarter, err=True)
-                printed.add(at.line)
-            last_quarter = quarter
-            bar.update(task, description=at.step, completed=at.done, total=at.total)
-    _print_build(state, built)
-    if built.note and built.note not in printed:
-        echo(f"note: {built.note}", err=True)
-    return built

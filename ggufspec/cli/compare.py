@@ -1,4 +1,4 @@
-"""``ggufspec compare``: compare two benches row by row, with an exit code for continuous integration."""
+"""``ggufspec compare``: compare two llama.cpps or benches row by row, with exit codes for a CI job."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from pathlib import Path
 
 import click
 
+from ggufspec.cli.entry.command import BETWEEN, DividedArgument
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Fraction, emit, output_options
 
 
 @click.command()
-@click.argument("before", shell_complete=completions.runs)
-@click.argument("after", default="last", shell_complete=completions.runs)
+@click.argument(
+    "benches",
+    cls=DividedArgument,
+    nargs=-1,
+    required=True,
+    metavar="BENCH... [-- BENCH...]",
+    shell_complete=completions.runs,
+)
 @click.option(
     "--fail-slower",
     type=Fraction(),
-    help="Exit with code 33 if a row is significantly slower by more than this: 3%.",
+    help="Exit with code 33 if drafting is significantly slower by more than this (3%), and with 34 if more "
+    "runs are needed to decide.",
 )
 @click.option(
     "--threshold",
@@ -27,26 +35,48 @@ from ggufspec.cli.options.shared import Fraction, emit, output_options
 )
 @output_options
 def command(
-    *, before: str, after: str, fail_slower: float | None, threshold: float, output: str, out: Path | None
+    *, benches: tuple[str, ...], fail_slower: float | None, threshold: float, output: str, out: Path | None
 ) -> None:
-    """Compare two stored benches: two builds of llama.cpp, two machines, or before and after a change.
+    """Compare the two llama.cpps of a bench, or stored benches of two builds, machines or settings.
 
-    BEFORE and AFTER are the ids or names of benches, the beginning of one, or folders.
+    BENCHES are ids or names, the beginning of one, or folders. One bench of two llama.cpps is compared in
+    itself; another one is compared with the last. Benches measured at different times get no verdict unless
+    there are three or more on each side of `--`.
 
     \b
+    ggufspec bench --llama OLD --llama NEW --name ab && ggufspec compare ab --fail-slower 2%
     ggufspec compare b9102 today
-    ggufspec compare baseline last --fail-slower 3%
+    ggufspec compare old1 old2 old3 -- new1 new2 new3
     """
-    from ggufspec.analysis import comparing
-    from ggufspec.cli.steps import benches
+    from ggufspec.analysis import comparing, guarding
+    from ggufspec.cli.steps import benches as stored
     from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
-    first, second = benches.load_bench(before), benches.load_bench(after)
-    changes = comparing.compare(first, second, threshold=fail_slower or threshold)
+    first, second = ([stored.load_bench(name) for name in side] for side in _divide(benches))
+    if not second and not first[0].meta.builds:
+        second = [stored.load_bench("last")]
+    changes = comparing.compare(first if second else first[0], second or None, threshold=threshold)
+    guard = None
+    if fail_slower is not None and guarding.is_testable(changes):
+        guard = guarding.guard(changes, fail_slower)
     if output in tables.FOR_PEOPLE:
-        emit(comparison.comparison(changes, first.meta, second.meta, output), out)
+        metas = first[0].meta, (second or first)[0].meta
+        emit(comparison.comparison(changes, *metas, output, guard), out)
     else:
-        emit(formats.render(frames.comparison(changes), output, title="comparison"), out)
+        emit(formats.render(frames.comparison(changes, guard), output, title="comparison"), out)
     if fail_slower is not None:
-        comparing.raise_if_slower(changes, fail_slower)
+        guarding.raise_if_slower(guard or guarding.guard(changes, fail_slower))
+
+
+def _divide(benches: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the benches before and after."""
+    if BETWEEN in benches:
+        place = benches.index(BETWEEN)
+        before, after = benches[:place], benches[place + 1 :]
+        if not before or not after or BETWEEN in after:
+            raise click.UsageError("-- stands between the benches before and those after")
+        return before, after
+    if len(benches) > 2:
+        raise click.UsageError("several benches a side are divided by --, as in: A1 A2 A3 -- B1 B2 B3")
+    return benches[:1], benches[1:]

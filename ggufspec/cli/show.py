@@ -31,6 +31,18 @@ ROWS = ("arm", *_TABLES)
     help="Columns to print, such as prompt,draft_n_max,n_accepted,gen_s, or all. "
     "[default: at most ten for people, all for programs]",
 )
+@click.option(
+    "--all",
+    "checks",
+    is_flag=True,
+    help="Print each speed-up also by medians, by equal work and without exclusions, and acceptance with "
+    "intervals.",
+)
+@click.option(
+    "--variance",
+    is_flag=True,
+    help="Print what the speed-ups vary by, and whether more prompts or more loads would help.",
+)
 @click.option("--plot", is_flag=True, help="Draw tokens/s over γ as a text chart.")
 @click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
 @click.option(
@@ -49,6 +61,8 @@ def command(
     run: str,
     per: str,
     columns: str | None,
+    checks: bool,
+    variance: bool,
     plot: bool,
     salvage: bool,
     list_runs: bool,
@@ -69,7 +83,7 @@ def command(
     """
     from ggufspec.cli.steps import benches, resuming
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview, selection, tables
+    from ggufspec.report.text import chart, figures, formats, overview, precision, selection, tables
 
     if list_runs and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -80,6 +94,11 @@ def command(
         benches.delete_bench(delete, yes=yes)
         return
     stored = benches.load_bench(run, salvage=salvage)
+    if checks or variance:
+        table_form = output if output in tables.FOR_PEOPLE else "md"
+        pages = [precision.checks(stored, table_form)] if checks else []
+        emit("\n".join(pages + ([precision.variance(stored, table_form)] if variance else [])), out)
+        return
     if plot:
         emit(chart.curve(stored) or "There is no chart, as nothing was drafted.\n", out)
         return

@@ -139,7 +139,8 @@ class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
     ``kv_type`` is the type of both caches in llama.cpp's spelling (``q8_0``), ``ubatch`` the number of tokens
-    evaluated at once; None is the build's default.
+    evaluated at once; None is the build's default. ``build`` names the llama.cpp that runs it, by the keys of
+    ``Meta.builds``, where a bench measures several; None where it measures one.
     """
 
     pair: Pair
@@ -153,6 +154,7 @@ class RunSpec:
     drafting: Drafting | None = None
     kv_type: str | None = None
     ubatch: int | None = None
+    build: str | None = None
 
     @property
     def model(self) -> ModelFile:
@@ -196,6 +198,8 @@ class RunSpec:
         its content if that is known, otherwise by its name and origin.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
+        if self.build is None:  # keys of benches of one llama.cpp do not know it
+            del facts["build"]
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ggufspec.domain import ENGINES, Method, Program
+from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
 from ggufspec.engines.engine import Engine, Measurement, keeps_loads
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.inprocess import InprocessEngine
+from ggufspec.engines.several import BuildsEngine
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import check_synthetic as check_program
 from ggufspec.llama.install import Install
@@ -23,7 +24,15 @@ __all__ = [
     "check_synthetic",
     "keeps_loads",
     "make",
+    "make_for_builds",
+    "program_for",
 ]
+
+
+def program_for(name: str, spec: RunSpec) -> Program:
+    """Return the program that an engine runs for a specification, or whose rules apply."""
+    drafting = ENGINES[name]
+    return drafting if spec.drafting is not None or drafting is Program.SERVER else Program.PLAIN
 
 
 def check_library(install: Install) -> None:
@@ -93,3 +102,20 @@ def make(
     from ggufspec.engines.server.engine import ServerEngine  # its HTTP client is slow to import
 
     return ServerEngine(install=install, name=name, capacity=capacity, timeout_s=timeout_s, per_arm=per_arm)
+
+
+def make_for_builds(
+    name: str,
+    builds: Mapping[str, Install],
+    *,
+    timeout_s: float | None = None,
+    capacity: int | None = None,
+    per_arm: bool = False,
+) -> Engine:
+    """Return one engine that measures with several llama.cpps, by ``RunSpec.build``; see ``make``."""
+    return BuildsEngine(
+        engines={
+            build: make(name, install, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm)
+            for build, install in builds.items()
+        }
+    )

@@ -53,6 +53,7 @@ def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
         store,
         render=session.render,
         files=session.files or (),
+        builds=session.builds,
     )
 
 
@@ -111,6 +112,7 @@ def begin(
         planned_runs=session.suite.n_runs,
         files=session.files,
         environment=switches(),
+        builds={name: install.describe() for name, install in session.builds.items()},
     )
 
 
@@ -139,6 +141,14 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
         raise ResultsError(
             f"the bench {name} was begun with the engine {meta.engine}, not {session.engine.name}",
             f"resume it with --engine {meta.engine}, or start a new one",
+        )
+    if session.builds.keys() != meta.builds.keys():
+        stored, given = (
+            ", ".join(sorted(builds)) or "one llama.cpp" for builds in (meta.builds, session.builds)
+        )
+        raise ResultsError(
+            f"the bench {name} was begun with {stored}, not with {given}",
+            "resume it with the same --llama options, or start a new one",
         )
     _refuse_other_files(session.files or (), store)
     _refuse_other_environment(store)

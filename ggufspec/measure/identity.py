@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from ggufspec import digests
 from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import Install, releases
 from ggufspec.llama.install import files as llama_files
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import gguf
@@ -57,6 +58,24 @@ def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
         *(_identity(path, FileUse.PROGRAM) for path in programs),
         *(_identity(path, FileUse.LIBRARY) for path in libraries),
     )
+
+
+def name_builds(installs: Sequence[Install], engine: str) -> dict[str, Install]:
+    """Return installs by an id each: the version, and a digest of the programs and libraries that run.
+
+    Equal builds, as in a test that nothing differs, are told apart by a number.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    named: dict[str, Install] = {}
+    for install in installs:
+        digest = hashlib.sha256("\n".join(sorted(file.sha256 for file in of_llama(install, engine))).encode())
+        version = re.sub(r"[^\w.]+", "-", releases.identify(install.describe()).name)
+        name = f"{version}-{digest.hexdigest()[:8]}"
+        twins = sum(other == name or other.startswith(f"{name}-") for other in named)
+        named[f"{name}-{twins + 1}" if twins else name] = install
+    return named
 
 
 def with_contents(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -17,7 +17,7 @@ from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
 from ggufspec.measure.sweep import Block, Cell, RunPlan
 from ggufspec.prompts import PromptTurns, Render
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, Runs
 
 _LEAST_FOR_SPREAD = 2  # repeats; one has no spread
 _MOST_REPEATS = 1000
@@ -31,34 +31,46 @@ def record(
     *,
     render: Render | None = None,
     files: Sequence[FileIdentity] = (),
+    builds: Mapping[str, Install] | None = None,
 ) -> Iterator[ResultSet]:
     """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
     Args:
         suite: the blocks, prompts and repeats to measure.
         engine: measures one run.
-        install: the llama.cpp behind the engine.
+        install: the llama.cpp behind the engine, or the first of several.
         store: a new bench or a reopened one, whose finished cells are not measured again.
         render: makes the text of the later turns of conversations; see ``PromptTurns``.
         files: the model files; the bench ends where one of them changes meanwhile.
+        builds: the llama.cpps behind the engine, by ``RunSpec.build``, where there are several.
 
     Raises:
         DiskFullError: results cannot be stored; earlier results stay.
         ResultsError: another program removed or changed the stored results, or a model file changed.
     """
     session = _Session(
-        recorder=Recorder(engine=engine, install=install, results=store, file_watch=FileWatch(files=files)),
+        recorder=Recorder(
+            engine=engine,
+            install=install,
+            results=store,
+            builds=builds or {},
+            file_watch=FileWatch(files=files),
+        ),
         deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
     )
     yield store
     try:
         yield from _measure(suite, session, render)
         engine.close()  # judging loads a target itself
-        for judged in audit.judge_texts(session.recorder.results.runs, install):
-            session.recorder.results = results.judge(session.recorder.results, judged)
-        if not session.is_over:
-            for scored in scoring.score_texts(session.recorder.results.current, install):
-                session.recorder.results = results.judge(session.recorder.results, scored)
+        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else [(None, install)]
+        for build, judge in judges:
+            runs = _of_build(session.recorder.results.runs, build)
+            for judged in audit.judge_texts(runs, judge):
+                session.recorder.results = results.judge(session.recorder.results, judged)
+            if not session.is_over:
+                current = _of_build(session.recorder.results.current, build)
+                for scored in scoring.score_texts(current, judge):
+                    session.recorder.results = results.judge(session.recorder.results, scored)
         results.confirm(session.recorder.results)
         if not session.is_over:  # there may have been more repeats or fewer turns than planned
             done = len(session.recorder.results.current)
@@ -198,3 +210,7 @@ def _turns(
             turns.add_answer(answer)
         prompts += turns.made
     return tuple(prompts)
+
+
+def _of_build(runs: Runs, build: str | None) -> Runs:
+    return runs.select([place for place, spec in enumerate(runs.specs) if spec.build == build])

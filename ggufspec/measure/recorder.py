@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ class Recorder:
     engine: Engine
     install: Install
     results: ResultSet
+    builds: Mapping[str, Install] = field(default_factory=dict)  # by ``RunSpec.build``, if there are several
     file_watch: FileWatch = field(default_factory=FileWatch)
     _own: dict[str, RunResult] = field(default_factory=dict)  # the target's own texts, by their spec's key
     _waiting: dict[str, list[RunResult]] = field(default_factory=dict)  # drafting runs that came before
@@ -108,7 +109,7 @@ class Recorder:
             load=self._number_load(measurement.load),
         )
         cores = self.results.meta.machine.cores
-        raised = warnings.of_run(run, gpu=self.install.gpu, cores=cores)
+        raised = warnings.of_run(run, gpu=self._install_of(run.spec).gpu, cores=cores)
         run = replace(run, doubts=tuple(warning.value for warning in raised))
         late = self._late(run)
         run = self._compared(run)
@@ -166,11 +167,14 @@ class Recorder:
         difference = audit.locate(
             run.sample,
             own.sample,
-            self.install,
+            self._install_of(run.spec),
             str(run.spec.pair.target.path),
             n_predict=run.spec.n_predict,
         )
         return replace(run, text_identical=difference is None, difference=difference)
+
+    def _install_of(self, spec: RunSpec) -> Install:
+        return self.install if spec.build is None else self.builds[spec.build]
 
 
 def _check_room(log: Path) -> None:
@@ -185,6 +189,7 @@ def _check_room(log: Path) -> None:
 def _log_name(number: int, cell: Cell) -> str:
     spec = cell.spec
     size = f"-g{spec.drafting.n_max}" if spec.drafting else ""
+    build = f"-{spec.build}" if spec.build else ""
     prompt = re.sub(r"[^\w-]+", "_", spec.prompt.id)[:40]
     kind = "w" if cell.warmup else "a" if cell.anchor else "r"
-    return f"{number:04d}-{spec.role.value}{size}-{prompt}-{kind}{cell.repeat}"
+    return f"{number:04d}-{spec.role.value}{size}{build}-{prompt}-{kind}{cell.repeat}"

@@ -56,7 +56,8 @@ class Request:
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
     decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
-    repeat, or less often where ``max_time`` is too short for that.
+    repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
+    first llama.cpp with each other one.
     """
 
     pair: str | None = None
@@ -91,9 +92,14 @@ class Request:
     precision: float | None = None
     max_time: float | None = None
     timeout: float = 3600.0
-    llama: Path | None = None
+    llama: Path | tuple[Path, ...] | None = None
     engine: str = "binary"
     force: bool = False
+
+    @property
+    def llamas(self) -> tuple[Path | None, ...]:
+        """The llama.cpps to measure with; None for the one that is found."""
+        return (self.llama if isinstance(self.llama, tuple) else (self.llama,)) or (None,)
 
     def __post_init__(self) -> None:
         """Refuse what the command line refuses, too.
@@ -124,7 +130,8 @@ def check_finite(request: object) -> None:
 class Session:
     """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
 
-    ``files`` are the models, programs and libraries that it measures; None before ``identify``.
+    ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
+    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``install`` is the first.
     """
 
     name: str  # of what is measured
@@ -135,6 +142,7 @@ class Session:
     notes: tuple[str, ...]
     doubts: tuple[MeasurementWarning, ...] = ()
     files: tuple[FileIdentity, ...] | None = None
+    builds: Mapping[str, installs.Install] = field(default_factory=dict)
 
 
 def prepare_session(request: Request) -> Session:
@@ -146,14 +154,17 @@ def prepare_session(request: Request) -> Session:
     methods = _methods(request)
     name, targets, drafters, why, pair = _models(request, methods)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
-    install = installs.find_install(request.llama)
-    _check_programs(install, request.engine, methods, drafting=bool(drafters))
-    if request.synthetic_accept is not None:
-        engines.check_synthetic(request.engine, install, methods if drafters else ())
-    _check_devices(request.offload, install)
+    every = _find_installs(request)
+    install = every[0]
+    for one in every:
+        _check_programs(one, request.engine, methods, drafting=bool(drafters))
+        if request.synthetic_accept is not None:
+            engines.check_synthetic(request.engine, one, methods if drafters else ())
+        _check_devices(request.offload, one)
+        for target, drafter in product(targets, drafters):
+            _check_drafter(cards[target], cards[drafter], one, request.engine)
+    builds = identity.name_builds(every, request.engine) if len(every) > 1 else {}
     sizes, never = _sizes(request, methods)
-    for target, drafter in product(targets, drafters):
-        _check_drafter(cards[target], cards[drafter], install, request.engine)
     sources = texts.TextSources(
         prompt=request.prompt,
         prompt_file=request.prompt_file,
@@ -190,18 +201,18 @@ def prepare_session(request: Request) -> Session:
         ubatches=_axis(request.ubatch),
         sampling=_sampling(request),
         offload=request.offload,
+        builds=tuple(builds) or (None,),
     )
-    engine = engines.make(
-        request.engine,
-        install,
-        timeout_s=request.timeout,
-        capacity=min(fitting.capacity(sweep, cards, install), _MOST_LOADS),
-        per_arm=True,
+    engine = _engine(
+        request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
     )
-    if request.offload != Offload():
-        for arm in replace(sweep.thinned(1), draft_sizes=()).blocks()[0].arms:
-            engine.argv(arm)  # misses a flag now, not after the target has been measured
-    tight = tuple(dict.fromkeys(fitting.check_memory(sweep, cards, install, force=request.force)))
+    if request.offload != Offload() or builds:
+        _check_options(sweep, engine, builds)
+    tight = tuple(
+        dict.fromkeys(
+            note for one in every for note in fitting.check_memory(sweep, cards, one, force=request.force)
+        )
+    )
     suite = RunPlan(
         blocks=sweep.blocks(),
         prompts=asked.prompts,
@@ -221,8 +232,9 @@ def prepare_session(request: Request) -> Session:
         render=asked.render,
         notes=(
             f"pair: {name} ({why})",
-            f"llama.cpp: {install.version or 'unknown version'} in {install.root}",
+            *(f"llama.cpp: {one.version or 'unknown version'} in {one.root}" for one in every),
             *(f"llama.cpp: {reason}" for reason in install.passed_over),
+            *_same_builds(builds),
             *asked.notes,
             *never,
             *_same_layers(sweep),
@@ -230,7 +242,14 @@ def prepare_session(request: Request) -> Session:
             *tight,
             *about_loads,
         ),
-        doubts=tuple(_doubts(sweep, cards, install, repeats=request.repeats, tight=bool(tight))),
+        doubts=tuple(
+            dict.fromkeys(
+                doubt
+                for one in every
+                for doubt in _doubts(sweep, cards, one, repeats=request.repeats, tight=bool(tight))
+            )
+        ),
+        builds=builds,
     )
 
 
@@ -245,7 +264,10 @@ def identify(session: Session) -> Session:
     """
     models = identity.of_models(identity.models(session.suite.blocks))
     suite = replace(session.suite, blocks=identity.with_contents(session.suite.blocks, models))
-    llama = identity.of_llama(session.install, session.engine.name)
+    installs_ = session.builds.values() or (session.install,)
+    llama = dict.fromkeys(
+        file for install in installs_ for file in identity.of_llama(install, session.engine.name)
+    )
     parts = dict.fromkeys(part for parts in models.values() for part in parts)
     return replace(session, suite=suite, files=(*parts, *llama))
 
@@ -378,6 +400,67 @@ def _pair(request: Request) -> tuple[Pair, str]:
 def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:
     given = () if paths is None else _axis(paths)
     return tuple(ModelFile(filename=path.name, path=path.absolute()) for path in dict.fromkeys(given))
+
+
+def _find_installs(request: Request) -> tuple[installs.Install, ...]:
+    """Return the llama.cpps to measure with.
+
+    Raises:
+        NoInstallError: a named place holds no llama.cpp, or none was found anywhere.
+        GgufspecError: the engine cannot measure with several.
+    """
+    if len(request.llamas) > 1 and request.engine == "inprocess":
+        raise GgufspecError(
+            "the engine inprocess measures one llama.cpp, the library of the installed llama-cpp-python",
+            "use --engine binary or server to compare two",
+        )
+    return tuple(map(installs.find_install, request.llamas))
+
+
+def _engine(
+    request: Request, install: installs.Install, builds: Mapping[str, installs.Install], capacity: int
+) -> engines.Engine:
+    if builds:
+        return engines.make_for_builds(
+            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True
+        )
+    return engines.make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+
+
+def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, installs.Install]) -> None:
+    """Miss an option now, not after the target has been measured.
+
+    One llama.cpp may leave out an option that it does not know; of several, all have to know it.
+
+    Raises:
+        GgufspecError: naming what is lacking; of several llama.cpps, also which of them lacks it.
+    """
+    lacking: dict[str, list[str]] = {}
+    for arm in replace(sweep.thinned(1), draft_sizes=(), p_mins=(max(sweep.p_mins),)).blocks()[0].arms:
+        if arm.build is None:
+            engine.argv(arm)
+            continue
+        try:
+            engine.argv(arm)
+            program = engines.program_for(engine.name, arm)
+            lacking.setdefault(arm.build, []).extend(commands.find_ignored(arm, builds[arm.build], program))
+        except GgufspecError as error:
+            lacking.setdefault(arm.build, []).append(error.message)
+    messages = [
+        f"llama.cpp {build} in {builds[build].root}: {'; '.join(dict.fromkeys(reasons))}"
+        for build, reasons in lacking.items()
+        if reasons
+    ]
+    if messages:
+        raise GgufspecError(" | ".join(messages), "leave the option out, or compare builds that both have it")
+
+
+def _same_builds(builds: Mapping[str, installs.Install]) -> Iterator[str]:
+    """Yield a note where two llama.cpps are the same."""
+    for name in builds:
+        twins = [other for other in builds if other.startswith(f"{name}-")]
+        if twins:
+            yield f"llama.cpp: {name} and {', '.join(twins)} hold the same programs; any difference is chance"
 
 
 def _check_programs(

@@ -65,7 +65,8 @@ class Sweep:
     block each; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method
     without a drafter knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No
     draft sizes are each method's own. Of several numbers of layers that put a complete model on the GPU, by
-    ``layer_counts``, only the first is tried.
+    ``layer_counts``, only the first is tried. Every block has its arms with each of ``builds``, so that
+    builds are compared close together in time.
     """
 
     name: str  # of the pair, or of the targets together
@@ -87,6 +88,7 @@ class Sweep:
     ubatches: tuple[int | None, ...] = (None,)
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
+    builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
 
     def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
@@ -127,6 +129,18 @@ class Sweep:
         self, target: ModelFile, layers: Layers, kv_type: str | None, ubatch: int | None, threads: int
     ) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
+        for build in self.builds:
+            yield from self._arms_with(build, target, layers, kv_type, ubatch, threads)
+
+    def _arms_with(
+        self,
+        build: str | None,
+        target: ModelFile,
+        layers: Layers,
+        kv_type: str | None,
+        ubatch: int | None,
+        threads: int,
+    ) -> Iterator[RunSpec]:
         alone = RunSpec(
             pair=Pair(name=self.name, target=target),
             role=Role.TARGET,
@@ -138,6 +152,7 @@ class Sweep:
             sampling=self.sampling,
             kv_type=kv_type,
             ubatch=ubatch,
+            build=build,
         )
         yield alone
         for drafter, draft_layers in self.drafting():
@@ -196,12 +211,14 @@ class Blocks(Sequence[Block]):
         own = (method for method in sweep.methods if not method.needs_drafter)
         drafters = sum(1 for _ in sweep.drafting())
         by_model = len(sweep.sizes(Method.DRAFT_MODEL)) * len(sweep.p_mins)
+        builds = len(sweep.builds)
+        settings = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
+        drafting = drafters * by_model + sum(len(sweep.sizes(each)) for each in own)
         return Counter(
             {
-                Role.TARGET: len(self),
-                Role.DRAFTER: drafters * prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads))),
-                Role.DRAFTING: len(self)
-                * (drafters * by_model + sum(len(sweep.sizes(each)) for each in own)),
+                Role.TARGET: builds * len(self),
+                Role.DRAFTER: builds * drafters * settings,
+                Role.DRAFTING: builds * len(self) * drafting,
             }
         )
 

@@ -22,6 +22,9 @@ class Meta:
     ``planned_runs`` is the number of counted runs of a complete bench. ``files`` are the measured models and
     the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed. None
     is not recorded; schema versions 1 and 2 have none of these.
+
+    ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
+    which they were given; ``build`` is the first. It is empty for a bench of one.
     """
 
     id: str
@@ -35,7 +38,12 @@ class Meta:
     planned_runs: int | None = None
     files: tuple[FileIdentity, ...] | None = None
     environment: Mapping[str, str] | None = None
+    builds: Mapping[str, Build] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
+
+    def build_of(self, spec: RunSpec) -> Build:
+        """Return the llama.cpp that ran a specification."""
+        return self.build if spec.build is None else self.builds[spec.build]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ def create(
     planned_runs: int | None = None,
     files: tuple[FileIdentity, ...] | None = None,
     environment: Mapping[str, str] | None = None,
+    builds: Mapping[str, Build] | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
@@ -58,6 +59,7 @@ def create(
         planned_runs: the number of counted runs of the complete bench.
         files: the models, programs and libraries that are measured.
         environment: the variables that may change their speed.
+        builds: the llama.cpps that are measured, by their ids, if there are several.
 
     Raises:
         ResultsError: the name is invalid or in use, or the folder cannot be written.
@@ -81,6 +83,7 @@ def create(
         planned_runs=planned_runs,
         files=files,
         environment=environment,
+        builds=builds or {},
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

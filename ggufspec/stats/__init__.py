@@ -6,7 +6,7 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 
 from __future__ import annotations
 
-from ggufspec.stats.cells import Cell, Rates
+from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.effects import (
     MIN_LOADS,
     Components,
@@ -14,13 +14,24 @@ from ggufspec.stats.effects import (
     Fit,
     Gap,
     SpeedVerdict,
+    group_repeats,
     mean_rate,
     paired_effect,
 )
-from ggufspec.stats.estimates import CONFIDENCE, Z95, Estimate, mean_over_prompts, per_prompt, quantile
+from ggufspec.stats.estimates import (
+    CONFIDENCE,
+    Z95,
+    Estimate,
+    mean_over_prompts,
+    median_ratio,
+    per_prompt,
+    quantile,
+)
+from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
 from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
+from ggufspec.stats.student import t_quantile, t_tail
 from ggufspec.stats.texts import (
     BINS,
     LEAST_TOKENS,
@@ -44,24 +55,34 @@ __all__ = [
     "Estimate",
     "Fit",
     "Gap",
+    "LimitTest",
+    "LogEffect",
     "Needed",
     "Rates",
     "SpeedVerdict",
+    "align",
+    "compare_units",
     "count_places",
     "drift",
     "expected_width",
+    "group_repeats",
     "highest_share",
+    "judge_limits",
     "mean_over_prompts",
     "mean_rate",
+    "median_ratio",
     "needed",
     "outliers",
     "outlying_cells",
+    "pair_units",
     "paired_effect",
     "per_prompt",
     "place_token",
     "quantile",
     "ratio_of_sums",
     "spread",
+    "t_quantile",
+    "t_tail",
     "uniform_p_value",
     "unstable",
 ]

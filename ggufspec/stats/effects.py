@@ -192,7 +192,7 @@ def paired_effect(
     if not len(first):
         return None
     logs = np.log(first.table) - np.log(second.table)
-    groups, own_processes = _occasions(first, second)
+    groups, own_processes = group_repeats(first, second)
     table = _means(logs, _clusters(first), groups)
     pool = _REPEATS_POOLED_ABOVE if own_processes else _POOLED_ABOVE
     fitted = fit(*table, own_processes=own_processes, pool_loads_above=pool)
@@ -227,7 +227,7 @@ def mean_rate(rates: Mapping[Cell, float]) -> Estimate | None:
     table = Rates.of(rates)
     if not len(table):
         return None
-    groups, own_processes = _occasions(table)
+    groups, own_processes = group_repeats(table)
     means = _means(np.log(table.table), _clusters(table), groups)
     fitted = fit(*means, own_processes=own_processes, pool_loads_above=None)
     if fitted.components.loads < 2:
@@ -398,7 +398,7 @@ def _clusters(rates: Rates) -> list[int]:
     return [numbers[name] for name in names]
 
 
-def _occasions(*arms: Rates) -> tuple[list[int], bool]:
+def group_repeats(*arms: Rates) -> tuple[list[int], bool]:
     """Return the number of each repeat's load, and whether each run had a process of its own.
 
     Repeats that share a load of either arm are one.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggufspec.stats.cells import Cell, log_rates, log_ratios
+from ggufspec.stats.cells import Cell, log_rates, log_ratios, middle
 
 CONFIDENCE = 0.95
 """Of every interval, unless another is asked for."""
@@ -40,6 +40,15 @@ def per_prompt(rates: Mapping[Cell, float], baseline: Mapping[Cell, float] | Non
     """
     logs = log_rates(rates) if baseline is None else log_ratios(rates, baseline)
     return {prompt: math.exp(of_prompt.mean()) for prompt, of_prompt in logs.items()}
+
+
+def median_ratio(rates: Mapping[Cell, float], baseline: Mapping[Cell, float]) -> float | None:
+    """Return the geometric mean over prompts of the medians of their ratios; None without a common cell.
+
+    A few disturbed runs do not move it: a check of the mean, which has the interval.
+    """
+    logs = log_ratios(rates, baseline).values()
+    return math.exp(float(np.mean([middle(of_prompt) for of_prompt in logs]))) if logs else None
 
 
 def mean_over_prompts(rates: Mapping[str, float]) -> Estimate:

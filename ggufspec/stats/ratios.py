@@ -24,11 +24,11 @@ def ratio_of_sums(
         counts: by prompt or conversation, for example its accepted tokens.
         of: the same of what they are a part of, for example its drafted tokens.
         offset: is added to the ratio.
-        highest: the largest value that the result can have; the interval ends there. Its smallest is ``offset``.
+        highest: the largest possible value, where the interval ends; the smallest is ``offset``.
 
     Returns:
-        The estimate; without an interval for a single unit, or where all units agree exactly. None where ``of``
-        adds up to 0.
+        The estimate; without an interval for a single unit, or where all units agree exactly. None where
+        ``of`` adds up to 0.
     """
     units = [unit for unit, number in of.items() if number > 0]
     above, below = (np.array([table[unit] for unit in units], dtype=np.float64) for table in (counts, of))

@@ -88,7 +88,10 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
-    install, program = installs.find_install(asked.request.llama), ENGINES[asked.request.engine]
+    (llama, *others), program = asked.request.llamas, ENGINES[asked.request.engine]
+    if others:
+        raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
+    install = installs.find_install(llama)
     request = replace(
         asked.request,
         p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none

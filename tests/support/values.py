@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -95,6 +96,7 @@ def bench(
     doubts: dict[str, str] | None = None,
     name: str | None = None,
     planned_runs: int | None = None,
+    builds: dict[str, Build] | None = None,
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
@@ -105,6 +107,7 @@ def bench(
         doubts=doubts or {},
         name=name,
         planned_runs=planned_runs,
+        builds=builds,
     )
     for one in runs:
         stored = results.append(stored, one)
@@ -112,15 +115,19 @@ def bench(
 
 
 def whole_bench() -> ResultSet:
-    """Two prompts, two repeats, three arms; drafting is exactly 1.5 times as fast as the target."""
+    """Two prompts, two repeats, three arms; drafting is 1.5 times as fast as the target, to seven digits.
+
+    The eighth digit differs from cell to cell, because equal values have no interval.
+    """
     runs = []
     for repeat in range(2):
         for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
             heat = 1.0 + 0.01 * repeat
+            gain = 1.5 * math.exp(1e-7 if (repeat == 0) == (prompt == "p1") else -1e-7)
             runs += [
                 run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps * heat),
                 run(Role.DRAFTER, prompt=prompt, repeat=repeat, tps=900.0),
-                run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=1.5 * tps * heat, draft=3),
+                run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=gain * tps * heat, draft=3),
             ]
     return bench(replace(runs[0], warmup=True), *runs)
 

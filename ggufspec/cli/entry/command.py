@@ -28,6 +28,14 @@ _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
 _SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
 
 
+BETWEEN = "\0"
+"""What ``--`` becomes as a value of a ``DividedArgument``; no command line can hold it."""
+
+
+class DividedArgument(click.Argument):
+    """An argument of several values that ``--`` divides. Options may follow it, unlike elsewhere."""
+
+
 class Command(click.Command):
     """A command with sections of options; ``of`` makes one from a click command."""
 
@@ -48,6 +56,12 @@ class Command(click.Command):
             options_metavar=plain.options_metavar,
             no_args_is_help=plain.no_args_is_help,
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; click itself would drop ``--``."""
+        if any(isinstance(param, DividedArgument) for param in self.params):
+            args = [BETWEEN if word == "--" else word for word in args]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options by section, in the order of the table; a few options need no sections."""

@@ -154,12 +154,6 @@ _SHARED = (
     click.option(
         "--timeout", type=Duration(), default="1h", show_default=True, help="Time limit for one run."
     ),
-    click.option(
-        "--llama",
-        type=click.Path(path_type=Path),
-        shell_complete=completions.installs,
-        help="Folder of a llama.cpp installation.",
-    ),
     click.option("--force", is_flag=True, help="Run even if the models do not fit into memory."),
     click.option("--name", help="Name of the stored result."),
 )
@@ -208,13 +202,14 @@ def sampling_options(command: Command) -> Command:
 
 
 def measure_options(
-    *, many: bool, repeating: bool = True, engine: str = next(iter(ENGINES))
+    *, many: bool, repeating: bool = True, llama: bool = True, engine: str = next(iter(ENGINES))
 ) -> Callable[[Command], Command]:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
 
     Args:
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
+        llama: add --llama.
         engine: the default.
     """
 
@@ -226,6 +221,7 @@ def measure_options(
             placement_options,
             sampling_options,
             *_SHARED,
+            *((_llama(many=repeating),) if llama else ()),
             click.option(
                 "--engine",
                 type=click.Choice(tuple(ENGINES)),
@@ -240,6 +236,17 @@ def measure_options(
         return command
 
     return add
+
+
+def _llama(*, many: bool) -> Callable[[Command], Command]:
+    text = "Folder of a llama.cpp installation"
+    return click.option(
+        "--llama",
+        type=click.Path(path_type=Path),
+        multiple=many,
+        shell_complete=completions.installs,
+        help=f"{text}; repeat it to compare two, OLD before NEW." if many else f"{text}.",
+    )
 
 
 def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:

@@ -21,7 +21,7 @@ def build_options(options_class: type[Options], values: Mapping[str, Any]) -> Op
     """
     from dataclasses import fields
 
-    return options_class(**{field.name: values[field.name] for field in fields(options_class)})
+    return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.init})
 
 
 def pass_options(command: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:

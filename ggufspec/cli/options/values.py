@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ class RunOptions(PlacementOptions):
     seed: int
     chat: bool | None
     system: str | None
-    llama: Path | None
+    llama: Path | tuple[Path, ...] | None
     force: bool
 
     def to_request(self) -> Request:
@@ -89,7 +89,7 @@ class RunOptions(PlacementOptions):
             seed=self.seed,
             chat=self.chat,
             system=self.system,
-            llama=self.llama,
+            llama=self.llama or None,
             force=self.force,
         )
 
@@ -164,6 +164,18 @@ class TuneOptions(MeasureOptions):
         from ggufspec import tuning
 
         return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(MeasureOptions):
+    """What a bisection measures with each version of llama.cpp, and how it makes them."""
+
+    llama: None = field(default=None, init=False)  # every version is built
+    quantity: str
+    source: Path | None
+    backend: str
+    jobs: int | None
+    max_repeats: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,7 @@ def bench_command(request: Request, spec: RunSpec) -> str:
     """
     words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
-    words += ["--llama", str(request.llama.absolute())] if request.llama else []
+    words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
     return shlex.join([*words, *(["--force"] if request.force else [])])
 
 

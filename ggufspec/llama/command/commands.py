@@ -59,6 +59,24 @@ def argv(
     return arguments.to_argv()
 
 
+def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
+    """Return what a specification asks for and ``argv`` leaves out, because the program does not know it."""
+    drafting, sampling = spec.drafting, spec.sampling
+    requested = {
+        "min_p": sampling.min_p > 0,
+        "top_p": sampling.top_p < 1,
+        "top_k": not sampling.greedy and sampling.top_k > 0,
+        "draft_p_min": drafting is not None and drafting.p_min > 0,
+        "draft_cache_k": spec.drafter is not None and spec.kv_type is not None,
+    }
+    executable = install.executable(program)
+    return tuple(
+        f"{executable.path.name} has no {SPELLINGS[meaning][-1]}"
+        for meaning, is_requested in requested.items()
+        if is_requested and executable.options.first(*SPELLINGS[meaning]) is None
+    )
+
+
 def add_context(arguments: Arguments, spec: RunSpec) -> None:
     """Add the sizes of context and batches, and the threads."""
     arguments.add_flag("context", spec.context)

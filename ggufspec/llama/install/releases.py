@@ -97,9 +97,14 @@ class LlamaVersion:
     commit: str | None
     package: str | None
 
+    @property
+    def name(self) -> str:
+        """The tag, or else the beginning of the commit."""
+        return self.tag or (self.commit and self.commit[:9]) or "unknown"
+
     def __str__(self) -> str:
         commit = self.commit and self.commit[:9]
-        name = self.tag or commit or "of unknown version"
+        name = "of unknown version" if self.name == "unknown" else self.name
         details = (
             commit if name != commit else None,
             f"llama-cpp-python {self.package}" if self.package else None,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from ggufspec.llama.source.git import commits_between
+from ggufspec.llama.source.index import releases_between
 from ggufspec.llama.source.sources import LEGACY, choose_source
 
 __all__ = [
     "LEGACY",
     "choose_source",
+    "commits_between",
+    "releases_between",
 ]

@@ -124,6 +124,31 @@ def ask(*words: str, url: str | None = None, login: Login | None = None) -> str:
     return out.split()[0]
 
 
+def commits_between(folder: Path, first: str, last: str) -> tuple[str, ...]:
+    """Return the commits of a repository on this machine from the first to the last, both included.
+
+    Of merges, only the first parent is followed: each commit is one that the branch itself had.
+
+    Raises:
+        SourceError: git fails, a name is not known there, or the first is no ancestor of the last.
+    """
+    for ref in (first, last):
+        check_ref(ref)
+    start, end = (
+        ask("-C", str(folder), "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+        for ref in (first, last)
+    )
+    if start == end or not succeeds("-C", str(folder), "merge-base", "--is-ancestor", start, end):
+        raise SourceError(
+            f"{first} is not an earlier commit than {last} in {folder}", "give the older one first"
+        )
+    words = ("-C", str(folder), "rev-list", "--first-parent", "--reverse", f"{start}..{end}")
+    completed, out, err = proc.capture(_argv(words, None, None), env=environment())
+    if completed.returncode != 0:
+        raise SourceError(f"git failed: {redact(err.strip())}", f"check {folder}")
+    return (start, *out.split())
+
+
 def succeeds(*words: str) -> bool:
     """Return whether git ends with 0; for commands on this machine alone."""
     return proc.capture(_argv(words, None, None), env=environment())[0].returncode == 0

@@ -130,6 +130,33 @@ def newest(where: IndexSettings | None = None) -> str:
     Raises:
         SourceError: it has none, or cannot be asked.
     """
+    return releases(where)[-1]
+
+
+def releases_between(first: str, last: str, where: IndexSettings | None = None) -> tuple[str, ...]:
+    """Return the releases from the first to the last, both included, pre-releases left out.
+
+    Raises:
+        SourceError: one of them is not on the index or not a version, or the last is not the newer one.
+    """
+    first, last = release(first), release(last)
+    every = releases(where)
+    for version in (first, last):
+        if version not in every:
+            raise SourceError(
+                f"{PACKAGE} {version} was not found on the package index", _advice(set(map(Version, every)))
+            )
+    if Version(first) >= Version(last):
+        raise SourceError(f"{last} is not newer than {first}", "give the older version first")
+    return tuple(every[every.index(first) : every.index(last) + 1])
+
+
+def releases(where: IndexSettings | None = None) -> list[str]:
+    """Return the releases that the index has, the oldest first, pre-releases left out.
+
+    Raises:
+        SourceError: it has none, or cannot be asked.
+    """
     where = where or settings()
     reasons: list[str] = []
     with _client(where) as client:
@@ -141,7 +168,7 @@ def newest(where: IndexSettings | None = None) -> str:
     if not finals:
         what_failed = f" ({'; '.join(reasons)})" if reasons else ""
         raise SourceError(f"{PACKAGE} was not found on the package index{what_failed}", _advice(offered))
-    return str(max(finals))
+    return list(map(str, sorted(finals)))
 
 
 def _ask(

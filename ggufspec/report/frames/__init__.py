@@ -6,6 +6,7 @@ Fractions stay fractions, absent values are null, and column names have the unit
 from __future__ import annotations
 
 from ggufspec.report.frames.bench import RUN_COLUMNS, SUMMARY_COLUMNS, origin, runs, sort_by_arm, summary
+from ggufspec.report.frames.bisections import BISECTION_COLUMNS, bisection
 from ggufspec.report.frames.comparisons import BENCH_COLUMNS, COMPARISON_COLUMNS, benches, comparison
 from ggufspec.report.frames.detail import (
     CATEGORY_COLUMNS,
@@ -24,6 +25,7 @@ from ggufspec.report.frames.samples import LOG_COLUMNS, logs
 
 __all__ = [
     "BENCH_COLUMNS",
+    "BISECTION_COLUMNS",
     "CATEGORY_COLUMNS",
     "CELL_COLUMNS",
     "COMPARISON_COLUMNS",
@@ -35,6 +37,7 @@ __all__ = [
     "RUN_COLUMNS",
     "SUMMARY_COLUMNS",
     "benches",
+    "bisection",
     "categories",
     "cells",
     "comparison",

@@ -21,6 +21,7 @@ from ggufspec.results import Meta, ResultSet, Runs
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
     *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+    "llama_build",
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
@@ -35,6 +36,7 @@ SUMMARY_COLUMNS = (
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
+    *("new_over_old", "new_over_old_lo", "new_over_old_hi", "new_over_old_verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *energy.ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
@@ -110,6 +112,7 @@ def summary(results: ResultSet) -> pd.DataFrame:
 
     ``gen_tps`` is the geometric mean over prompts of medians of ``decode_tps``, in tokens/s;
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
+    ``new_over_old`` is the speed over the same arm's with the first llama.cpp, in a bench of several.
     """
     groups = arms.group(results)
     advice = review.warnings(results, groups)
@@ -137,7 +140,8 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     """Return the requested settings; a layer column is empty for a model that the run does not load.
 
     ``draft_p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
-    that a round accepts each position; it is empty where the target itself decided.
+    that a round accepts each position; it is empty where the target itself decided. ``llama_build``
+    names the llama.cpp where a bench compares several.
     """
     drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
@@ -157,16 +161,17 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,
+        "llama_build": spec.build,
     }
 
 
 def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> dict[str, Any]:
-    compared, gain, drafting = arm.compared, arm.gain, arm.acceptance
-    version = releases.identify(results.meta.build)
+    compared, gain, drafting, change = arm.compared, arm.gain, arm.acceptance, arm.change
+    version = releases.identify(arm.build)
     named = review.of_arm(arm)
     return {
         **settings(arm.spec),
-        **attributes(results.meta.build, ("backend",)),
+        **attributes(arm.build, ("backend",)),
         "engine": results.meta.engine,
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
@@ -184,6 +189,10 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "speedup_hi": gain and gain.ratio.hi,
         "p_value": gain and gain.p_value,
         "verdict": gain and gain.verdict.value,
+        "new_over_old": change and change.ratio.value,
+        "new_over_old_lo": change and change.ratio.lo,
+        "new_over_old_hi": change and change.ratio.hi,
+        "new_over_old_verdict": change and change.verdict.value,
         "ttft_s": arm.ttft_s,
         "text_identical": all(compared.values()) if compared else None,
         **_audit(arm),

@@ -7,29 +7,38 @@ from dataclasses import asdict, fields
 
 import pandas as pd
 
-from ggufspec.analysis import BenchComparison, ListedBench
+from ggufspec.analysis import BenchComparison, Guard, ListedBench
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import frame
 
 COMPARISON_COLUMNS = (
     *SETTING_COLUMNS,
     *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
+    *("guard_lo", "guard_hi", "guard", "design"),
     *("before_accept_rate", "after_accept_rate", "texts_equal", "texts"),
 )
 
 
-def comparison(compared: BenchComparison) -> pd.DataFrame:
-    """Return one row per arm that both benches have; ``ratio`` is tokens/s after over tokens/s before."""
+def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
+    """Return one row per arm that both sides have; ``ratio`` is tokens/s after over tokens/s before.
+
+    ``guard_lo`` and ``guard_hi`` are the interval of the test against the limit of a guard.
+    """
+    guarded = {tested.row.before.spec: tested for tested in guard.rows} if guard else {}
     rows = [
         {
             **settings(row.before.spec),
-            "before_tps": row.before.rate and row.before.rate.value,
-            "after_tps": row.after.rate and row.after.rate.value,
+            "before_tps": row.before_tps,
+            "after_tps": row.after_tps,
             "ratio": row.change.ratio.value,
             "ratio_lo": row.change.ratio.lo,
             "ratio_hi": row.change.ratio.hi,
-            "p_value": None if compared.no_verdict else row.change.p_value,
-            "verdict": compared.verdict(row.change),
+            "p_value": row.change.p_value,
+            "verdict": row.change.verdict and row.change.verdict.value,
+            "guard_lo": guarded[row.before.spec].lo if row.before.spec in guarded else None,
+            "guard_hi": guarded[row.before.spec].hi if row.before.spec in guarded else None,
+            "guard": guarded[row.before.spec].state.value if row.before.spec in guarded else None,
+            "design": compared.design.value,
             "before_accept_rate": row.before.acceptance and row.before.acceptance.accept_rate,
             "after_accept_rate": row.after.acceptance and row.after.acceptance.accept_rate,
             "texts_equal": row.texts_equal,

@@ -67,9 +67,8 @@ def categories(results: ResultSet) -> pd.DataFrame:
     for arm in arms.group(results):
         named = {spec.prompt.id: spec.prompt.category for spec in arm.good.specs}
         for category in dict.fromkeys(named.values()):
-            rates_of_category = arm.rates.of_prompts(
-                {prompt for prompt, of in named.items() if of == category}
-            )
+            of_category = {prompt for prompt, name in named.items() if name == category}
+            rates_of_category = arm.rates.of_prompts(of_category)
             gain = stats.paired_effect(rates_of_category, arm.baseline.rates) if arm.baseline else None
             runs = zip(arm.good.specs, arm.outputs, strict=True)
             outputs = [output for spec, output in runs if spec.prompt.category == category]

@@ -84,11 +84,9 @@ def tuned_html(tuned: Tuned) -> str:
 def comparison_html(compared: BenchComparison) -> str:
     """Return a comparison of two benches as HTML for a notebook."""
     cells = comparison.rows(compared)
-    ratio = comparison.ratio(compared.overall)
-    verdict_of_all = compared.no_verdict or compared.overall.verdict.value
     return _rendered(
         sentences=(
-            f"All arms together ran at {ratio} of the speed before: {verdict_of_all}.",
+            *comparison.basis(compared),
             f"Before: {compared.before}. After: {compared.after}.",
         ),
         columns=comparison.columns(cells),
@@ -98,7 +96,6 @@ def comparison_html(compared: BenchComparison) -> str:
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
             *((comparison.BY_NAME,) if compared.by_name else ()),
-            comparison.ASIDE,
         ),
     )
 

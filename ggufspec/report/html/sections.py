@@ -15,6 +15,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.llama.install import releases
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
+from ggufspec.report.text import comparison
 from ggufspec.report.text.comparison import BY_NAME, engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.verdict import verdicts
@@ -44,7 +45,7 @@ _ENERGY = (
 )
 _COMPARED = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
-    *(rate("before", "before, tokens/s"), rate("after", "after, tokens/s")),
+    *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
     number("ratio", "after / before", "{:.3f}", interval=True),
     number("p", "p", "{:.3f}"),
     Field(name="verdict", head="verdict"),
@@ -107,15 +108,14 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         return BenchPair(
             before=before.meta.id, after=after.meta.id, rows=None, verdict=f"{error.message}.", differences={}
         )
-    overall = compared.overall
     rows = [
         {
             **_named(row.before),
-            **_estimate("before", row.before.rate),
-            **_estimate("after", row.after.rate),
+            "before": row.before_tps,
+            "after": row.after_tps,
             **_estimate("ratio", row.change.ratio),
-            "p": None if compared.no_verdict else row.change.p_value,
-            "verdict": compared.verdict(row.change),
+            "p": row.change.p_value,
+            "verdict": row.change.verdict and row.change.verdict.value,
             "texts": None if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
         }
         for row in compared.rows
@@ -124,8 +124,7 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        verdict=f"All arms together: {overall.ratio.value:.3f} of the speed before, "
-        f"{compared.no_verdict or overall.verdict.value}." + (f" {BY_NAME}" if compared.by_name else ""),
+        verdict=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
@@ -136,7 +135,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
     rows = [
         {
             **_named(arm),
-            "models": " + ".join(arm.models) if len(targets) > 1 else arm.models[-1],
+            **({} if len(targets) > 1 or arm.spec.build else {"models": arm.models[-1]}),
             "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
@@ -174,7 +173,8 @@ def _energy(groups: Sequence[Arm]) -> Table:
 
 
 def _named(arm: Arm) -> dict[str, object]:
-    return {"role": arm.what, "models": " + ".join(arm.models), "gamma": arm.draft_size}
+    build = f" ({arm.spec.build})" if arm.spec.build else ""
+    return {"role": arm.what, "models": " + ".join(arm.models) + build, "gamma": arm.draft_size}
 
 
 def _estimate(name: str, estimate: object) -> dict[str, object]:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-_SHARED = ("target", "n_gpu_layers", "threads", "kv_type", "ubatch")  # settings of the target alone, too
+_SHARED = (  # settings of the target alone, too
+    *("llama_build", "target", "n_gpu_layers", "threads", "kv_type", "ubatch"),
+)
 _DRAFTING_ONLY = ("drafter", "n_gpu_layers_draft", "draft_p_min")
 
 
@@ -95,6 +97,7 @@ def _varied(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 _FORMATS: dict[str, Any] = {
+    "llama_build": str,
     "target": stem,
     "drafter": stem,
     "n_gpu_layers": "{} layers on the GPU".format,

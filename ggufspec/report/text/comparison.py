@@ -1,42 +1,68 @@
-"""A comparison of two benches for people: one row per arm, the overall change, and what differs."""
+"""A comparison of two sides for people: one row per arm, and what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import units
-from ggufspec.analysis import Arm, BenchComparison
+from ggufspec.analysis import (
+    FAIL_ERROR,
+    PASS_ERROR,
+    Arm,
+    BenchComparison,
+    Change,
+    Design,
+    Guard,
+    GuardedRow,
+)
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine
 from ggufspec.results import Meta
-from ggufspec.stats import Effect
 
-ASIDE = "The runs of two benches are not interleaved: a warmer or busier machine changes the result too."
+_BASIS = {
+    Design.INTERLEAVED: "Both were measured in turn; intervals of 95 % over repeats, prompts fixed.",
+    Design.SESSIONS: "Intervals of 95 % over benches (Welch's t), prompts fixed.",
+    Design.SINGLE: "To decide, measure both in one bench (`ggufspec bench --llama OLD --llama NEW`), or "
+    "compare three benches a side (`ggufspec compare A1 A2 A3 -- B1 B2 B3`).",
+}
 
 BY_NAME = "Models are matched by the names of their files: not both benches recorded their content."
 
 
-def comparison(compared: BenchComparison, before: Meta, after: Meta, output: str = "md") -> str:
-    """Return the table of ``ggufspec compare``, in Markdown or for the terminal with the verdict first."""
-    cells = rows(compared)
-    overall = compared.overall
-    conclusion = compared.no_verdict or f"p {_p(overall)}: {overall.verdict.value}"
-    verdict = (f"overall: {ratio(overall)}, {conclusion}",)
-    table = (
+def comparison(
+    compared: BenchComparison, before: Meta, after: Meta, output: str = "md", guard: Guard | None = None
+) -> str:
+    """Return the table of ``ggufspec compare``, in Markdown or for the terminal."""
+    cells = rows(compared, guard)
+    lines = [
         engines(before.engine, after.engine),
         "",
         tables.table(columns(cells), cells, output, labels=("", "γ")),
-    )
-    lines = [
-        *((*verdict, "", *table) if output == tables.TERMINAL else (*table, "", *verdict)),
-        *(("",) if output == tables.TERMINAL else ()),
-        f"before: {before.id}   after: {after.id}",
+        "",
+        f"before: {compared.before}   after: {compared.after}",
         *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
         *((BY_NAME,) if compared.by_name else ()),
-        ASIDE,
+        *basis(compared),
+        *(_guard(guard) if guard else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def basis(compared: BenchComparison) -> tuple[str, ...]:
+    """Return what the ratios rest on, and why there is no verdict."""
+    if compared.no_verdict is None:
+        return (_BASIS[compared.design],)
+    reason = f"{compared.no_verdict[0].upper()}{compared.no_verdict[1:]}."
+    return (reason, _BASIS[Design.SINGLE]) if compared.same_engine else (reason,)
+
+
+def _guard(guard: Guard) -> Iterator[str]:
+    yield (
+        f"Guard: {guard.limit:.3f} is the limit. An arm is slower where its interval lies below the limit "
+        f"({1 - FAIL_ERROR:.1%} for all arms together, Holm), and has passed where it lies above "
+        f"({1 - PASS_ERROR:.0%} each)."
+    )
 
 
 def engines(before: str, after: str) -> str:
@@ -44,18 +70,20 @@ def engines(before: str, after: str) -> str:
     return engine(before) if before == after else f"Engines: {before} before, {after} after."
 
 
-def rows(compared: BenchComparison) -> list[dict[str, str]]:
-    """Return the cells of each arm that both benches have, by the names of their columns."""
+def rows(compared: BenchComparison, guard: Guard | None = None) -> list[dict[str, str]]:
+    """Return the cells of each arm that both sides have, by the names of their columns."""
+    guarded = {tested.row.before.spec: tested for tested in guard.rows} if guard else {}
     return [
         {
             "": row.before.what,
             "model": " + ".join(row.before.models),
             "γ": str(row.before.draft_size or ""),
-            "before": _rate(row.before),
-            "after": _rate(row.after),
+            "before": units.format_rate(row.before_tps),
+            "after": units.format_rate(row.after_tps),
             "after/before": ratio(row.change),
-            "p": "" if compared.no_verdict else _p(row.change),
-            "verdict": compared.verdict(row.change) or "",
+            "p": _p(row.change),
+            "verdict": row.change.verdict.value if row.change.verdict else "",
+            "guard": _tested(guarded[row.before.spec]) if row.before.spec in guarded else "",
             "accepted": _accepted(row.before, row.after),
             "texts equal": "" if row.texts_equal is None else f"{row.texts_equal} of {row.texts}",
         }
@@ -68,18 +96,18 @@ def columns(cells: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in cells[0] if name in {"", "model"} or any(row[name] for row in cells)]
 
 
-def ratio(change: Effect) -> str:
+def ratio(change: Change) -> str:
     """Return the speed after divided by the speed before, with its interval."""
     value = change.ratio
     interval = "" if value.lo is None or value.hi is None else f" [{value.lo:.3f}, {value.hi:.3f}]"
     return f"{value.value:.3f}{interval}"
 
 
-def _rate(arm: Arm) -> str:
-    return units.format_rate(arm.rate.value) if arm.rate else ""
+def _tested(row: GuardedRow) -> str:
+    return f"{row.state.value} [{row.lo:.3f}, {row.hi:.3f}]"
 
 
-def _p(change: Effect) -> str:
+def _p(change: Change) -> str:
     if change.p_value is None:
         return ""
     return f"{change.p_value:.3f}" if change.p_value >= 0.001 else "< 0.001"

@@ -23,7 +23,7 @@ from ggufspec.results import ResultSet
 
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("threads", "KV type", "ubatch", "p-min")
+_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "p-min")
 _LABELS = ("", "γ", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
 """Columns that a table for people leaves out where it has too many, in this order."""
@@ -78,6 +78,7 @@ def row(arm: Arm) -> dict[str, str]:
     return {
         "": arm.what,
         "model": " + ".join(arm.models),
+        "llama.cpp": spec.build or "",
         "GPU layers": layers(arm),
         "threads": str(spec.threads),
         "KV type": spec.kv_type or "",
@@ -90,6 +91,7 @@ def row(arm: Arm) -> dict[str, str]:
         **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
         "speed-up": spread(arm.gain.ratio if arm.gain else None, units.format_factor),
         "verdict": arm.gain.verdict.value if arm.gain else "",
+        "new/old": spread(arm.change.ratio if arm.change else None, units.format_factor),
         "text unchanged": _texts(arm),
         "status": arm.status,
     }
@@ -113,11 +115,20 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what was measured with what, and what the numbers mean."""
     build = results.meta.build
     backend = build.backend or "unknown backend"
-    yield f"{extent(groups[0])}; {llama_cpp(build)}, {backend}; {results.meta.machine.cpu}."
+    measured = f"{llama_cpp(build)}, {backend}; " if not results.meta.builds else ""
+    yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
+    yield from _builds(results)
     yield (
-        "Tokens/s: geometric mean over prompts of tokens decoded after the prompt per second; "
-        "[95 % interval over prompts and repeats]."
+        "Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded "
+        "after the prompt per second; [95 % interval over prompts and loads]."
     )
+    excluded = len({cell for arm in groups for cell in arm.excluded})
+    dropped = sum(arm.dropped for arm in groups)
+    if dropped:
+        yield (
+            f"{units.counted(dropped, 'run')} left out, because another arm lacks its cell or the cell was "
+            f"disturbed ({excluded} excluded): `ggufspec show {results.meta.id} --all` has both results."
+        )
     placement = offload(groups)
     if placement is not None:
         yield f"{placement}."
@@ -129,6 +140,17 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
         f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
         f"raw logs are in {results.folder / 'logs'}"
     )
+
+
+def _builds(results: ResultSet) -> Iterator[str]:
+    """Yield which llama.cpps were compared, where there are several."""
+    for name, build in results.meta.builds.items():
+        yield f"{name}: {llama_cpp(build)}, {build.backend or 'unknown backend'}, in {build.path}."
+    if results.meta.builds:
+        yield (
+            f"New/old: tokens/s over the same arm's with {next(iter(results.meta.builds))}; the runs of both "
+            "are interleaved."
+        )
 
 
 def _precision(groups: Sequence[Arm]) -> Iterator[str]:

@@ -27,16 +27,16 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
+    build = f"{base.spec.build}: " if base.spec.build else ""
     if not faster:
         nearest = max(drafting, key=_gain)
         return (
-            f"No arm is significantly faster than {_alone(base)}: {_rate(base)}. "
+            f"{build}No arm is significantly faster than {_alone(base)}: {_rate(base)}. "
             f"{_name(nearest)} comes closest: {_ratio(nearest)}."
         )
     best = max(faster, key=_speed)
-    return (
-        f"{_name(best)} is fastest: {_rate(best)}, {_ratio(best)} the speed of {_alone(base)}. {_text(best)}"
-    )
+    speed = f"{_rate(best)}, {_ratio(best)} the speed of {_alone(base)}"
+    return f"{build}{_name(best)} is fastest: {speed}. {_text(best)}"
 
 
 def _name(arm: Arm) -> str:

@@ -1,0 +1,119 @@
+"""A bisection for people: the verdict, what was compared with which interval, and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ggufspec import units
+from ggufspec.report.text import tables
+from ggufspec.tuning.bisect import (
+    Bisection,
+    Difference,
+    Finding,
+    Judgement,
+    Quantity,
+    Verdict,
+    schedule_looks,
+)
+
+_WHAT = {
+    Quantity.SPEED_UP: "speed-up of drafting",
+    Quantity.TARGET: "tokens/s of the target alone",
+    Quantity.DRAFTER: "tokens/s of the drafter alone",
+    Quantity.DRAFTING: "tokens/s of drafting",
+    Quantity.ACCEPTANCE: "acceptance rate",
+}
+
+
+def bisection(found: Bisection, verdict: Verdict, output: str = "md") -> str:
+    """Return the verdict and the table of a bisection, in Markdown or for the terminal."""
+    rows = [row for number, judged in enumerate(verdict.judgements) for row in _rows(found, number, judged)]
+    lines = (
+        conclusion(found, verdict),
+        "",
+        tables.table(list(rows[0]), rows, output, labels=("trial",)),
+        "",
+        *_notes(found, verdict),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def conclusion(found: Bisection, verdict: Verdict) -> str:
+    """Return the verdict in one or two sentences."""
+    good, bad = found.label(0), found.label(len(found.versions) - 1)
+    what, step = _WHAT[found.quantity], verdict.step
+    complete = verdict.judgements[0].differences[0]
+    match verdict.finding:
+        case Finding.NO_DIFFERENCE:
+            return f"No difference of the {what} was found from {good} to {bad}: {change(found, complete)}."
+        case Finding.REVERSED:
+            return f"The {what} is better in {bad} than in {good}: {change(found, complete)}."
+        case Finding.UNDECIDED if step is None:
+            candidate = found.label(verdict.judgements[-1].trial.places[1])
+            return f"{candidate} cannot be told from {good} and {bad} with so many repeats."
+        case Finding.UNDECIDED:
+            assert step is not None
+            return f"The step to {found.label(step.second)} was not confirmed: {change(found, step)}."
+        case Finding.TWO_STEPS if step is None:
+            middle = found.label(verdict.rests[0].second)
+            return (
+                f"The {what} changed in two steps, before and after {middle}: "
+                + " and ".join(_from_to(found, rest) for rest in verdict.rests)
+                + f". Bisect {good} and {middle}, and {middle} and {bad}."
+            )
+    assert step is not None
+    sentence = f"The {what} changed with {found.label(step.second)}: {_from_to(found, step)}."
+    if verdict.finding is Finding.STEP:
+        return sentence
+    others = "; ".join(_from_to(found, rest) for rest in verdict.rests)
+    kind = "a further step" if verdict.finding is Finding.TWO_STEPS else "and the history is not monotonic"
+    return f"{sentence} There is more, {kind}: {others}."
+
+
+def change(found: Bisection, difference: Difference) -> str:
+    """Return how the second version compares with the first, with the interval of its trial."""
+    if found.quantity.is_ratio:
+        value, lo, hi = (
+            math.exp(-number) if math.isfinite(number) else math.inf if number < 0 else 0.0
+            for number in (difference.value, difference.hi, difference.lo)
+        )
+        return f"{value:.3f}× [{lo:.3f}, {hi:.3f}]"
+    value, lo, hi = (-100 * number for number in (difference.value, difference.hi, difference.lo))
+    return f"{value:+.2f} points [{lo:+.2f}, {hi:+.2f}]"
+
+
+def _from_to(found: Bisection, difference: Difference) -> str:
+    names = f"{found.label(difference.first)} to {found.label(difference.second)}"
+    return f"{names} {change(found, difference)}"
+
+
+def _rows(found: Bisection, number: int, judged: Judgement) -> Iterator[dict[str, str]]:
+    for difference in judged.differences:
+        yield {
+            "trial": str(number),
+            "from": found.label(difference.first),
+            "to": found.label(difference.second),
+            "change": change(found, difference),
+            "repeats": str(len(judged.trial.repeats)),
+            "the middle one is": judged.side.value if judged.side else "",
+        }
+
+
+def _notes(found: Bisection, verdict: Verdict) -> Iterator[str]:
+    looks = schedule_looks(found.most_repeats)
+    yield (
+        f"Change: {_WHAT[found.quantity]}, with the interval of a trial that is looked at after "
+        f"{', '.join(map(str, looks))} repeats at most; at most 5 % of bisections are wrong."
+    )
+    measured = {place for judged in verdict.judgements for place in judged.trial.places}
+    if found.skipped:
+        yield "Skipped: " + "; ".join(
+            f"{found.label(found.versions.index(version))} ({reason})"
+            for version, reason in found.skipped.items()
+        )
+    left = len(found.versions) - len(measured) - len(found.skipped)
+    if left:
+        yield f"Not measured: {units.counted(left, 'version')}; a change there and back would not show."
+    benches = (found.bench(number, judged.trial.places) for number, judged in enumerate(verdict.judgements))
+    yield f"Stored as {found.name}, with the benches {', '.join(benches)}."

@@ -1,0 +1,45 @@
+"""Find the version of llama.cpp at which drafting became slower, or accepted less."""
+
+from __future__ import annotations
+
+from ggufspec.tuning.bisect.decisions import (
+    ERROR,
+    Difference,
+    Finding,
+    Judgement,
+    Measure,
+    Side,
+    Trial,
+    Verdict,
+    choose_next,
+    schedule_looks,
+)
+from ggufspec.tuning.bisect.running import (
+    is_stored,
+    load_bisection,
+    prepare_trial,
+    read_trial,
+    save_bisection,
+)
+from ggufspec.tuning.bisect.values import Bisection, Quantity, find_versions
+
+__all__ = [
+    "ERROR",
+    "Bisection",
+    "Difference",
+    "Finding",
+    "Judgement",
+    "Measure",
+    "Quantity",
+    "Side",
+    "Trial",
+    "Verdict",
+    "choose_next",
+    "find_versions",
+    "is_stored",
+    "load_bisection",
+    "prepare_trial",
+    "read_trial",
+    "save_bisection",
+    "schedule_looks",
+]

@@ -1,0 +1,277 @@
+"""From measured differences to the next version to measure, or to the verdict of a bisection. Pure.
+
+Each trial measures a candidate between the good and the bad version, interleaved, and is looked at after
+fixed numbers of complete repeats only. A look tests the mean of the repeats' differences by Student's t. The
+error that a trial may spend is divided equally among its looks and its differences (Bonferroni), so that
+stopping at any look keeps it; the trials' errors add up to ``ERROR`` at most. Prompts are fixed: the question
+is what changed on these prompts, and repeats are what would be drawn anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from ggufspec.stats import t_quantile
+
+ERROR = 0.05
+"""The chance of a wrong verdict of a complete bisection, at most."""
+
+_FIRST_LOOK = 4  # repeats; fewer make Student's t too wide to decide anything
+_GROWTH = 1.5
+_LARGE = 0.25  # of the complete difference: a smaller one beside the step is no step of its own
+
+
+class Side(StrEnum):
+    """Which end of the history a candidate behaves like."""
+
+    GOOD = "good"
+    BAD = "bad"
+    BETWEEN = "between"  # significantly different from both, and no nearer to one of them
+    UNDECIDED = "undecided"  # within the repeats that are allowed
+
+
+class Finding(StrEnum):
+    """What a bisection has found."""
+
+    STEP = "step"
+    TWO_STEPS = "two steps"
+    NOT_MONOTONIC = "not monotonic"
+    NO_DIFFERENCE = "no difference"  # none that so many repeats show
+    REVERSED = "reversed"  # the bad version is the better one
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How much better the first of two versions is than the second, with the interval of its trial.
+
+    In the unit of the values: of a speed its natural logarithm, of a rate its fraction.
+    """
+
+    first: int
+    second: int
+    value: float
+    lo: float
+    hi: float
+
+    @classmethod
+    def of(cls, first: int, second: int, values: Sequence[float], tail: float) -> Difference:
+        """Return the mean of differences; the truth is beyond either end with the chance ``tail``."""
+        count = len(values)
+        mean, half = math.fsum(values) / count, math.inf
+        if count > 1:
+            variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+            half = t_quantile(tail, count - 1) * math.sqrt(variance / count)
+        return cls(first=first, second=second, value=mean, lo=mean - half, hi=mean + half)
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.lo > 0 or self.hi < 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A bench of some versions of the history, by their places in it, the good one first, the bad one last.
+
+    ``repeats`` holds a value for each version, from every complete repeat. More is better.
+    """
+
+    places: tuple[int, ...]
+    repeats: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A finished trial: which side its candidate is on, and the differences between its neighbours.
+
+    ``side`` is None of a trial without a candidate between the ends, or with two.
+    """
+
+    trial: Trial
+    side: Side | None
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """The next thing to do: measure these versions up to so many complete repeats, as trial ``number``."""
+
+    number: int  # from 0
+    places: tuple[int, ...]
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The end of a bisection.
+
+    ``step`` is the last version before the change and the first one after it; None where there is no such
+    pair. ``rests`` are significant and large differences outside of the step.
+    """
+
+    finding: Finding
+    step: Difference | None
+    rests: tuple[Difference, ...]
+    judgements: tuple[Judgement, ...]
+
+
+def schedule_looks(most_repeats: int) -> tuple[int, ...]:
+    """Return after how many complete repeats a trial is looked at."""
+    looks = [min(_FIRST_LOOK, most_repeats)]
+    while looks[-1] < most_repeats:
+        looks.append(min(math.ceil(looks[-1] * _GROWTH), most_repeats))
+    return tuple(looks)
+
+
+def choose_next(
+    versions: int, trials: Sequence[Trial], skipped: Set[int], *, most_repeats: int, error: float = ERROR
+) -> Measure | Verdict:
+    """Decide what to do after some trials, of which the last may be unfinished.
+
+    The first trial compares the ends. The next ones halve what lies between the last good and the first bad
+    version. The last one measures these two between the ends, so that the step has an interval of its own.
+
+    Args:
+        versions: how many there are in the history, both ends included, at least two.
+        trials: so far, in order.
+        skipped: places of versions that cannot be measured.
+        most_repeats: of one trial.
+        error: the chance of a wrong verdict.
+    """
+    looks = schedule_looks(most_repeats)
+    good, bad, last = 0, versions - 1, versions - 1
+    left, judged = error, list[Judgement]()
+    for trial in trials:
+        is_final = bool(judged) and {*trial.places} <= {0, good, bad, last}
+        share = left if is_final else left / _expected_trials(bad - good, first=not judged)
+        left -= share
+        judgement = _judge(trial, looks, share, is_candidate=bool(judged) and not is_final)
+        if judgement is None:
+            enough = next(look for look in looks if look > len(trial.repeats))
+            return Measure(number=len(judged), places=trial.places, repeats=enough)
+        judged.append(judgement)
+        if len(judged) == 1:
+            (complete,) = judgement.differences
+            if not (complete.is_significant and complete.value > 0):
+                finding = Finding.REVERSED if complete.is_significant else Finding.NO_DIFFERENCE
+                return Verdict(finding=finding, step=None, rests=(complete,), judgements=tuple(judged))
+        elif is_final:
+            return _conclude(judged, good, bad)
+        elif judgement.side is Side.GOOD:
+            good = trial.places[1]
+        elif judgement.side is Side.BAD:
+            bad = trial.places[1]
+        else:
+            between = judgement.side is Side.BETWEEN
+            return Verdict(
+                finding=Finding.TWO_STEPS if between else Finding.UNDECIDED,
+                step=None,
+                rests=judgement.differences,
+                judgements=tuple(judged),
+            )
+    if not judged:
+        return Measure(number=0, places=(0, last), repeats=looks[0])
+    candidates = [place for place in range(good + 1, bad) if place not in skipped]
+    if candidates:
+        candidate = min(candidates, key=lambda place: (abs(2 * place - good - bad), place))
+        return Measure(number=len(judged), places=(0, candidate, last), repeats=looks[0])
+    if (good, bad) == (0, last):
+        return _conclude(judged, good, bad)
+    ends = tuple(dict.fromkeys((0, good, bad, last)))
+    return Measure(number=len(judged), places=ends, repeats=looks[0])
+
+
+def _expected_trials(gap: int, *, first: bool) -> int:
+    """Return how many trials are left if each halves the gap; where one does not, later ones share less."""
+    return first + math.ceil(math.log2(gap)) + 1
+
+
+def _judge(trial: Trial, looks: Sequence[int], error: float, *, is_candidate: bool) -> Judgement | None:
+    """Return what a trial says at the look at which it ends; None where it goes on.
+
+    Looks before the last repeat are made again: a trial that was resumed ends where it would have ended.
+    """
+    for look in looks:
+        if look > len(trial.repeats):
+            return None
+        seen = replace(trial, repeats=trial.repeats[:look])
+        pairs = [*pairwise(range(len(trial.places)))]
+        tail = error / len(looks) / (len(pairs) + is_candidate) / 2
+        differences = tuple(
+            Difference.of(
+                trial.places[one],
+                trial.places[other],
+                [values[one] - values[other] for values in seen.repeats],
+                tail,
+            )
+            for one, other in pairs
+        )
+        if is_candidate:
+            side = _side(seen, differences, tail, is_last=look == looks[-1])
+            is_over = side is not None
+        else:
+            side, is_over = None, look == looks[-1] or _is_clear(differences)
+        if is_over:
+            return Judgement(trial=seen, side=side, differences=differences)
+    return None
+
+
+def _side(trial: Trial, differences: tuple[Difference, ...], tail: float, *, is_last: bool) -> Side | None:
+    """Return which end a candidate is nearer to; None while that is not known and may be yet."""
+    nearer = Difference.of(
+        trial.places[1],
+        trial.places[1],
+        [candidate - (good + bad) / 2 for good, candidate, bad in trial.repeats],
+        tail,
+    )
+    if nearer.is_significant:
+        return Side.GOOD if nearer.value > 0 else Side.BAD
+    if not is_last:
+        return None
+    between = all(difference.lo > 0 for difference in differences)
+    return Side.BETWEEN if between else Side.UNDECIDED
+
+
+def _is_clear(differences: Sequence[Difference]) -> bool:
+    """Whether the largest difference is significant, and each other one is so or is less than half of all."""
+    half = abs(sum(difference.value for difference in differences)) / 2
+    step = max(differences, key=lambda difference: difference.value)
+    return step.is_significant and all(
+        difference.is_significant or max(-difference.lo, difference.hi) < half
+        for difference in differences
+        if difference is not step
+    )
+
+
+def _conclude(judged: Sequence[Judgement], good: int, bad: int) -> Verdict:
+    """Return the verdict of a bisection whose last trial measured the step."""
+    (complete,) = judged[0].differences
+    step = next(each for each in judged[-1].differences if (each.first, each.second) == (good, bad))
+    rests = tuple(
+        rest
+        for rest in _rests(judged, step)
+        if rest.is_significant and abs(rest.value) >= _LARGE * complete.value
+    )
+    if not (step.is_significant and step.value > 0):
+        finding = Finding.UNDECIDED
+    elif any(rest.value < 0 for rest in rests):
+        finding = Finding.NOT_MONOTONIC
+    else:
+        finding = Finding.TWO_STEPS if rests else Finding.STEP
+    return Verdict(finding=finding, step=step, rests=rests, judgements=tuple(judged))
+
+
+def _rests(judged: Sequence[Judgement], step: Difference) -> Iterator[Difference]:
+    """Yield the differences beside the step: the last trial's, and candidates beyond one of the ends."""
+    for judgement in judged[1:]:
+        is_final = judgement.side is None
+        yield from (
+            each
+            for each in judgement.differences
+            if (is_final and each is not step) or (not is_final and each.hi < 0)
+        )

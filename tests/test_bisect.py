@@ -1,0 +1,126 @@
+"""``ggufspec bisect`` over fake builds: the step, its interval, what is skipped, and going on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ggufspec import results
+from ggufspec.errors import SourceError
+from ggufspec.llama.source import commits_between, releases_between
+from tests.support import fake_builds, shell
+
+VERSIONS = tuple(f"0.3.{number}" for number in range(1, 8))
+QUICK = ("bisect", "0.3.1", "0.3.7", "--pair", "demo", "-n", "32", "-t", "1", "-p", "One", "--name", "b")
+LEAST = ("--quantity", "target", "--backend", "cpu", "--max-repeats", "4")
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_builds.serve_index(tmp_path / "index", VERSIONS, monkeypatch)
+
+
+def publish(slower_from: int, *, without: int | None = None) -> None:
+    """Store a build of each version but one; from a place on the target takes 5 % longer."""
+    for place, version in enumerate(VERSIONS):
+        if place != without:
+            fake_builds.publish(version, plain_ms=20.0 if place >= slower_from else 19.0)
+
+
+def test_the_step_is_found_and_stored() -> None:
+    publish(4)
+    done = shell.here(*QUICK, *LEAST)
+    assert done.returncode == 0, done.stderr
+    assert "with 0.3.5: 0.3.4 to 0.3.5 0.9" in done.stdout
+    assert "versions: 7, of which at most 0 have to be built" in done.stderr
+    assert {"b-0", "b-1-0.3.4"} <= {*results.ids()}
+    first = results.load("b-1-0.3.4")
+    assert len(first.meta.builds) == 3
+    assert {spec.role.value for spec in first.runs.specs} == {"target"}
+
+
+def test_a_version_that_cannot_be_built_is_skipped_and_named() -> None:
+    publish(4, without=3)
+    done = shell.here(*QUICK, *LEAST, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "skipped 0.3.4: " in done.stderr
+    rows = json.loads(done.stdout)
+    assert {(row["finding"], row["step_from"], row["step_to"]) for row in rows} == {
+        ("step", "0.3.3", "0.3.5")
+    }
+
+
+def test_a_resumed_bisection_measures_nothing_twice() -> None:
+    publish(1)
+    shell.here(*QUICK, *LEAST)
+    before = {name: len(results.load(name).runs) for name in results.ids()}
+    words = [*QUICK[:-2], "--resume", "b"]
+    done = shell.here(*words, *LEAST, "-o", "md")
+    assert done.returncode == 0, done.stderr
+    assert "with 0.3.2" in done.stdout
+    assert {name: len(results.load(name).runs) for name in results.ids()} == before
+    other = shell.here(*words, "--quantity", "drafter", "--backend", "cpu", "--max-repeats", "4")
+    assert other.returncode == 13
+    assert "resume it with the same versions and options" in other.stderr
+
+
+def test_ends_that_do_not_differ_are_inconclusive() -> None:
+    publish(len(VERSIONS))
+    done = shell.here(*QUICK, *LEAST)
+    assert done.returncode == 34
+    assert "No difference of the tokens/s of the target alone was found from 0.3.1 to 0.3.7" in done.stdout
+
+
+def test_a_better_end_is_refused() -> None:
+    for place, version in enumerate(VERSIONS):
+        fake_builds.publish(version, plain_ms=20.0 - place)
+    done = shell.here(*QUICK, *LEAST)
+    assert done.returncode == 1
+    assert "is better in 0.3.7 than in 0.3.1" in done.stderr
+
+
+def test_an_end_that_cannot_be_built_is_an_error() -> None:
+    publish(4, without=0)
+    done = shell.here(*QUICK, *LEAST)
+    assert done.returncode == 5
+
+
+def test_releases_come_in_the_order_of_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_builds.serve_index(tmp_path / "more", ("0.2.90", "0.3.9", "0.3.10", "0.3.10rc1"), monkeypatch)
+    assert releases_between("0.2.90", "0.3.10") == ("0.2.90", "0.3.9", "0.3.10")
+    with pytest.raises(SourceError, match="not newer"):
+        releases_between("0.3.10", "0.2.90")
+    with pytest.raises(SourceError, match=r"0\.3\.8 was not found"):
+        releases_between("0.2.90", "0.3.8")
+
+
+def test_commits_follow_the_branch_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+
+    def git(*words: str) -> str:
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", "-C", str(folder), *names, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    folder.mkdir()
+    git("init", "-q", "-b", "master")
+    git("commit", "-q", "--allow-empty", "-m", "1")
+    git("tag", "b1")
+    git("checkout", "-q", "-b", "side")
+    git("commit", "-q", "--allow-empty", "-m", "beside")
+    git("checkout", "-q", "master")
+    git("commit", "-q", "--allow-empty", "-m", "2")
+    git("merge", "-q", "--no-ff", "-m", "3", "side")
+    assert commits_between(folder, "b1", "master") == (
+        git("rev-parse", "b1"),
+        git("rev-parse", "master~1"),
+        git("rev-parse", "master"),
+    )
+    with pytest.raises(SourceError, match="not an earlier commit"):
+        commits_between(folder, "master", "b1")
