@@ -21,7 +21,7 @@ from pathlib import Path
 from ggufspec import engines, stats
 from ggufspec.domain import RunSpec, Status
 from ggufspec.engines.library import commandline
-from ggufspec.engines.library.messages import Prepare, Record
+from ggufspec.engines.library.messages import LibraryRecord, Prepare
 from ggufspec.engines.library.worker import Worker
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure.request import Request, prepare_session
@@ -117,7 +117,7 @@ def _outside(spec: RunSpec, install: Install) -> float:
     busy_s, begun = sum(model.busy_s for model in models), time.perf_counter()
     record = worker.answer(run)
     whole_s = time.perf_counter() - begun
-    if not isinstance(record, Record):
+    if not isinstance(record, LibraryRecord):
         raise SystemExit(f"no run to look into: {record}")
     return 1 - (sum(model.busy_s for model in models) - busy_s) / whole_s
 

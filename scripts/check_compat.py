@@ -37,7 +37,7 @@ def main(vocabularies: Path, places: list[Path]) -> int:
         for place in places:
             install = installs.probe(place.resolve(), "argument")
             if install is None:
-                sys.exit(f"{place} holds no llama.cpp")
+                sys.exit(f"{place} contains no llama.cpp")
             for program in (Program.TREE, Program.SIMPLE):
                 if program in install.programs:
                     disagreements += _check(install, program, cards)

@@ -209,9 +209,7 @@ def test_a_build_of_an_earlier_version_is_tested_and_recorded_instead_of_built_a
     as_earlier(built)
     words = ["--backend", "cpu", "--source", str(tree)]
     first = CliRunner().invoke(command, words, catch_exceptions=False)
-    assert (
-        "an earlier ggufspec made this build and did not record its files: testing it first" in first.stderr
-    )
+    assert "an older ggufspec made this build and did not record its files: testing it first" in first.stderr
     assert first.stderr.endswith("already built: llama.cpp local-tree (cpu)\n")
     again = CliRunner().invoke(command, words, catch_exceptions=False)
     assert again.stderr == "already built: llama.cpp local-tree (cpu)\n"
@@ -256,7 +254,7 @@ def test_a_crash_of_the_native_build_leads_to_named_features(tmp_path: Path) -> 
     files = {"CMakeLists.txt": CMAKE_OF_C, "main.c": C_PROGRAM, "llama.c": C_LIBRARY}
     built, seen = run(plant(tmp_path / "tree", files))
     assert built.note is not None
-    assert built.note.startswith("built for this very processor the programs die of SIGSEGV: built again")
+    assert built.note.startswith("built for this processor, the programs crash with SIGSEGV: building again")
     assert [at.line for at in seen if at.notice] == [built.note]
     assert "GGML_NATIVE=OFF" in built.options
     assert any(option.startswith("GGML_AVX2=") for option in built.options)
@@ -280,10 +278,10 @@ def test_the_era_of_make(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "message", "hint"),
     [
-        ({"ending": "kill -SEGV $$"}, "die of SIGSEGV", "another --version"),
+        ({"ending": "kill -SEGV $$"}, "crash with SIGSEGV", "another --version"),
         ({"ending": "exit 3"}, r"llama-completion fails on the embedded pair \(exit 3\)", "end of the log"),
-        ({"compiler": "echo 'fatal error: Killed signal terminated'; false"}, "to compile", "--jobs"),
-        ({"cmake": 'message(FATAL_ERROR "Could NOT find CURL")'}, "to configure", "libcurl"),
+        ({"compiler": "echo 'fatal error: Killed signal terminated'; false"}, "did not compile", "--jobs"),
+        ({"cmake": 'message(FATAL_ERROR "Could NOT find CURL")'}, "did not configure", "libcurl"),
     ],
 )
 def test_a_failed_build_leaves_its_log_and_nothing_else(
@@ -311,7 +309,7 @@ def test_without_source_there_is_no_log_and_no_build(tmp_path: Path) -> None:
 def test_a_program_that_is_no_llama_is_refused(tmp_path: Path) -> None:
     tree = scripts(tmp_path / "tree")
     (tree / "program.sh.in").write_text("#!/bin/sh\necho hello\n")
-    with pytest.raises(BuildError, match="does not answer as"):
+    with pytest.raises(BuildError, match="does not print a version"):
         run(tree)
 
 
@@ -400,7 +398,7 @@ def test_a_build_for_cuda_is_made_with_wheels_and_tested_on_the_cpu(
         except StopIteration as end:
             built: Built = end.value
             break
-    assert built.note == "tested on the CPU only: no NVIDIA driver is here"
+    assert built.note == "tested on the CPU only: no NVIDIA driver was found"
     assert {"GGML_CUDA=ON", "GGML_BACKEND_DL=ON", "GGML_NATIVE=OFF"} <= set(built.options)
     assert built.programs == ("llama-completion",)
     assert (built.bin / "libcublas.so.13").read_text() == "cublas"

@@ -13,7 +13,7 @@ from ggufspec.errors import DrafterRefusedError, ModelFileError, NoInstallError
 from tests.support import models
 
 ACCEPTED = """\
-accepted (speculative of builds 8982 to today)
+accepted (speculative of builds 8982 and newer)
 target   llama Q8_0, 2048 tokens (llama)
 drafter  llama Q8_0, 2048 tokens (llama)
 """
@@ -22,7 +22,7 @@ refused (speculative of builds 0 to 3180)
 target   llama F16, 300 tokens (llama)
 drafter  llama F16, 300 tokens (llama)
 because  tokenizer.ggml.eos_token_id is 2 in the target and 9 in the drafter
-help     if the two are of one family, correct the wrong header: \
+help     if both are of one family, correct the wrong header: \
 gguf-set-metadata FILE tokenizer.ggml.eos_token_id 2
 """
 
@@ -77,9 +77,9 @@ def test_different_tokens_are_shown(tmp_path: Path, files: tuple[str, str]) -> N
     vocabulary["tokenizer.ggml.tokens"] = [f"{number}" for number in range(300)]
     other = models.write_model(tmp_path / "other.gguf", *models.llama(vocabulary=vocabulary))
     result = _check(files[0], str(other))
-    assert "because  295 tokens have other texts" in result.stdout
+    assert "because  295 tokens differ" in result.stdout
     assert "         token 5: '<0x02>' and '5'\n" in result.stdout
-    assert "help     take a smaller model of the target's own family as drafter\n" in result.stdout
+    assert "help     use a smaller model of the target's family as drafter\n" in result.stdout
 
 
 @pytest.mark.parametrize(

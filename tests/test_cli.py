@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from ggufspec import machine, results
 from ggufspec.cli import COMMANDS, cli
-from ggufspec.cli.steps import resuming
+from ggufspec.cli.steps import benches
 from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import measuring, request
@@ -376,14 +376,14 @@ def test_a_bench_goes_on_with_the_command_that_began_it(
     words: tuple[str, ...], kept: tuple[str, ...], flags: tuple[str, ...]
 ) -> None:
     with click.Context(cli):
-        again = resuming.command_line(("/usr/bin/ggufspec", *flags, "sweep", *words), "it is")
+        again = benches.command_line(("/usr/bin/ggufspec", *flags, "sweep", *words), "it is")
     assert shlex.split(again or "") == ["ggufspec", *flags, "sweep", *kept, "--resume", "it is"]
 
 
 @pytest.mark.parametrize("argv", [("ggufspec.bench", "Request()"), ("ggufspec", "tune"), ("ggufspec",), ()])
 def test_what_cannot_go_on_has_no_command(argv: tuple[str, ...]) -> None:
     with click.Context(cli):
-        assert resuming.command_line(argv, "a") is None
+        assert benches.command_line(argv, "a") is None
 
 
 def test_the_command_that_is_printed_goes_on(tmp_path: Path) -> None:

@@ -95,26 +95,38 @@ def test_force_measures_what_will_not_fit(llama: Path) -> None:
     assert "warning memory-tight" in done.stdout
 
 
-def test_compare_tells_what_became_slower(llama: Path, tmp_path: Path) -> None:
-    slow = fakes.install(
-        tmp_path / "slow", **fakes.AT_ONCE | {"plain": fakes.answer(fakes.plain_log(eval_ms=38.0))}
-    )
-    for name, folder in (("before", llama), ("same", llama), ("after", slow)):
-        assert shell.here(*QUICK, "-p", "A cat", "--name", name, "--llama", str(folder)).returncode == 0
-    equal = shell.here("compare", "before", "same", "--fail-slower", "3%")
-    assert (equal.returncode, equal.stderr) == (0, "")
-    assert equal.stdout.count("| same ") == 3
-    slower = shell.here("compare", "before", "after", "--fail-slower", "3%")
-    assert slower.returncode == 33
-    assert "2 of 3 rows are slower by more than 3.0%, most of all target target.gguf: 0.500" in slower.stderr
-    assert "hint: " in slower.stderr
+def _sessions(tmp_path: Path, eval_ms: dict[str, float]) -> None:
+    """Measure a bench of each name, with a llama.cpp whose plain programs take so long."""
+    for name, milliseconds in eval_ms.items():
+        plain = fakes.answer(fakes.plain_log(eval_ms=milliseconds))
+        llama = fakes.install(tmp_path / name, **fakes.AT_ONCE | {"plain": plain})
+        assert shell.here(*QUICK, "-p", "A cat", "--name", name, "--llama", str(llama)).returncode == 0
+
+
+def test_compare_of_single_sessions_gives_ratios_and_no_verdict(tmp_path: Path) -> None:
+    _sessions(tmp_path, {"before": 19.0, "same": 19.0, "after": 38.0})
+    for other in ("same", "after"):
+        compared = shell.here("compare", "before", other, "--fail-slower", "3%")
+        assert compared.returncode == 34
+        assert f"before and {other} are single sessions" in compared.stderr
+        assert "hint: measure both llama.cpps in one bench" in compared.stderr
     rows = _rows("compare", "before", "after", "-o", "json")
     assert [(row["role"], row["verdict"], row["ratio"]) for row in rows] == [
-        ("target", "slower", pytest.approx(0.5)),
-        ("drafter", "slower", pytest.approx(0.5)),
-        ("drafting", "same", pytest.approx(1.0)),
+        ("target", None, pytest.approx(0.5)),
+        ("drafter", None, pytest.approx(0.5)),
+        ("drafting", None, pytest.approx(1.0)),
     ]
     assert _rows("compare", "before", "same", "-o", "json")[0]["texts_equal"] == 2
+
+
+def test_compare_of_three_sessions_a_side_tells_what_became_slower(tmp_path: Path) -> None:
+    before, after = ({f"{name}{n}": ms + n / 10 for n in range(3)} for name, ms in (("b", 19.0), ("a", 38.0)))
+    _sessions(tmp_path, before | after)
+    rows = _rows("compare", *before, "--", *after, "-o", "json")
+    assert [(row["role"], row["verdict"], row["ratio"]) for row in rows][:2] == [
+        ("target", "slower", pytest.approx(0.5, rel=0.01)),
+        ("drafter", "slower", pytest.approx(0.5, rel=0.01)),
+    ]
 
 
 def test_show_has_a_row_per_whatever_is_asked_for(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
 from ggufspec.llama.install.installs import Executable, Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 from ggufspec.modelfiles.compat.judging import RULES, CompatOutcome, check_pair, refusal, rule_for, rule_of
 from ggufspec.modelfiles.compat.vocabularies import effective
 from ggufspec.modelfiles.gguf import ModelCard, parse_header
@@ -114,9 +114,9 @@ def test_the_first_differences_and_their_number_are_named() -> None:
     assert verdict.differences[0].target == "▁w0"
     assert verdict.differences[0].draft == "<260>"
     error = refusal(verdict)
-    assert "40 tokens have other texts" in error.message
+    assert "40 tokens differ" in error.message
     assert error.hint is not None
-    assert "own family" in error.hint
+    assert "target's family" in error.hint
 
 
 def test_texts_are_compared_as_c_strings() -> None:
@@ -173,7 +173,7 @@ def test_an_installs_rule_is_that_of_its_build(build: int | None) -> None:
     install = Install(
         root=Path(),
         origin="test",
-        programs={TREE: Executable(path=Path("llama-speculative"), options=Options())},
+        programs={TREE: Executable(path=Path("llama-speculative"), options=ListedFlags())},
         version=None,
         build_number=build,
         commit=None,

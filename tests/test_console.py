@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.console import figures, transcript
+from ggufspec.console import transcript
 from ggufspec.console.commands import (
     COMMANDS,
     Clear,
@@ -39,7 +39,9 @@ from ggufspec.console.conversation import (
     Conversation,
     Turn,
     apply_command,
+    figures,
     read_answer,
+    totals,
 )
 from ggufspec.domain import Program, Role, Sample, Sampling, Status
 from ggufspec.engines.failures import Failure
@@ -221,7 +223,7 @@ def test_a_comparison_says_whose_text_it_is() -> None:
 
 def test_totals_are_those_of_all_answers_of_a_kind() -> None:
     conversation = _said(("a", "b"), ("c", "d")).add(_compared("e", "e"))
-    drafting, target = figures.totals(conversation)
+    drafting, target = totals(conversation)
     assert (drafting.role, drafting.draft_size, drafting.answers, drafting.tokens) == (
         Role.DRAFTING,
         3,
@@ -240,8 +242,8 @@ def test_totals_are_those_of_all_answers_of_a_kind() -> None:
 
 def test_figures_of_an_answer_are_one_line() -> None:
     words = "11 tokens · 50.00 tokens/s · 75% of 8 drafted accepted · first in 0.25 s · length reached"
-    assert " · ".join(figures.figures(_answer("words"))) == words
-    assert "accepted" not in " ".join(figures.figures(_answer("words", Role.TARGET)))
+    assert " · ".join(figures(_answer("words"))) == words
+    assert "accepted" not in " ".join(figures(_answer("words", Role.TARGET)))
 
 
 def test_a_transcript_can_be_read_by_people() -> None:

@@ -121,9 +121,7 @@ def test_no_cuda_13_for_gpus_that_it_has_given_up(tool: Tool, tmp_path: Path) ->
 def test_a_driver_older_than_the_wheels(tool: Tool, tmp_path: Path) -> None:
     driver(tool, "12.4")
     said, mend = refusal(tmp_path, "90")
-    assert (
-        "the driver 580.65.06 (CUDA up to 12.4) is older than the wheels, which begin with CUDA 13.0" in said
-    )
+    assert "the driver 580.65.06 (CUDA up to 12.4) is older than the wheels, which start at CUDA 13.0" in said
     assert "install the CUDA 12.4 toolkit" in mend
 
 

@@ -14,15 +14,15 @@ import pytest
 from ggufspec import engines, paths, results
 from ggufspec.analysis import comparing
 from ggufspec.cli import cli
-from ggufspec.cli.options.typed import build_options
+from ggufspec.cli.options.shared import build_options
 from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
-from ggufspec.domain import Offload, Role, SplitMode
+from ggufspec.domain import Offload, Role, Runtime, SplitMode
 from ggufspec.errors import ResultsError
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.report.html.notebook import comparison_html, results_html
-from ggufspec.report.html.pages import html
+from ggufspec.report.html.sections import html
 from ggufspec.report.text import figures
 from tests.support import fake_server, fakes, shell
 from tests.support.swept import swept
@@ -125,6 +125,15 @@ def _read(command: str) -> Request:
         {"pair": "demo", "suite": "seven", "per_category": 2, "seed": 7, "chat": False},
         {"target": TARGET, "draft_model": (DRAFTER, TARGET), "prompt": ("it's", "$HOME `x`\n\n")},
         {"pair": "demo", "engine": "server", "p_min": (0.0, 0.75), "kv_type": "q8_0", "ubatch": 128},
+        {
+            "pair": "demo",
+            "kv_type": "q8_0",
+            "runtime": Runtime(kv_type_v="f16", flash_attn="off", batch=256, mlock=True, prio=1),
+        },
+        {
+            "pair": "demo",
+            "runtime": Runtime(draft_kv_type="f16", draft_kv_type_v="q8_0", args=("--no-repack",)),
+        },
         {"pair": "demo", "temp": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
         {"pair": "demo", "ngl": (3, "all"), "ngld": (0, "all"), "force": True},
         {

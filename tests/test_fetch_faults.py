@@ -75,8 +75,8 @@ FAULTS: dict[str, Case] = {
     ),
     "rate limit for too long": (
         on(Fault(where="/api/models/me", times=9, status=429, headers={"Retry-After": "3600"})), [TARGET], 26,
-        "HOST limits how often it is asked: try again in 1 h 00 min",
-        "logged-in users are limited less: hf auth login",
+        "HOST limits the number of requests: try again in 1 h 00 min",
+        "logged-in users may send more requests: hf auth login",
     ),
     "broken server": (
         on(Fault(where="/api/models/me", times=9, status=503, headers={"Retry-After": "0"})), [TARGET], 27,
@@ -95,27 +95,30 @@ FAULTS: dict[str, Case] = {
     ),
     "no GGUF": (
         lambda hub: spoil(hub, b"\n<html>" + bytes(len(hub_client.gguf(1 << 20)) - 7)), [TARGET], 28,
-        r"HOST sends no GGUF for t-Q4_K_M.gguf, but b'\n<html>\x00\x00\x00\x00\x00\x00\x00\x00\x00'",
+        (
+            "HOST does not send a GGUF for t-Q4_K_M.gguf: "
+            r"it starts with b'\n<html>\x00\x00\x00\x00\x00\x00\x00\x00\x00'"
+        ),
         "is a proxy or a login page between here and the Hub? open the file's page in a browser",
     ),
     "other bytes": (
         lambda hub: spoil(hub, hub_client.gguf(1 << 20, seed=1)), [TARGET], 28,
-        "t-Q4_K_M.gguf arrived with another hash than HOST lists",
-        "try again; if it stays, a proxy or the repository is broken",
+        "t-Q4_K_M.gguf does not have the hash that HOST lists",
+        "try again; if it happens again, a proxy or the repository is broken",
     ),
     "truncated on the way": (
         lambda hub: spoil(hub, hub_client.gguf(1 << 10)), [TARGET], 28,
         "HOST sends 1.74 MiB for t-Q4_K_M.gguf, but lists 2.74 MiB",
-        "try again; if it stays, a proxy or the repository is broken",
+        "try again; if it happens again, a proxy or the repository is broken",
     ),
     "truncated on the Hub": (
         lambda hub: hub.add("me/T-GGUF", {"t-Q4_K_M.gguf": hub_client.gguf()[:-1024]}), [TARGET], 28,
         "t-Q4_K_M.gguf is truncated on the Hub: 1 KiB are missing",
-        "choose another file, and tell the owner of the repository",
+        "choose another file, and report it to the owner of the repository",
     ),
     "a name that leaves the folder": (
         lambda hub: hub.add("me/Evil-GGUF", {"../../../evil.gguf": hub_client.gguf()}), ["me/Evil-GGUF"], 28,
-        "me/Evil-GGUF lists a file whose name leaves the target folder: '../../../evil.gguf'",
+        "me/Evil-GGUF lists a file whose name points outside the target folder: '../../../evil.gguf'",
         "do not use this repository",
     ),
     "offline": (
@@ -123,8 +126,8 @@ FAULTS: dict[str, Case] = {
         "run the same command once without --offline",
     ),
     "no reference": (
-        nothing, ["nonsense"], 30, "'nonsense' names no model",
-        ("a model is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter "
+        nothing, ["nonsense"], 30, "not a model reference: 'nonsense'",
+        ("write user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target, PAIR:drafter "
         "or a local path"),
     ),
     "two revisions": (
@@ -215,7 +218,7 @@ def test_the_drafter_is_refused_before_it_travels(hub: Hub, run: Run) -> None:
     hub.add("me/D-GGUF", {"d-Q8_0.gguf": hub_client.gguf(4 << 20).replace(b"<0xC5>", b"<0xc5>")})
     code, out, err = run("fetch", "-q", *PAIR)
     assert (code, out) == (7, "")
-    assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 token has another text")
+    assert err.startswith("error: llama.cpp refuses this drafter for this target: 1 token differs")
     assert hub.bytes_served <= 2 << 20
     assert run("fetch", "-q", "--no-check", *PAIR)[0] == 0
 
@@ -224,7 +227,7 @@ def test_the_disk_is_too_small(hub: Hub, home: Path, run: Run) -> None:
     hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 1 << 60
     code, _, err = run("fetch", "-q", "--yes", "--target", TARGET)
     assert code == 12
-    assert err.startswith(f"error: 1,048,576 TiB are missing, but {home}/hf/hub has only ")
+    assert err.startswith(f"error: 1,048,576 TiB must be downloaded, but {home}/hf/hub has only ")
     assert err.endswith(
         "hint: free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME\n"
     )

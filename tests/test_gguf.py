@@ -151,13 +151,13 @@ def test_a_vocabulary_alone_is_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"llama.block_count": "two"}, "llama.block_count is no int"),
-        ({"llama.block_count": True}, "llama.block_count is no int"),
+        ({"llama.block_count": "two"}, "llama.block_count is not of type int"),
+        ({"llama.block_count": True}, "llama.block_count is not of type int"),
         ({"llama.block_count": 0}, "claims 0 layers"),
         ({"llama.block_count": 513}, "claims 513 layers"),
         ({"llama.attention.head_count": [4]}, "has 1 entries for 2 layers"),
         ({"llama.attention.head_count": [4, -4]}, "head_count is -4"),
-        ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is no array of strings"),
+        ({"tokenizer.ggml.tokens": [1, 2]}, "tokens is not an array of strings"),
         ({"general.architecture": "\x1b[31m"}, "its architecture is"),
         ({"general.architecture": "qwen2"}, "has no qwen2.block_count"),
         ({"general.architecture": "clip"}, "its type is vision projector"),

@@ -70,21 +70,21 @@ def test_a_file_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "'nonsense' names no model"),
-        ("a/b/c", "'c' is no GGUF file of a repository"),
-        ("a/b/../../../etc/x.gguf", "'../../../etc/x.gguf' is no GGUF file of a repository"),
+        ("nonsense", "not a model reference: 'nonsense'"),
+        ("a/b/c", "'c' is not a GGUF file of a repository"),
+        ("a/b/../../../etc/x.gguf", "'../../../etc/x.gguf' is not a GGUF file of a repository"),
         (
             "https://huggingface.co/a/b/resolve/main/%2E%2E/x.gguf",
-            "'../x.gguf' is no GGUF file of a repository",
+            "'../x.gguf' is not a GGUF file of a repository",
         ),
-        ("a/b:", "'a/b:' ends too early"),
-        ("..%2f/b", "'..%2f/b' names no model"),
+        ("a/b:", "'a/b:' is incomplete"),
+        ("..%2f/b", "not a model reference: '..%2f/b'"),
         ("demo", "'demo' is a pair, not one model"),
         ("gpt-oss-20b-ngram:drafter", "the pair 'gpt-oss-20b-ngram' has no drafter"),
         ("https://example.com/a/b/resolve/main/f.gguf", "example.com is not the Hugging Face Hub"),
         (
             "https://huggingface.co/a/b/commits/main",
-            "https://huggingface.co/a/b/commits/main is no URL of a model",
+            "https://huggingface.co/a/b/commits/main is not the URL of a model",
         ),
     ],
 )
@@ -159,7 +159,7 @@ HAS = "it has big/m-BF16-00001-of-00002.gguf (2 GiB), m-Q4_K_M.gguf (1 GiB), m-Q
         (
             files("a-Q4_0.gguf", "b-Q4_0.gguf"),
             {"quant": "Q4_0"},
-            "u/r has 2 models that Q4_0 may mean",
+            "u/r has 2 models that match Q4_0",
             "name one: it has a-Q4_0.gguf (1 GiB), b-Q4_0.gguf (1 GiB)",
         ),
         (

@@ -226,7 +226,7 @@ def test_a_local_version_is_not_the_version(server: Index) -> None:
 def test_refuses_another_content(server: Index) -> None:
     server.html()
     server.pages[f"/files/{NAME}"] = ("application/octet-stream", b"something else")
-    with pytest.raises(SourceError, match="not what its SHA-256 says"):
+    with pytest.raises(SourceError, match=r"SHA-256 of .* does not match"):
         download(server.url)
     assert not leftovers()
 
@@ -234,7 +234,7 @@ def test_refuses_another_content(server: Index) -> None:
 def test_refuses_a_truncated_download(server: Index) -> None:
     server.html()
     server.announced = len(CONTENT) + 1
-    with pytest.raises(SourceError, match="broke off after"):
+    with pytest.raises(SourceError, match="ended after"):
         download(server.url)
     assert not leftovers()
 
@@ -279,13 +279,13 @@ def test_without_network_the_error_names_the_index() -> None:
 
 
 @pytest.mark.parametrize("words", [("-v",), ("--debug",), ()])
-@pytest.mark.parametrize("ending", ["was not found", "cannot be unpacked", "broke off after 0 bytes"])
+@pytest.mark.parametrize("ending", ["was not found", "cannot be unpacked", "ended after 0 bytes"])
 def test_the_password_of_an_index_is_never_shown(
     server: Index, tmp_path: Path, words: tuple[str, ...], ending: str
 ) -> None:
     if "found" not in ending:
         server.html()
-    if "broke" in ending:
+    if "ended after" in ending:
         del server.pages[f"/files/{NAME}"]
     index_url = server.url.replace("http://", "http://me:s3cr3t@")
     result = subprocess.run(

@@ -24,12 +24,12 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
-from ggufspec.engines.library.messages import Library, ModelLoad, Record, RoundRecord, WorkerRun
+from ggufspec.engines.library.messages import Library, LibraryRecord, ModelLoad, RoundRecord, WorkerRun
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
 from tests.support import shell, values
 
-PLAIN = Record(
+PLAIN = LibraryRecord(
     n_draft=None,
     prompt_tokens=10,
     prompt_s=0.1,
@@ -110,7 +110,7 @@ ECHO = """
 import os, sys, time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from ggufspec.engines.library.messages import Prepare, Prepared, Record
+from ggufspec.engines.library.messages import Prepare, Prepared, LibraryRecord
 
 channel, busy = Connection(os.dup(1)), Path(sys.argv[1])
 figures = dict(n_draft=None, prompt_tokens=1, prompt_s=0.1, ttft_s=0.1, gen_tokens=1, gen_s=0.1)
@@ -122,7 +122,7 @@ while True:
     if "slow" in request.prompt:
         busy.touch()
         time.sleep(600 if "endless" in request.prompt else 0.5)
-    channel.send(Record(**figures, tokens=(5, 6), text=request.prompt, at_s=(0.1, 0.2), ended=False))
+    channel.send(LibraryRecord(**figures, tokens=(5, 6), text=request.prompt, at_s=(0.1, 0.2), ended=False))
 """
 """A worker whose texts are its prompts; a file says that it is busy with a slow one."""
 
@@ -295,8 +295,8 @@ def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
 
 
 @pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])
-def test_records_survive_their_files(record: Record) -> None:
-    assert Record.from_json(record.to_json()) == record
+def test_records_survive_their_files(record: LibraryRecord) -> None:
+    assert LibraryRecord.from_json(record.to_json()) == record
 
 
 @pytest.mark.parametrize("drafts", [True, False])

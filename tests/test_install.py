@@ -38,7 +38,7 @@ def test_deprecated_stubs_are_not_picked(tmp_path: Path) -> None:
     (tmp_path / "main").chmod(0o755)
     assert install.find_install(tmp_path).programs[Program.PLAIN].path.name == "llama-cli"
     (tmp_path / "llama-cli").unlink()
-    with pytest.raises(NoInstallError, match=r"holds no working llama.cpp program"):
+    with pytest.raises(NoInstallError, match=r"contains no working llama.cpp program"):
         install.find_install(tmp_path)
 
 

@@ -41,7 +41,7 @@ def damage(path: Path) -> None:
 
 def repair(hint: str, run: Run) -> int:
     """Do what a hint says: remove a file if it says so, then fetch."""
-    command = hint.removeprefix("hint: ").removeprefix("bring it back: ").partition(";")[0]
+    command = hint.removeprefix("hint: ").removeprefix("restore it: ").partition(";")[0]
     removing, both, fetching = command.rpartition(" && ")
     if both:
         program, file = shlex.split(removing)
@@ -94,7 +94,7 @@ def test_the_repair_of_a_pair_of_the_catalogue_is_its_name(
     damage(blob)
     for words in (DRY, (*DRY, "--pair", "mine")):
         hint = hint_of(*words, code=6, what=" is damaged: ")
-        assert hint == f"hint: bring it back: rm {blob} && ggufspec fetch mine"
+        assert hint == f"hint: restore it: rm {blob} && ggufspec fetch mine"
     assert repair(hint, run) == 0
     assert shell.here(*DRY).returncode == 0
 
@@ -223,7 +223,7 @@ def test_all_parts_of_a_model_must_be_there_and_its_own(tmp_path: Path) -> None:
     assert complaint(first) == ""
     second = first.with_name("m-00002-of-00002.gguf")
     alone = first.rename(first.with_name("m.gguf"))
-    assert complaint(alone).endswith("m.gguf is part 1 of 2 of a model, and its name leads to 1 part")
+    assert complaint(alone).endswith("m.gguf is part 1 of 2 of a model, but its name says 1 part")
     alone.rename(first)
     os.truncate(second, second.stat().st_size - 10)
     assert f"{second} is truncated: 10 B of" in complaint(first)
@@ -232,9 +232,7 @@ def test_all_parts_of_a_model_must_be_there_and_its_own(tmp_path: Path) -> None:
     for change in ({"no": 0}, {"no": 2}, {"no": "1"}, {"count": 3}):
         path = split(tmp_path / "changed", **change)
         assert "m-00002-of-00002.gguf is not part 2 of 2" in complaint(path)
-    assert "is part 1 of 3 of a model, and its name leads to 2 parts" in complaint(
-        split(tmp_path / "3", of=3)
-    )
+    assert "is part 1 of 3 of a model, but its name says 2 parts" in complaint(split(tmp_path / "3", of=3))
 
 
 def test_parts_of_two_models_are_told_apart(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ggufspec.cli import COMMANDS, GROUPS, cli
-from ggufspec.cli.options.typed import build_options, pass_options
+from ggufspec.cli.options.shared import build_options, pass_options
 from ggufspec.cli.options.values import (
     BenchOptions,
     PlanOptions,

@@ -135,6 +135,7 @@ def test_what_takes_less_fits_more(pair: tuple[str, ...]) -> None:
 
     plain = gpu_bytes()
     assert gpu_bytes("--kv-type", "q8_0") < plain
+    assert gpu_bytes("--kv-type", "q8_0") < gpu_bytes("-ctv", "q8_0") < plain
     assert gpu_bytes("-ub", "64") < plain
     assert gpu_bytes("--ngld", "0") < plain
     assert gpu_bytes("-c", "8192") > plain

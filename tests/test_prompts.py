@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,13 @@ SUITES = Path(__file__).parent / "suites"
 
 @pytest.mark.parametrize(
     ("name", "count", "warmups", "instructions"),
-    [("demo", 8, 0, False), ("general", 4, 0, False), ("seven", 7, 2, True), ("domains", 36, 0, True)],
+    [
+        ("demo", 8, 0, False),
+        ("general", 4, 0, False),
+        ("seven", 7, 2, True),
+        ("domains", 36, 0, True),
+        ("work", 54, 0, True),
+    ],
 )
 def test_built_in_suites_load(name: str, count: int, warmups: int, instructions: bool) -> None:
     suite = prompts.suite(name)
@@ -33,10 +40,10 @@ def test_built_in_suites_load(name: str, count: int, warmups: int, instructions:
 
 
 def test_every_built_in_suite_is_tried_above() -> None:
-    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains"}
+    assert set(prompts.BUILT_IN) == {"demo", "general", "seven", "domains", "work"}
 
 
-@pytest.mark.parametrize("name", ["seven", "domains"])
+@pytest.mark.parametrize("name", ["seven", "domains", "work"])
 def test_each_of_our_prompts_says_why_it_is_there(name: str) -> None:
     content = (paths.models_dir() / "prompts" / f"{name}.toml").read_text(encoding="utf-8")
     for table in tomllib.loads(content)["prompt"]:
@@ -49,6 +56,55 @@ def test_domains_are_nine_kinds_of_work_with_conversations_among_them() -> None:
     suite = prompts.suite("domains")
     assert list(Counter(prompt.category for prompt in suite.prompts).values()) == [4] * 9
     assert [len(p.followups) for p in suite.prompts if p.category == "roleplay"] == [2] * 4
+
+
+def test_work_has_long_prompts_of_six_kinds() -> None:
+    suite = prompts.suite("work")
+    assert suite.licence == "MIT"
+    assert Counter(prompt.category for prompt in suite.prompts) == {
+        **dict.fromkeys(("edit", "summarize", "rag"), 10),
+        **dict.fromkeys(("tools", "support", "translate"), 8),
+    }
+    assert all(len(prompt.text) >= 1300 for prompt in suite.prompts)
+    long = Counter(prompt.category for prompt in suite.prompts if 5000 <= len(prompt.text) <= 8000)
+    assert long == dict.fromkeys(("edit", "summarize", "rag"), 2)
+    assert all(bool(prompt.followups) == (prompt.category == "support") for prompt in suite.prompts)
+
+
+def test_the_licence_of_a_suite_is_read_and_has_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('licence = "CC0-1.0"\n[[prompt]]\nid = "a"\ntext = "Hello"\n')
+    assert prompts.load(file).licence == "CC0-1.0"
+    file.write_text('licence = 3\n[[prompt]]\nid = "a"\ntext = "Hello"\n')
+    with pytest.raises(GgufspecError, match="the licence is not one line of text"):
+        prompts.load(file)
+
+
+def test_prompts_list_shows_what_each_suite_holds() -> None:
+    rows = json.loads(shell.here("prompts", "list", "-o", "json").stdout)
+    assert [row["suite"] for row in rows] == sorted(prompts.BUILT_IN)
+    work = rows[-1]
+    assert work["categories"] == ["edit", "summarize", "rag", "tools", "support", "translate"]
+    assert (work["prompts"], work["conversations"], work["licence"]) == (54, 8, "MIT")
+    assert 1300 < work["median_characters"] < work["largest_characters"] < 8000
+    text = shell.here("prompts", "list").stdout
+    assert "domains" in text
+    assert "code, " in text
+
+
+def test_prompts_list_shows_the_prompts_of_a_suite() -> None:
+    rows = json.loads(shell.here("prompts", "list", "--suite", "general", "-o", "json").stdout)
+    first = prompts.suite("general").prompts[0]
+    assert rows[0] == {
+        "prompt": first.id,
+        "category": first.category,
+        "characters": len(first.text),
+        "followups": 0,
+        "first_words": "Here is a summary of the life of",
+    }
+    refused = shell.here("prompts", "list", "--suite", "nine")
+    assert refused.returncode == 2
+    assert "work" in refused.stderr
 
 
 def test_the_default_fits_the_pair() -> None:
@@ -64,7 +120,7 @@ def test_the_default_fits_the_pair() -> None:
 def test_an_unknown_suite_is_answered_with_the_known_ones() -> None:
     with pytest.raises(GgufspecError, match="no prompt suite 'eight'") as caught:
         prompts.suite("eight")
-    assert caught.value.hint == "there are demo, domains, general, seven"
+    assert caught.value.hint == "there are demo, domains, general, seven, work"
 
 
 def test_a_text_file_is_one_prompt_without_its_last_line_break(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from ggufspec.analysis import arms
 from ggufspec.cli.report import command
 from ggufspec.domain import Difference, Role, RunResult, Status, TextVerdict
-from ggufspec.report.html.pages import html
-from ggufspec.report.html.sections import section
+from ggufspec.report.html.sections import html, section
 from ggufspec.report.plot import browser
 from ggufspec.report.text.verdict import verdicts
 from tests.support.pages import Page, contrast
@@ -114,7 +113,8 @@ def _pairs(ratio: float, **changes: Any) -> list[RunResult]:
             heat = tps * (1 + 0.004 * repeat)
             told: dict[str, Any] = {"prompt": f"p{number}", "repeat": repeat}
             runs.append(run(tps=heat, **told))
-            drafting = run(Role.DRAFTING, tps=heat * ratio, draft=3, **told)
+            noise = 1.0001 ** (1 if (repeat + number) % 2 else -1)  # equal runs would have no interval
+            drafting = run(Role.DRAFTING, tps=heat * ratio * noise, draft=3, **told)
             runs.append(replace(drafting, **changes) if number == 0 else drafting)
     return runs
 

@@ -297,6 +297,6 @@ def test_repeats_beyond_the_plan_are_part_of_a_complete_bench() -> None:
 
 def test_a_report_names_the_damage_too() -> None:
     _damage_end(_drafting_bench())
-    from ggufspec.report.html.pages import html
+    from ggufspec.report.html.sections import html
 
     assert "at the end of runs.jsonl" in html(results.load("mine"))

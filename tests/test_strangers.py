@@ -20,7 +20,7 @@ from ggufspec import paths, results
 from ggufspec.harmless import harmless, one_line, to_json
 from ggufspec.report import frames
 from ggufspec.report.html.notebook import results_html
-from ggufspec.report.html.pages import html
+from ggufspec.report.html.sections import html
 from ggufspec.report.text import formats
 from tests.support import damage, fakes, shell
 from tests.support.swept import swept

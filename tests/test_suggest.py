@@ -90,7 +90,7 @@ def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
         "c/Model-3-1B-other-GGUF/d-Q8_0.gguf",
     ]
     assert lines[1][1:] == ["1.74", "MiB", "1/24", "90,000", "accepted"]
-    assert "refused: 1 token has another text" in out
+    assert "refused: 1 token differs" in out
     assert err == "".join(
         f"ggufspec fetch --target me/Model-3-8B-GGUF:Q4_K_M --draft-model {line[0]} && ggufspec bench\n"
         for line in lines[1:3]

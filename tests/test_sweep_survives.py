@@ -252,7 +252,7 @@ def test_one_bench_has_one_writer(llama: Fakes) -> None:
     ]
     assert lines == [
         f"error: the bench {NAME} is already being written",
-        "hint: wait until the other process has ended, or start a new bench",
+        "hint: wait for the other process, or start a new bench",
     ]
     assert llama.n_starts == 1
     _kill(first)

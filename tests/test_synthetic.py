@@ -185,7 +185,7 @@ def _bench(*, synthetic: bool) -> ResultSet:
 
 
 def test_every_table_says_it() -> None:
-    from ggufspec.report.html.pages import html
+    from ggufspec.report.html.sections import html
     from ggufspec.report.text.chart import curve
     from ggufspec.report.text.overview import overview
 

@@ -15,7 +15,7 @@ from ggufspec.cli.entry import output
 from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.report import frames
-from ggufspec.report.text import formats, overview, selection, tables
+from ggufspec.report.text import formats, overview, tables
 from tests.support import shell, values
 
 HEADINGS = (
@@ -93,7 +93,7 @@ DRAFTERS = (
         "873 KiB",
         "1/7",
         "",
-        "refused: 1 token has another text in the drafter",
+        "refused: 1 token differs in the drafter",
     ),
 )
 
@@ -154,25 +154,25 @@ def test_people_see_at_most_ten_columns() -> None:
         "run": frames.runs(bench),
     }
     for per, frame in made.items():
-        names, hidden = selection.choose(frame, per)
+        names, hidden = overview.choose(frame, per)
         filled = [name for name in frame.columns if frame[name].notna().any()]
-        assert len(names) == len(set(names)) <= selection.MOST
+        assert len(names) == len(set(names)) <= overview.MOST
         assert set(names) <= set(filled)
         assert hidden == len(filled) - len(names) > 0
     names = [*(f"setting {number}" for number in range(8)), "tokens/s", "accepted", "verdict"]
-    assert selection.keep(names, ("verdict", "accepted")) == names[:-1]
-    assert selection.keep(names[:10], ("tokens/s",)) == names[:10]
+    assert overview.keep(names, ("verdict", "accepted")) == names[:-1]
+    assert overview.keep(names[:10], ("tokens/s",)) == names[:10]
 
 
 def test_show_tells_how_to_see_all_columns() -> None:
     bench = values.whole_bench().meta.id
     few = shell.here("show", bench, "--runs").stdout
-    assert len(few.splitlines()[2].strip("|").split("|")) <= selection.MOST
+    assert len(few.splitlines()[2].strip("|").split("|")) <= overview.MOST
     hint = re.search(r"columns are hidden: `ggufspec (show .* --columns all)` shows all", few)
     assert hint
     every = shell.here(*hint[1].split()).stdout
     assert "hidden" not in every
-    assert len(every.splitlines()[2].strip("|").split("|")) > selection.MOST
+    assert len(every.splitlines()[2].strip("|").split("|")) > overview.MOST
 
 
 def test_people_see_runs_in_the_order_of_arms_and_programs_in_that_of_time() -> None:

@@ -47,7 +47,7 @@ def test_cuda_needs_compiler_and_driver(tool: Tool) -> None:
     tool("nvidia-smi", SMI)
     backend, why = choose_backend()
     assert backend is Backend.CUDA
-    assert why == f"CUDA, because {nvcc} and NVIDIA H200, NVIDIA A100-SXM4-80GB are here"
+    assert why == f"CUDA, because {nvcc} and NVIDIA H200, NVIDIA A100-SXM4-80GB were found"
     assert toolchain.cuda_architectures() == ("80", "90")
 
 
@@ -59,7 +59,7 @@ def test_a_compiler_without_a_driver_means_cpu(tool: Tool) -> None:
         pytest.skip("this machine has a driver beside the fake tool")
     backend, why = choose_backend()
     assert backend is Backend.CPU
-    assert why.endswith("is here but no NVIDIA driver")
+    assert why.endswith("was found but no NVIDIA driver")
     assert toolchain.cuda_architectures() == ()
 
 
@@ -69,7 +69,8 @@ def test_a_driver_without_a_compiler_means_cuda_by_wheels(tool: Tool) -> None:
     backend, why = choose_backend()
     assert backend is Backend.CUDA
     assert why == (
-        "CUDA, because NVIDIA H200, NVIDIA A100-SXM4-80GB is here; its compiler comes from the package index"
+        "CUDA, because NVIDIA H200, NVIDIA A100-SXM4-80GB was found; "
+        "its compiler comes from the package index"
     )
 
 
@@ -79,7 +80,7 @@ def test_a_driver_too_old_for_the_wheels_means_cpu(tool: Tool) -> None:
     tool("nvidia-smi", f'case "$1" in --query*) {SMI} ;; *) {table} ;; esac')
     backend, why = choose_backend()
     assert backend is Backend.CPU
-    assert "no nvcc is here and the driver 550.54.15 (CUDA up to 12.4) is older than its wheels" in why
+    assert "no nvcc was found and the driver 550.54.15 (CUDA up to 12.4) is older than its wheels" in why
     assert "install the CUDA 12.4 toolkit" in why
 
 

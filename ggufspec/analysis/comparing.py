@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -391,6 +392,7 @@ def _settings(spec: RunSpec) -> dict[str, object]:
         "threads": spec.threads,
         "KV type": spec.kv_type,
         "ubatch": spec.ubatch,
+        "settings": shlex.join(spec.runtime.words) or None,
         "context": spec.context,
     }
 

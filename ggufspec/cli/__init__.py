@@ -36,6 +36,7 @@ GROUPS = {
         "tune": "Find the fastest drafter, draft size and offload.",
         "whatif": "Forecast what drafting would gain, without running a model.",
         "chat": "Chat with a pair; accepted draft tokens are coloured.",
+        "prompts": "List the built-in prompt suites and their prompts.",
     },
     "Results": {
         "show": "Print, list or delete stored benches.",

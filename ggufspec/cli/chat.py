@@ -12,8 +12,8 @@ import click
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.bench import sampling_options
 from ggufspec.cli.options.placement import placement_options
-from ggufspec.cli.options.shared import Count, LayersParam
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.runtime import runtime_options
+from ggufspec.cli.options.shared import Count, LayersParam, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions
@@ -49,6 +49,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Drafter layers on the GPU: a number, all or auto.",
 )
 @placement_options
+@runtime_options(many=False)
 @click.option(
     "-c", "--ctx", type=Count(16), help="Context size in tokens. [default: the models' own, at most 4096]"
 )

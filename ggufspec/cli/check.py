@@ -101,7 +101,8 @@ def _choose_rule(program: Program, llama: Path | None, build: int | None) -> jud
 
 
 def _describe_rule(verdict: CompatVerdict, program: Program) -> str:
-    return f"{program.value} of builds {verdict.rule.first} to {verdict.rule.last or 'today'}"
+    first, last = verdict.rule.first, verdict.rule.last
+    return f"{program.value} of builds {first} {'and newer' if last is None else f'to {last}'}"
 
 
 def _format_json(

@@ -9,8 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -42,16 +41,19 @@ if TYPE_CHECKING:
     "-ngld", "--ngld", type=LayersParam(), default="all", show_default=True, help="Drafter layers on the GPU."
 )
 @click.option(
-    "-ctk",
-    "--kv-type",
-    type=click.Choice(KV_TYPES),
-    default="f16",
-    show_default=True,
-    help="Type of both KV caches.",
+    "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both KV caches."
+)
+@click.option(
+    "-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache. [default: --kv-type]"
+)
+@click.option(
+    "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
     "-ub",
+    "--ubatch-size",
     "--ubatch",
+    "ubatch",
     type=Count(1),
     default=512,
     show_default=True,

@@ -52,9 +52,9 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     if svg is not None:
         _write_charts(stored, svg, "svg")
     if page is not None:
-        from ggufspec.report.html import pages
+        from ggufspec.report.html import sections
 
-        content = pages.html(stored, benches.load_forecasts(stored[0].folder)).encode()
+        content = sections.html(stored, benches.load_forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
 

@@ -81,9 +81,9 @@ def command(
     ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
     ggufspec show --delete 20260102       after confirmation
     """
-    from ggufspec.cli.steps import benches, resuming
+    from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview, precision, selection, tables
+    from ggufspec.report.text import chart, figures, formats, overview, precision, tables
 
     if list_runs and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -108,7 +108,7 @@ def command(
         if output in tables.FOR_PEOPLE:
             return
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
-        emit(resuming.describe_incomplete(stored) + overview.overview(stored, output), out)
+        emit(benches.describe_incomplete(stored) + overview.overview(stored, output), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
@@ -118,11 +118,11 @@ def command(
     if columns is not None:
         table = table[_parse_columns(columns, list(table.columns))]
     elif output in tables.FOR_PEOPLE:
-        names, hidden = selection.choose(table, per)
+        names, hidden = overview.choose(table, per)
         table = table[names]
     text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
     if isinstance(text, str) and output in tables.FOR_PEOPLE:
-        note = "".join(f"\n{line}\n" for line in selection.note(hidden, stored.meta.id, per))
+        note = "".join(f"\n{line}\n" for line in overview.note(hidden, stored.meta.id, per))
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
     emit(text, out)
 

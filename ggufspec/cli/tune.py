@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options
-from ggufspec.cli.options.typed import pass_options
+from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import TuneOptions

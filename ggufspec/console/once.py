@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ggufspec.console.conversation import Answer, read_answer
-from ggufspec.console.figures import figures
+from ggufspec.console.conversation import Answer, figures, read_answer
 from ggufspec.console.talk import Talk
 from ggufspec.console.transcript import SCHEMA, answer_to_json
 from ggufspec.console.views import mark_tokens

@@ -16,8 +16,8 @@ from ggufspec.console.conversation import (
     Entry,
     Turn,
     describe,
+    figures,
 )
-from ggufspec.console.figures import figures
 from ggufspec.units import format_number
 
 SCHEMA = 1

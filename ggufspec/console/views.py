@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggufspec.console.commands import COMMANDS
-from ggufspec.console.conversation import AnswerComparison, Conversation
-from ggufspec.console.figures import progress, totals
+from ggufspec.console.conversation import AnswerComparison, Conversation, progress, totals
 from ggufspec.domain import Role
 from ggufspec.engines.server import Span, Stream
 from ggufspec.harmless import harmless

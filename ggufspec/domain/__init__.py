@@ -27,6 +27,7 @@ from ggufspec.domain.specs import (
     Pair,
     Prompt,
     RunSpec,
+    Runtime,
     Sampling,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "RunOutcome",
     "RunResult",
     "RunSpec",
+    "Runtime",
     "Sample",
     "Sampling",
     "SplitMode",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +82,64 @@ class Offload:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """llama.cpp's settings besides placement, threads and sizes. None and () are the build's defaults.
+
+    ``kv_type_v`` is the type of the V cache, where it is not ``RunSpec.kv_type``. ``draft_kv_type`` and
+    ``draft_kv_type_v`` are the types of the drafter's caches, where they are not the target's. ``batch`` is
+    in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``, ``prio`` and
+    ``poll`` are values of llama.cpp's options of these names. ``args`` are passed to every program as they
+    are, ``draft_args`` only in runs that draft.
+    """
+
+    kv_type_v: str | None = None
+    draft_kv_type: str | None = None
+    draft_kv_type_v: str | None = None
+    flash_attn: str | None = None
+    batch: int | None = None
+    override_tensor: str | None = None
+    mlock: bool | None = None
+    mmap: bool | None = None
+    numa: str | None = None
+    cpu_mask: str | None = None
+    prio: int | None = None
+    poll: int | None = None
+    args: tuple[str, ...] = ()
+    draft_args: tuple[str, ...] = ()
+
+    @property
+    def target_alone(self) -> Runtime:
+        """The settings of a run that loads only the target."""
+        return replace(self, draft_kv_type=None, draft_kv_type_v=None, draft_args=())
+
+    @property
+    def drafter_alone(self) -> Runtime:
+        """The settings of a run that loads only the drafter."""
+        return replace(self, draft_args=())
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The settings besides the defaults, in llama.cpp's spelling and as options of a bench."""
+        options: dict[str, object] = {
+            "-ctv": self.kv_type_v,
+            "-ctkd": self.draft_kv_type,
+            "-ctvd": self.draft_kv_type_v,
+            "-fa": self.flash_attn,
+            "-b": self.batch,
+            "-ot": self.override_tensor,
+            "--numa": self.numa,
+            "-C": self.cpu_mask,
+            "--prio": self.prio,
+            "--poll": self.poll,
+        }
+        words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        words += ["--mlock"] if self.mlock else []
+        words += ["--no-mmap"] if self.mmap is False else []
+        words += ["--draft-args", shlex.join(self.draft_args)] if self.draft_args else []
+        return (*words, *(("--", *self.args) if self.args else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How the next token is chosen; temperature 0 is greedy."""
 
@@ -138,9 +197,10 @@ NO_PROMPT = Prompt(id="", text="")
 class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
-    ``kv_type`` is the type of both caches in llama.cpp's spelling (``q8_0``), ``ubatch`` the number of tokens
-    evaluated at once; None is the build's default. ``build`` names the llama.cpp that runs it, by the keys of
-    ``Meta.builds``, where a bench measures several; None where it measures one.
+    ``kv_type`` is the type of the caches in llama.cpp's spelling (``q8_0``), unless ``runtime`` says
+    otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default. ``build`` names
+    the llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
+    measures one.
     """
 
     pair: Pair
@@ -154,7 +214,24 @@ class RunSpec:
     drafting: Drafting | None = None
     kv_type: str | None = None
     ubatch: int | None = None
+    runtime: Runtime = field(default_factory=Runtime)
     build: str | None = None
+
+    @property
+    def cache_types(self) -> tuple[str | None, str | None]:
+        """The types of the K and V caches of the model that writes this run's text."""
+        if self.role is Role.DRAFTER:
+            return self.draft_cache_types
+        return self.kv_type, self.runtime.kv_type_v or self.kv_type
+
+    @property
+    def draft_cache_types(self) -> tuple[str | None, str | None]:
+        """The types of the drafter's K and V caches."""
+        runtime = self.runtime
+        return (
+            runtime.draft_kv_type or self.kv_type,
+            runtime.draft_kv_type_v or runtime.draft_kv_type or runtime.kv_type_v or self.kv_type,
+        )
 
     @property
     def model(self) -> ModelFile:
@@ -182,6 +259,7 @@ class RunSpec:
             pair=replace(self.pair, draft=None),
             role=Role.TARGET,
             offload=self.offload.target_alone,
+            runtime=self.runtime.target_alone,
             drafting=None,
         )
 
@@ -198,8 +276,10 @@ class RunSpec:
         its content if that is known, otherwise by its name and origin.
         """
         facts = {**vars(self), "pair": (self.model, self.drafter)}
+        if self.runtime == Runtime():  # keys of earlier benches do not know it
+            facts.pop("runtime", None)
         if self.build is None:  # keys of benches of one llama.cpp do not know it
-            del facts["build"]
+            facts.pop("build", None)
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -210,6 +290,8 @@ def _plain(value: object) -> object:
     if isinstance(value, ModelFile) and value.content is not None:
         return {"content": value.content}
     fields = vars(value).items()
+    if isinstance(value, Runtime):
+        return {name: part for name, part in fields if part not in (None, ())}
     return {name: part for name, part in fields if part not in (None, ()) or name not in _ADDED_LATER}
 
 

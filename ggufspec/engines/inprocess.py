@@ -6,13 +6,24 @@ target and the drafters requested for it.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from ggufspec.domain import NO_PROMPT, Layers, ModelFile, Offload, Program, RunSpec, Sample, Status
+from ggufspec.domain import (
+    NO_PROMPT,
+    Layers,
+    ModelFile,
+    Offload,
+    Program,
+    RunSpec,
+    Runtime,
+    Sample,
+    Status,
+)
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
@@ -22,8 +33,8 @@ from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
     Library,
+    LibraryRecord,
     ModelLoad,
-    Record,
     RecordedTrace,
     ScoreRun,
     TextScores,
@@ -84,7 +95,7 @@ class InprocessEngine(Engine):
         run = self._run(spec)
         drafters = (run.drafter,) if run.drafter is not None else ()
         exchange = self._ask(spec, run, run.target, drafters)
-        record = exchange.reply.to_json() if isinstance(exchange.reply, Record) else ""
+        record = exchange.reply.to_json() if isinstance(exchange.reply, LibraryRecord) else ""
         out.write_text(record, encoding="utf-8", newline="\n")
         err.write_bytes(exchange.log)
         sample = Sample(
@@ -96,7 +107,7 @@ class InprocessEngine(Engine):
         if exchange.failure is not None:
             sample, error = replace(sample, status=exchange.failure.status), exchange.failure.reason
         else:
-            sample = reading.read_record(Record.from_json(out.read_text(encoding="utf-8")))
+            sample = reading.read_record(LibraryRecord.from_json(out.read_text(encoding="utf-8")))
             error = None if sample.status is Status.OK else "the drafter proposed nothing"
         return Measurement(
             sample=replace(
@@ -217,7 +228,7 @@ class InprocessEngine(Engine):
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
                 exchange.reply = worker.link.ask(request, timeout_s=self.timeout_s)
-                if isinstance(exchange.reply, Record):
+                if isinstance(exchange.reply, LibraryRecord):
                     exchange.reply = replace(exchange.reply, load_s=load_s)
             except Failure as failure:
                 exchange.failure = failure
@@ -260,13 +271,19 @@ class InprocessEngine(Engine):
         """Return the request for a run.
 
         Raises:
-            GgufspecError: the drafting method needs no model, or layers are to be fitted to memory.
+            GgufspecError: the drafting method needs no model, layers are to be fitted to memory, or a setting
+                of ``Runtime`` is requested.
         """
         drafter = spec.drafter
         if spec.offload.fit:
             raise GgufspecError(
                 f"the engine {self.name} cannot fit layers to memory: llama.cpp's library lacks that",
                 "leave --fit out, or use another --engine",
+            )
+        if spec.runtime != Runtime():
+            raise GgufspecError(
+                f"the engine {self.name} cannot apply {shlex.join(spec.runtime.words)}",
+                "leave that out, or use another --engine",
             )
         method = spec.drafting.method if spec.drafting is not None else None
         if method is not None and not method.needs_drafter:

@@ -163,7 +163,7 @@ class _Answer:
 
 
 def _question(run: RunResult, own: Sample | None) -> _Question | None:
-    """Return what to ask about a run; None where the target's own text is not at hand, or a text ended.
+    """Return what to ask about a run; None where the target's own text is not available, or a text ended.
 
     Servers do not say how likely the end of a text was; ``scoring`` asks for that.
     """

@@ -57,7 +57,7 @@ def check_memory(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -
             adjusts_layers=can_adjust and offload.target_layers == "auto",
         )
         if verdict.outcome is memory.Fit.IMPOSSIBLE and not force:
-            raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or insist with --force")
+            raise OutOfMemoryError(verdict.reason, f"{verdict.hint}, or run it anyway with --force")
         if verdict.outcome is not memory.Fit.FITS:
             yield f"memory: {verdict.reason}" + (f"; {verdict.hint}" if verdict.hint else "")
 

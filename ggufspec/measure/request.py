@@ -21,14 +21,15 @@ from ggufspec.domain import (
     Offload,
     Pair,
     Program,
+    Runtime,
     Sampling,
     offloading,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_method, commands
-from ggufspec.llama.install import devices as llama_devices
+from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import installs
+from ggufspec.llama.install import options as llama_options
 from ggufspec.measure import fitting, identity, loading, texts
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
@@ -51,7 +52,7 @@ class Request:
     positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
     ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
     probability, or the shares of rounds that accept each position. ``offload`` is what places the models
-    beside ``ngl`` and ``ngld``.
+    beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings.
     ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
     and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
@@ -72,6 +73,7 @@ class Request:
     synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
+    runtime: Runtime | tuple[Runtime, ...] = field(default_factory=Runtime)
     threads: int | tuple[int, ...] | None = None
     n_predict: int = 250
     ctx: int | None = None
@@ -164,6 +166,9 @@ def prepare_session(request: Request) -> Session:
         for target, drafter in product(targets, drafters):
             _check_drafter(cards[target], cards[drafter], one, request.engine)
     builds = identity.name_builds(every, request.engine) if len(every) > 1 else {}
+    runtimes = _axis(request.runtime)
+    for runtime in runtimes:
+        check_arguments((*runtime.args, *runtime.draft_args))
     sizes, never = _sizes(request, methods)
     sources = texts.TextSources(
         prompt=request.prompt,
@@ -200,13 +205,14 @@ def prepare_session(request: Request) -> Session:
         kv_types=_axis(request.kv_type),
         ubatches=_axis(request.ubatch),
         sampling=_sampling(request),
+        runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
     )
     engine = _engine(
         request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
     )
-    if request.offload != Offload() or builds:
+    if request.offload != Offload() or runtimes != (Runtime(),) or builds:
         _check_options(sweep, engine, builds)
     tight = tuple(
         dict.fromkeys(
@@ -436,7 +442,14 @@ def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, in
         GgufspecError: naming what is lacking; of several llama.cpps, also which of them lacks it.
     """
     lacking: dict[str, list[str]] = {}
-    for arm in replace(sweep.thinned(1), draft_sizes=(), p_mins=(max(sweep.p_mins),)).blocks()[0].arms:
+    few = replace(
+        sweep.thinned(1),
+        draft_sizes=(),
+        p_mins=(max(sweep.p_mins),),
+        runtimes=sweep.runtimes,
+        kv_types=sweep.kv_types,
+    )
+    for arm in (arm for block in few.blocks() for arm in block.arms):
         if arm.build is None:
             engine.argv(arm)
             continue
@@ -502,7 +515,7 @@ def _check_devices(offload: Offload, install: installs.Install) -> None:
     Raises:
         GgufspecError: one is not there.
     """
-    if llama_devices.FLAG not in next(iter(install.programs.values())).options:
+    if llama_options.DEVICES_FLAG not in next(iter(install.programs.values())).options:
         return
     listed = [name.partition(":")[0] for name in install.devices]
     there = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"

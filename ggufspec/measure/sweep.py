@@ -21,6 +21,7 @@ from ggufspec.domain import (
     Prompt,
     Role,
     RunSpec,
+    Runtime,
     Sampling,
 )
 from ggufspec.errors import GgufspecError
@@ -61,12 +62,13 @@ class Block:
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` change the baseline and make a
-    block each; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method
-    without a drafter knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No
-    draft sizes are each method's own. Of several numbers of layers that put a complete model on the GPU, by
-    ``layer_counts``, only the first is tried. Every block has its arms with each of ``builds``, so that
-    builds are compared close together in time.
+    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` and ``runtimes`` change the
+    baseline and make a block each, except for what ``runtimes`` say of the drafter; methods, drafters, their
+    layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``,
+    and has an arm for each draft size at which it can draft at all. No draft sizes are each method's own. Of
+    several numbers of layers that put a complete model on the GPU, by ``layer_counts``, only the first is
+    tried. Every block has its arms with each of ``builds``, so that builds are compared close together in
+    time.
     """
 
     name: str  # of the pair, or of the targets together
@@ -86,6 +88,7 @@ class Sweep:
     threads: tuple[int, ...] = (1,)
     kv_types: tuple[str | None, ...] = (None,)
     ubatches: tuple[int | None, ...] = (None,)
+    runtimes: tuple[Runtime, ...] = (Runtime(),)
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
@@ -108,6 +111,24 @@ class Sweep:
             for layers in self.draft_layers_of(drafter):
                 yield drafter, layers
 
+    def base_runtimes(self) -> tuple[Runtime, ...]:
+        """Return the settings of targets alone."""
+        return tuple(dict.fromkeys(runtime.target_alone for runtime in self.runtimes))
+
+    def drafter_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
+        """Return the settings of drafters alone beside a target with these settings."""
+        beside = (runtime for runtime in self.runtimes if runtime.target_alone == alone)
+        return tuple(dict.fromkeys(runtime.drafter_alone for runtime in beside))
+
+    def drafting_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
+        """Return the settings of runs that draft with a model, beside a target with these settings."""
+        return tuple(runtime for runtime in self.runtimes if runtime.target_alone == alone)
+
+    def lookup_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
+        """Return the settings of runs that draft without a model, beside a target with these settings."""
+        beside = (runtime for runtime in self.runtimes if runtime.target_alone == alone)
+        return tuple(dict.fromkeys(replace(alone, draft_args=runtime.draft_args) for runtime in beside))
+
     def sizes(self, method: Method) -> tuple[int, ...]:
         """Return the draft sizes of a method."""
         return draft_sizes(method, self.draft_sizes)
@@ -123,20 +144,29 @@ class Sweep:
             threads=_spread(self.threads, most),
             kv_types=_spread(self.kv_types, most),
             ubatches=_spread(self.ubatches, most),
+            runtimes=_spread(self.runtimes, most),
         )
 
     def arms(
-        self, target: ModelFile, layers: Layers, kv_type: str | None, ubatch: int | None, threads: int
+        self,
+        target: ModelFile,
+        layers: Layers,
+        runtime: Runtime,
+        kv_type: str | None,
+        ubatch: int | None,
+        threads: int,
     ) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
         for build in self.builds:
-            yield from self._arms_with(build, target, layers, kv_type, ubatch, threads)
+            for arm in self._arms_with(build, target, layers, runtime, kv_type, ubatch, threads):
+                yield _simplify_cache_types(arm)
 
     def _arms_with(
         self,
         build: str | None,
         target: ModelFile,
         layers: Layers,
+        runtime: Runtime,
         kv_type: str | None,
         ubatch: int | None,
         threads: int,
@@ -152,24 +182,31 @@ class Sweep:
             sampling=self.sampling,
             kv_type=kv_type,
             ubatch=ubatch,
+            runtime=runtime,
             build=build,
         )
         yield alone
         for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
             offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
-            yield replace(alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone)
-            for n_max, p_min in product(self.sizes(Method.DRAFT_MODEL), self.p_mins):
+            for settings in self.drafter_runtimes(runtime):
+                yield replace(
+                    alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
+                )
+            arms = product(self.drafting_runtimes(runtime), self.sizes(Method.DRAFT_MODEL), self.p_mins)
+            for settings, n_max, p_min in arms:
                 yield replace(
                     alone,
                     pair=pair,
                     role=Role.DRAFTING,
                     offload=offload,
+                    runtime=settings,
                     drafting=Drafting(n_max=n_max, p_min=p_min, synthetic=shares(self.synthetic, n_max)),
                 )
         for method in (method for method in self.methods if not method.needs_drafter):
-            for n_max in self.sizes(method):
-                yield replace(alone, role=Role.DRAFTING, drafting=Drafting(n_max=n_max, method=method))
+            for settings, n_max in product(self.lookup_runtimes(runtime), self.sizes(method)):
+                drafting = Drafting(n_max=n_max, method=method)
+                yield replace(alone, role=Role.DRAFTING, runtime=settings, drafting=drafting)
 
 
 class Blocks(Sequence[Block]):
@@ -177,7 +214,7 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (sweep.kv_types, sweep.ubatches, sweep.threads)
+        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads)
         self._axes = [((target,), sweep.target_layers_of(target), *settings) for target in sweep.targets]
 
     def __len__(self) -> int:
@@ -208,19 +245,39 @@ class Blocks(Sequence[Block]):
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
         sweep = self.sweep
-        own = (method for method in sweep.methods if not method.needs_drafter)
+        lookups = (method for method in sweep.methods if not method.needs_drafter)
         drafters = sum(1 for _ in sweep.drafting())
         by_model = len(sweep.sizes(Method.DRAFT_MODEL)) * len(sweep.p_mins)
+        by_lookup = sum(len(sweep.sizes(method)) for method in lookups)
         builds = len(sweep.builds)
-        settings = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
-        drafting = drafters * by_model + sum(len(sweep.sizes(each)) for each in own)
+        bases = sweep.base_runtimes()
+        per_base = len(self) // len(bases)
+        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
         return Counter(
             {
                 Role.TARGET: builds * len(self),
-                Role.DRAFTER: builds * drafters * settings,
-                Role.DRAFTING: builds * len(self) * drafting,
+                Role.DRAFTER: builds
+                * drafters
+                * beside_target
+                * sum(len(sweep.drafter_runtimes(base)) for base in bases),
+                Role.DRAFTING: builds
+                * per_base
+                * (
+                    drafters * by_model * len(sweep.runtimes)
+                    + by_lookup * sum(len(sweep.lookup_runtimes(base)) for base in bases)
+                ),
             }
         )
+
+
+def _simplify_cache_types(spec: RunSpec) -> RunSpec:
+    """Return a specification that names only types of caches that differ: each configuration has one form."""
+    runtime, of_target = spec.runtime, (spec.kv_type, spec.runtime.kv_type_v or spec.kv_type)
+    of_drafter = (None, None) if spec.draft_cache_types == of_target else spec.draft_cache_types
+    runtime = replace(runtime, draft_kv_type=of_drafter[0], draft_kv_type_v=of_drafter[1])
+    if runtime.kv_type_v == spec.kv_type:
+        runtime = replace(runtime, kv_type_v=None)
+    return replace(spec, runtime=runtime)
 
 
 def distinct_layers(asked: Sequence[Layers], count: int | None) -> tuple[Layers, ...]:
@@ -453,6 +510,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,
         "--ubatch": sweep.ubatches,
+        "llama.cpp's settings": sweep.runtimes,
     }
     counts = {name: len(values) for name, values in axes.items() if len(values) > 1}
     return dict(sorted(counts.items(), key=lambda axis: -axis[1]))

@@ -1,4 +1,4 @@
-"""Named pairs: the catalogue that travels with the package, and the user's own beside it."""
+"""Named pairs: the catalogue of the package, and the user's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ggufspec.domain import Method, ModelFile, Pair
 from ggufspec.errors import CatalogError, UnsupportedMethodError
 
 DEFAULT = "llama-3-70b"
-"""The Llama-3 notebook's pair: what ``ggufspec fetch`` gets when it is told nothing."""
+"""The Llama-3 notebook's pair: the default of ``ggufspec fetch``."""
 
 _NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
@@ -31,23 +31,23 @@ class CatalogueEntry:
     licence: str
     source: str  # who recommends this pair, or where it was measured
     evidence: str | None  # the public material that shows repository and file name
-    method: str  # where drafts come from, in llama.cpp's words
+    method: str  # the drafting method, as llama.cpp names it
     note: str | None
     catalogue: Path
 
     @property
     def verified(self) -> bool:
-        """Whether anybody has checked that repository and files exist."""
+        """Whether it was checked that the repository and files exist."""
         return self.evidence is not None
 
     @property
     def supported(self) -> bool:
-        """Whether the method is one that can be measured here."""
+        """Whether ggufspec can measure the method."""
         return self.method in {*Method, _NO_METHOD}
 
 
 def user_file() -> Path:
-    """Return where the user's own catalogue is looked for; it need not exist."""
+    """Return the path of the user's own catalogue, which may not exist."""
     return paths.config_dir() / "pairs.toml"
 
 
@@ -70,7 +70,7 @@ def find_pair(name: str) -> Pair:
     """Return the pair of that name.
 
     Raises:
-        CatalogError: no catalogue has it; the hint names what comes closest.
+        CatalogError: no catalogue has it; the hint names the closest ones.
     """
     pairs = load_catalogue()
     if name in pairs:
@@ -79,7 +79,7 @@ def find_pair(name: str) -> Pair:
         raise CatalogError(
             f"no pair is called {name!r}",
             f"no pair has a slash in its name; `ggufspec fetch {shlex.quote(name)}` gets a model of the Hub, "
-            "and --target takes a file",
+            "and --target a file",
         )
     lower = {known.lower(): known for known in pairs}
     close = [lower[known] for known in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
@@ -99,7 +99,7 @@ def entry_of(pair: Pair) -> CatalogueEntry | None:
 
 
 def drafting_method(pair: Pair) -> Method | None:
-    """Return what drafts in a pair, as the catalogue states it; None where nothing does.
+    """Return the drafting method of a pair, as the catalogue states it; None for a pair that does not draft.
 
     Raises:
         UnsupportedMethodError: it is a method of llama.cpp's that cannot be measured here.

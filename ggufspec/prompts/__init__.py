@@ -12,7 +12,7 @@ from ggufspec import paths
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.prompts import chat, jsonl, tables
-from ggufspec.prompts.chat import Message, Render
+from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -22,7 +22,6 @@ from ggufspec.prompts.suite import (
     build,
     check_text,
 )
-from ggufspec.prompts.turns import PromptTurns
 
 __all__ = [
     "BUILT_IN",
@@ -54,6 +53,7 @@ BUILT_IN: Mapping[str, str] = {
     DEFAULT: "prompts/domains.toml",
     CONTINUATIONS: "prompts/general.toml",
     "seven": "prompts/seven.toml",
+    "work": "prompts/work.toml",
 }
 """The names of the built-in suites, and where each one is below models/."""
 

@@ -22,13 +22,29 @@ class PromptSuite:
     """Prompts in order, and prompts for warm-ups.
 
     ``instructions`` is whether the texts are messages to an assistant, which need the model's chat template;
-    otherwise they are texts to continue as they are.
+    otherwise they are texts to continue as they are. ``licence`` is that of the texts, if the file names it.
     """
 
     name: str
     prompts: tuple[Prompt, ...]
     warmups: tuple[Prompt, ...] = ()
     instructions: bool
+    licence: str | None = None
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories of the prompts, in their order."""
+        return tuple(dict.fromkeys(prompt.category for prompt in self.prompts if prompt.category))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The length of each prompt's first turn, in characters."""
+        return tuple(len(prompt.text) for prompt in self.prompts)
+
+    @property
+    def n_conversations(self) -> int:
+        """How many prompts have followups."""
+        return sum(bool(prompt.followups) for prompt in self.prompts)
 
     def sample(self, per_category: int, seed: int | None = None) -> PromptSuite:
         """Return a suite with at most so many prompts of each category, in the same order.

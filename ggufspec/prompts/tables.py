@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build
 
 _KINDS = {"messages": True, "continuations": False}
-_SUITE_KEYS = {"kind", "prompt"}
+_SUITE_KEYS = {"kind", "licence", "prompt"}
 _PROMPT_KEYS = {"id", "text", "category", "reason", "followups", "warmup"}
 _HEADING = re.compile(r"[ \t]*\[\[[ \t]*prompt[ \t]*\]\]")
 _FORM = (
@@ -24,6 +25,7 @@ def read_toml(path: Path, text: str) -> PromptSuite:
     """Read a suite.
 
     ``kind`` is "messages" (to an assistant, through the chat template) or "continuations", the default.
+    ``licence`` names the licence of the texts.
 
     Raises:
         GgufspecError: the file is not TOML, or not in this format.
@@ -42,7 +44,11 @@ def read_toml(path: Path, text: str) -> PromptSuite:
             f"has an unknown key {strange[0]!r}" if strange else "has a 'prompt' that is not a [[prompt]]"
         )
         raise GgufspecError(f"{path} {problem}", _FORM)
-    return assemble(path.stem, path, _entries(path, text, tables), instructions=_KINDS[kind])
+    licence = suite.get("licence")
+    if licence is not None and (not isinstance(licence, str) or not licence.isprintable()):
+        raise GgufspecError(f"{path}: the licence is not one line of text", _FORM)
+    entries = _entries(path, text, tables)
+    return replace(assemble(path.stem, path, entries, instructions=_KINDS[kind]), licence=licence)
 
 
 def _entries(path: Path, text: str, tables: list[Any]) -> Iterator[PromptEntry]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from ggufspec.results.folders import LATEST, find_bench, ids
 from ggufspec.results.records import decode_hook
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
 from ggufspec.results.runs import CellKey, Runs
-from ggufspec.results.schema import schema
 from ggufspec.results.store import (
+    LATEST,
     amend,
     append,
     close,
     confirm,
     create,
     delete,
+    find_bench,
+    ids,
     judge,
     load,
     reopen,

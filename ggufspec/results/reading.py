@@ -72,7 +72,7 @@ class _Format:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class _StoredLine:
     """A line of runs.jsonl on its own.
 
     ``joined`` is whether it was written together with the line before it, ``follows`` whether no line is
@@ -184,7 +184,7 @@ def _read_damaged(content: bytes, meta: Meta, line_format: _Format, *, salvage: 
     raise _DamageError(", and ".join(_damaged(lines)))
 
 
-def _read_beginning(content: bytes, lines: Sequence[_Line], meta: Meta, line_format: _Format) -> Stored:
+def _read_beginning(content: bytes, lines: Sequence[_StoredLine], meta: Meta, line_format: _Format) -> Stored:
     """Return the contents of the undamaged lines at the start of a file."""
     beginning, ledger, checksum = b"".join(line.content for line in lines), Ledger(), seals.start(meta.id)
     if beginning:
@@ -220,12 +220,12 @@ def _read_remains(content: bytes, meta: Meta, line_format: _Format, damage: tupl
     return Stored(meta=meta, ledger=ledger, size=0, end=0, checksum=0, damage=tuple(sentences))
 
 
-def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_Line]:
+def _lines(content: bytes, line_format: _Format, checksum: int) -> Iterator[_StoredLine]:
     """Yield each line of a file; ``checksum`` is the one before the first line."""
     before: int | None = checksum
     for number, line in enumerate(BytesIO(content), start=1):
         seal = seals.check_seal(line) if line_format.sealed else None
-        yield _Line(
+        yield _StoredLine(
             number=number,
             content=line,
             undamaged=line_format.is_undamaged(line),
@@ -240,7 +240,7 @@ def _likeliest_format(content: bytes) -> _Format:
     return max(_FORMATS.values(), key=lambda known: sum(line.undamaged for line in _lines(content, known, 0)))
 
 
-def _damaged(lines: Sequence[_Line]) -> list[str]:
+def _damaged(lines: Sequence[_StoredLine]) -> list[str]:
     """Return sentences about damaged and missing lines."""
     damaged = [line.number for line in lines if not line.undamaged]
     missing = [line.number for line in lines if line.undamaged and not line.follows]

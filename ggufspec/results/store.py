@@ -1,4 +1,4 @@
-"""The store: one folder per bench, every run is on the disk before the next one starts.
+"""The store: one folder per bench, found by name; every run is on the disk before the next one starts.
 
 <data>/runs/<id>/meta.json     build, machine, time, command line, schema version
                  runs.jsonl    all runs, see records.py; flushed to the disk
@@ -18,20 +18,103 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import structs
 
 from ggufspec import paths
 from ggufspec.domain import Build, FileIdentity, Machine, RunResult
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.results import folders, reading, records, seals
+from ggufspec.results import reading, records, seals
 from ggufspec.results.ledger import Ledger
+from ggufspec.results.reading import META
 from ggufspec.results.records import JudgedRecord
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet
 from ggufspec.results.runs import Runs
 from ggufspec.results.writer import Lock, Writer, disk, write_object
 
+LATEST = "last"
+_MOST_BENCHES = 1 << 53  # a larger number is damage
+_LONGEST_NAME = 60  # characters of a name in a message
 _DELETED = ".deleted-"  # prefix of a folder that is being removed
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def ids() -> tuple[str, ...]:
+    """Return the ids of all stored benches, oldest first.
+
+    Raises:
+        ResultsError: the folder of benches cannot be read.
+    """
+    return tuple(start.name for start in _starts())
+
+
+def next_number() -> int:
+    """Return the number of a new bench: the largest stored number plus one."""
+    return 1 + max((start.number for start in _starts()), default=0)
+
+
+def find_bench(run: str) -> Path:
+    """Return the folder of a bench: by its path, its id or the unique beginning of one, or ``last``.
+
+    Raises:
+        ResultsError: there is none, or more than one.
+    """
+    if _is_bench(Path(run)):
+        return Path(run)
+    known = ids()
+    if run == LATEST and known:
+        return paths.runs_dir() / known[-1]
+    matches = [run] if run in known else [name for name in known if name.startswith(run)]
+    if len(matches) == 1:
+        return paths.runs_dir() / matches[0]
+    if not known:
+        raise ResultsError("no bench is stored yet", "run `ggufspec bench` first")
+    shown = repr(run if len(run) <= _LONGEST_NAME else f"{run[:_LONGEST_NAME]}…")
+    if matches:
+        raise ResultsError(
+            f"{shown} is the beginning of {len(matches)} runs", f"use a complete id, such as {matches[0]}"
+        )
+    raise ResultsError(
+        f"there is no run {shown}", f"`ggufspec show --list` lists them; the last is {known[-1]}"
+    )
+
+
+class _Start(msgspec.Struct):
+    """The sort key of benches; damaged ones come first."""
+
+    number: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BENCHES)] = 0
+    started_at: str = ""
+    name: str = ""
+
+
+def _starts() -> list[_Start]:
+    """Return the sort keys of all benches, in order."""
+    root = paths.runs_dir()
+    try:
+        folders = [folder for folder in root.iterdir() if _is_bench(folder)] if root.is_dir() else []
+    except OSError as error:
+        raise ResultsError(
+            f"cannot read {root}: {error.strerror}", "set GGUFSPEC_DATA to a folder that can be read"
+        ) from error
+    return sorted(map(_start, folders), key=lambda start: (start.number, start.started_at, start.name))
+
+
+def _start(folder: Path) -> _Start:
+    try:
+        start = msgspec.json.decode((folder / META).read_bytes(), type=_Start)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        start = _Start()
+    return structs.replace(start, name=folder.name)
+
+
+def _is_bench(folder: Path) -> bool:
+    """Whether a folder holds a bench; one that is being deleted does not, nor does an invalid name."""
+    try:
+        return not folder.name.startswith(".") and (folder / META).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def create(
@@ -66,7 +149,7 @@ def create(
         DiskFullError: the disk is full.
     """
     now = datetime.now(UTC)
-    if name is not None and (name == folders.LATEST or not _NAME.fullmatch(name)):
+    if name is not None and (name == LATEST or not _NAME.fullmatch(name)):
         raise ResultsError(
             f"{name!r} cannot be the name of a bench",
             "use up to 100 letters, digits, '.', '_' and '-', with a letter or digit first",
@@ -79,7 +162,7 @@ def create(
         build=build,
         machine=machine,
         doubts=doubts,
-        number=folders.next_number(),
+        number=next_number(),
         planned_runs=planned_runs,
         files=files,
         environment=environment,
@@ -100,7 +183,7 @@ def create(
 
 
 def reopen(
-    run: str | Path = folders.LATEST, *, build: Build | None = None, machine: Machine | None = None
+    run: str | Path = LATEST, *, build: Build | None = None, machine: Machine | None = None
 ) -> ResultSet:
     """Open a stored bench for appending; an incomplete line after a crash is removed.
 
@@ -114,7 +197,7 @@ def reopen(
             written by an older ggufspec, or further runs would not be comparable.
         DiskFullError: the disk is full.
     """
-    folder = folders.find_bench(str(run))
+    folder = find_bench(str(run))
     with disk(folder), Lock(folder) as lock:
         stored = reading.read_bench(folder)
         _check_comparable(stored.meta, build, machine)
@@ -203,7 +286,7 @@ def confirm(results: ResultSet) -> None:
         writer.check()
 
 
-def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSet:
+def load(run: str | Path = LATEST, *, salvage: bool = False) -> ResultSet:
     """Read a stored bench.
 
     Args:
@@ -213,7 +296,7 @@ def load(run: str | Path = folders.LATEST, *, salvage: bool = False) -> ResultSe
     Raises:
         ResultsError: the bench does not exist, or its files cannot be read.
     """
-    folder = folders.find_bench(str(run))
+    folder = find_bench(str(run))
     stored = reading.read_bench(folder, salvage=salvage)
     return ResultSet(meta=stored.meta, folder=folder, runs=Runs(stored.ledger), damage=stored.damage)
 
@@ -227,7 +310,7 @@ def delete(run: str) -> None:
     Raises:
         ResultsError: the bench is not in the store, or it is being written.
     """
-    folder = folders.find_bench(run)
+    folder = find_bench(run)
     if folder.is_symlink() or folder.parent.resolve() != paths.runs_dir().resolve():
         raise ResultsError(f"{folder} is not in the store", "remove the folder yourself")
     with disk(folder), Lock(folder) as lock:

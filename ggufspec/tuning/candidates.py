@@ -47,7 +47,7 @@ def blocks(
 
 def _baseline(spec: RunSpec) -> tuple[object, ...]:
     alone = spec.baseline
-    return alone.model, alone.offload, alone.kv_type, alone.ubatch, alone.threads
+    return alone.model, alone.offload, alone.kv_type, alone.ubatch, alone.threads, alone.runtime
 
 
 def _offloads(

@@ -182,7 +182,7 @@ def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 
 def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
-    return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads
+    return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads, arm.runtime
 
 
 def _drafting(arm: RunSpec) -> Drafting:

@@ -103,7 +103,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     session = checked(request)
     refuse_endless(session.suite)
     check_library(session.install)  # looking ahead needs it, whatever the engine
-    if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads) for arm in _plain(session)}) > 1:
+    if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime) for arm in _plain(session)}) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",
             "name one target, and one --threads, --kv-type and --ubatch; `ggufspec sweep` takes several",

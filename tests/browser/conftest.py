@@ -15,7 +15,7 @@ playwright = pytest.importorskip(
 
 from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only where it is installed
 
-from ggufspec.report.html.pages import html  # noqa: E402
+from ggufspec.report.html.sections import html  # noqa: E402
 from tests.support.swept import HARMFUL, swept  # noqa: E402
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -56,7 +56,7 @@ def toolkit(monkeypatch: pytest.MonkeyPatch, work: Path) -> Toolkit:
     if cuda_toolkit.system() is None:
         kept = CACHE / "cuda" / "13.0"
         if wheels.find_wheels() is None and wheels.find_wheels(kept) is None:
-            pytest.skip("no CUDA toolkit is here, nor its wheels: pip install 'ggufspec[cuda-build]'")
+            pytest.skip("no CUDA toolkit was found, nor its wheels: pip install 'ggufspec[cuda-build]'")
         monkeypatch.setenv("GGUFSPEC_CACHE", str(CACHE))
     making = cuda_toolkit.provide(("90",), work, work / "log")
     while True:

@@ -33,7 +33,7 @@ _CHANCE = ("warning ", "Speed-ups are within ", "costs: not kept")
 _CHOICES = ("Draft with ", "Do not draft: ")
 """How a tuning's verdict begins; the lines that follow it are about the configuration that was chosen."""
 _AFTER_A_CHOICE = re.compile(r"\d.* forecast from one trace")
-_VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear)\b")
+_VERDICTS = re.compile(r"\b(?:faster|slower|same|unclear|no verdict)\b")
 _INTERVAL = re.compile(r" ?\[[^\]]*\]|, \d+ near-ties?|< (?=\d)")
 _RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _PATH = re.compile(r"(?:(?<=\s)|^)[~/]\S*/\S*")

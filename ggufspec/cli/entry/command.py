@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -9,26 +12,31 @@ import click
 from ggufspec.cli.entry import verbosity
 
 _MOST_WITHOUT_SECTIONS = 9  # options
+_SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
     "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
     "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
-    "Placement": "ngl ngld threads kv_type ubatch ctx vram reserve force",
+    "Placement": "ngl ngld threads ctx vram reserve force",
+    "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
+    "flash_attn batch ubatch",
+    "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
     "GPUs": "fitting devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
     "overhead",
-    "Measuring": "repeats loads warmup precision max_time timeout name resume dry_run plan fresh",
-    "llama.cpp": "llama engine build program version backend cuda_arch source jobs remove",
-    "Output": "output out per runs columns plot salvage list_runs delete listing forecast html png svg "
-    "open once",
+    "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
+    "plan fresh",
+    "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
+    "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
+    "html png svg open once",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
 _SECTION_OF = {name: title for title, names in _SECTIONS.items() for name in names.split()}
 
 
-BETWEEN = "\0"
+BETWEEN = "\0--\0"
 """What ``--`` becomes as a value of a ``DividedArgument``; no command line can hold it."""
 
 
@@ -58,9 +66,19 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; click itself would drop ``--``."""
-        if any(isinstance(param, DividedArgument) for param in self.params):
-            args = [BETWEEN if word == "--" else word for word in args]
+        """Parse the arguments; those after ``--`` are for llama.cpp if the command passes such on.
+
+        Raises:
+            NoSuchOption: an unknown option such as -ot. Click would read it as -o with the value t.
+        """
+        if any(isinstance(param, DividedArgument) for param in self.params):  # click would drop the ``--``
+            return super().parse_args(ctx, [BETWEEN if word == "--" else word for word in args])
+        options = {
+            name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
+        }
+        end = _find_end(args, options, ctx)
+        if "--args" in options and end < len(args):
+            args = [*args[:end], "--args", shlex.join(args[end + 1 :])]
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,6 +108,39 @@ class Command(click.Command):
 
             defaults.log_settings(ctx)
         return super().invoke(ctx)
+
+
+def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: click.Context) -> int:
+    """Return how many arguments stand before ``--``, or how many there are.
+
+    Raises:
+        NoSuchOption: one of them has one dash and several letters, and is not an option of the command.
+    """
+    place = 0
+    while place < len(args) and args[place] != "--":
+        option, name = options.get(args[place]), args[place].partition("=")[0]
+        if isinstance(option, click.Option):
+            place += not option.is_flag and not option.count  # its value, which may look like an option
+        elif _SEVERAL_LETTERS.match(name) and name not in options:
+            similar = [other for other in options if other.lower().startswith(name.lower())]
+            raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)
+        place += 1
+    return min(place, len(args))
+
+
+class _UnknownOption(click.NoSuchOption):
+    def __init__(self, name: str, *, passed_on: bool, **values: Any) -> None:
+        super().__init__(name, **values)
+        self._passed_on = passed_on
+
+    def format_message(self) -> str:
+        message = super().format_message()
+        name = self.option_name
+        return (
+            f"{message} If it is an option of llama.cpp, add it after --: -- {name}"
+            if self._passed_on
+            else message
+        )
 
 
 def _simplify_names(names: str) -> str:

@@ -59,7 +59,7 @@ def log_settings(ctx: click.Context) -> None:
     for key in settings.KEYS.keys() & ctx.params.keys():
         source = ctx.get_parameter_source(key)
         where = "command line" if source is click.core.ParameterSource.COMMANDLINE else current[key].where
-        value = current[key].value if key == _SEARCHED and ctx.params[key] is None else ctx.params[key]
+        value = current[key].value if key == _SEARCHED and not ctx.params[key] else ctx.params[key]
         if value is not None:
             log.info("%s: %s (%s)", key, value, where or SettingSource.DEFAULT)
 

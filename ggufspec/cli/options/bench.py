@@ -12,14 +12,16 @@ from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Shares, join_values
 from ggufspec.cli.options.placement import placement_options
-from ggufspec.cli.options.shared import KV_TYPES, Command, Count, Duration, Fraction, LazyChoice, Number
-
-
-def _suite_names() -> list[str]:
-    from ggufspec import prompts
-
-    return sorted(prompts.BUILT_IN)
-
+from ggufspec.cli.options.runtime import runtime_options
+from ggufspec.cli.options.shared import (
+    Command,
+    Count,
+    Duration,
+    Fraction,
+    LazyChoice,
+    Number,
+    suite_names,
+)
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -67,18 +69,6 @@ _AXES = (
         "N",
         Axis("threads", least=1, most=1024),
         "CPU threads. [default: all physical cores]",
-    ),
-    _AxisOption(
-        ("-ctk", "--kv-type", "--type"),
-        "TYPE",
-        Axis("types", number=None, words=KV_TYPES),
-        "Type of both KV caches, such as f16 or q8_0. [default: f16]",
-    ),
-    _AxisOption(
-        ("-ub", "--ubatch"),
-        "TOKENS",
-        Axis("tokens", least=1, most=65536),
-        "Physical batch size in tokens. [default: llama.cpp's]",
     ),
 )
 _LISTS = {"--draft", "--method"}  # several values even in a bench
@@ -133,8 +123,8 @@ _SHARED = (
     ),
     click.option(
         "--suite",
-        type=LazyChoice("name", _suite_names),
-        help="Built-in prompts: demo, domains, general, seven. [default: chosen for the pair]",
+        type=LazyChoice("name", suite_names),
+        help="Built-in prompts: demo, domains, general, seven, work. [default: chosen for the pair]",
     ),
     click.option("-p", "--prompt", multiple=True, help="Prompt to continue; can be repeated."),
     click.option(
@@ -219,6 +209,7 @@ def measure_options(
             _model("-md", "--draft-model", many=many, text="Drafter (GGUF file)."),
             *(_axis(option, many=many) for option in _AXES),
             placement_options,
+            runtime_options(many=many),
             sampling_options,
             *_SHARED,
             *((_llama(many=repeating),) if llama else ()),

@@ -1,4 +1,4 @@
-"""Options that commands share, and types that parse their values."""
+"""Options that commands share, types that parse their values, and the step from options to a dataclass."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import functools
 import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ from ggufspec.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
@@ -154,6 +156,13 @@ class LazyChoice(click.ParamType[str]):
         return click.Choice(self._load()).shell_complete(ctx, param, incomplete)
 
 
+def suite_names() -> list[str]:
+    """Return the names of the built-in prompt suites."""
+    from ggufspec import prompts
+
+    return sorted(prompts.BUILT_IN)
+
+
 class File(click.Path):
     """An existing file; the error for a missing one suggests a similar name."""
 
@@ -267,3 +276,37 @@ def emit(table: str | bytes, out: Path | None) -> None:
             echo(table, nl=False) if isinstance(table, str) else click.echo(table, nl=False)
         else:
             out.write_bytes(table.encode() if isinstance(table, str) else table)
+
+
+Options = TypeVar("Options", bound="DataclassInstance")
+
+
+def build_options(options_class: type[Options], values: Mapping[str, Any]) -> Options:
+    """Return the options of a command as one value.
+
+    Args:
+        options_class: a dataclass whose fields are named as the options.
+        values: option name -> value; other options may be among them.
+    """
+    from dataclasses import fields
+
+    return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.init})
+
+
+def pass_options(command: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:
+    """Pass the options that a dataclass names as one value, before the other options.
+
+    The dataclass is the type of the command's first parameter, by its name in ``values``. It is imported when
+    the command runs: defining it takes longer than all else that ``--help`` needs.
+    """
+    class_name = next(iter(command.__annotations__.values()))
+
+    @functools.wraps(command)
+    def call(**arguments: Any) -> None:
+        from ggufspec.cli.options import values
+
+        options = build_options(getattr(values, class_name), arguments)
+        others = {name: value for name, value in arguments.items() if not hasattr(options, name)}
+        command(options, **others)
+
+    return call

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import Experts, Layers, SplitMode
-from ggufspec.domain import Offload
+from ggufspec.domain import Offload, Runtime
+from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
     from ggufspec.measure import Request
     from ggufspec.modelfiles.memory import MemorySettings
+
+_F16 = "f16"  # llama.cpp's default of each cache, in every era
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,94 @@ class PlacementOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(PlacementOptions):
+class RuntimeOptions:
+    """llama.cpp's settings besides placement. Tuples are axes; None where an option was not given."""
+
+    kv_type: tuple[str, ...] | None
+    cache_type_k: tuple[str, ...] | None
+    cache_type_v: tuple[str, ...] | None
+    cache_type_k_draft: tuple[str, ...] | None
+    cache_type_v_draft: tuple[str, ...] | None
+    flash_attn: tuple[str, ...] | None
+    batch: tuple[int, ...] | None
+    ubatch: tuple[int, ...] | None
+    override_tensor: str | tuple[str, ...] | None
+    mlock: bool
+    no_mmap: bool
+    numa: tuple[str, ...] | None
+    cpu_mask: str | tuple[str, ...] | None
+    prio: tuple[str, ...] | None
+    poll: tuple[int, ...] | None
+    args: str | tuple[str, ...] | None
+    draft_args: str | tuple[str, ...] | None
+
+    def to_cache_types(self) -> tuple[str, ...] | None:
+        """Return the types of the K cache, and of the V cache where ``to_runtimes`` names none.
+
+        Raises:
+            GgufspecError: both caches and one of them were given.
+        """
+        if self.kv_type and (self.cache_type_k or self.cache_type_v):
+            raise GgufspecError("--kv-type is for both caches", "give either --kv-type or -ctk and -ctv")
+        return self.kv_type or self.cache_type_k or ((_F16,) if self.cache_type_v else None)
+
+    def to_runtimes(self) -> Runtime | tuple[Runtime, ...]:
+        """Return every combination of the settings, or the only one.
+
+        A type of a cache that llama.cpp leaves at f16 is f16.
+
+        Raises:
+            GgufspecError: the quotes of arguments are not closed.
+        """
+        axes: dict[str, tuple[Any, ...] | None] = {
+            "kv_type_v": self.cache_type_v or ((_F16,) if self.cache_type_k else None),
+            "draft_kv_type": self.cache_type_k_draft or ((_F16,) if self.cache_type_v_draft else None),
+            "draft_kv_type_v": self.cache_type_v_draft or ((_F16,) if self.cache_type_k_draft else None),
+            "flash_attn": self.flash_attn,
+            "batch": self.batch,
+            "override_tensor": _texts(self.override_tensor),
+            "numa": self.numa,
+            "cpu_mask": _texts(self.cpu_mask),
+            "prio": tuple(map(int, self.prio or ())),
+            "poll": self.poll,
+            "args": _arguments(self.args),
+            "draft_args": _arguments(self.draft_args),
+        }
+        fixed: dict[str, Any] = {"mlock": self.mlock or None, "mmap": False if self.no_mmap else None}
+        combinations = product(*(values or (None,) for values in axes.values()))
+        runtimes = (Runtime(**dict(zip(axes, values, strict=True)), **fixed) for values in combinations)
+        first, *others = dict.fromkeys(runtimes)
+        return (first, *others) if others else first
+
+
+def _texts(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return given if isinstance(given, tuple) else () if given is None else (given,)
+
+
+def _arguments(given: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
+    """Return the arguments of each value; ``|`` separates values, and ``--`` may stand before them.
+
+    Raises:
+        GgufspecError: quotes are not closed.
+    """
+    values: list[list[str]] = []
+    for text in _texts(given):
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            message = f"the arguments {text!r} cannot be read: {error}"
+            raise GgufspecError(message, "close the quotes") from error
+        values.append([])
+        for word in words[1:] if words[:1] == ["--"] else words:
+            if word == "|":
+                values.append([])
+            else:
+                values[-1].append(word)
+    return tuple(map(tuple, values)) or ((),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(PlacementOptions, RuntimeOptions):
     """A pair and how it runs: what a bench and a chat have in common.
 
     Tuples are axes. None, or an empty tuple, where an option was not given and has no default.
@@ -79,6 +171,9 @@ class RunOptions(PlacementOptions):
             ngl=self.ngl,
             ngld=self.ngld,
             offload=self.to_offload(),
+            kv_type=self.to_cache_types(),
+            ubatch=self.ubatch,
+            runtime=self.to_runtimes(),
             ctx=self.ctx,
             threads=self.threads,
             n_predict=self.n_predict,
@@ -100,8 +195,6 @@ class MeasureOptions(RunOptions):
 
     method: tuple[str, ...] | None
     p_min: tuple[float, ...] | None
-    kv_type: tuple[str, ...] | None
-    ubatch: tuple[int, ...] | None
     suite: str | None
     prompt: tuple[str, ...]
     prompt_file: tuple[Path, ...]
@@ -115,8 +208,6 @@ class MeasureOptions(RunOptions):
             super().to_request(),
             method=self.method,
             p_min=self.p_min or 0.0,
-            kv_type=self.kv_type,
-            ubatch=self.ubatch,
             suite=self.suite,
             prompt=self.prompt,
             prompt_file=self.prompt_file,
@@ -191,6 +282,8 @@ class PlanOptions:
     ngl: Layers | None
     ngld: Layers
     kv_type: str
+    cache_type_k: str | None
+    cache_type_v: str | None
     ubatch: int
     build: int | None
     offline: bool
@@ -199,11 +292,10 @@ class PlanOptions:
         """Return what decides on memory besides models and layers."""
         from ggufspec.modelfiles import memory
 
-        kv_type = self.kv_type.upper()
         return memory.MemorySettings(
             context=self.ctx,
-            kv_type_k=kv_type,
-            kv_type_v=kv_type,
+            kv_type_k=(self.cache_type_k or self.kv_type).upper(),
+            kv_type_v=(self.cache_type_v or self.kv_type).upper(),
             n_ubatch=self.ubatch,
             layout=memory.layout_for(self.build),
         )

@@ -1,8 +1,10 @@
-"""Stored benches on the command line: load, list and delete them."""
+"""Stored benches on the command line: load, list and delete them, and continue incomplete ones."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +14,12 @@ from ggufspec import results
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.errors import ConsentNeededError, ResultsError
+from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from ggufspec.forecast import Forecast
     from ggufspec.results import ResultSet
+_NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
 def load_bench(run: str, *, salvage: bool = False) -> ResultSet:
@@ -74,3 +78,55 @@ def delete_bench(run: str, *, yes: bool) -> None:
         click.confirm(f"Delete the bench {name} with all its logs?", abort=True, err=True)
     results.delete(name)
     echo(f"deleted: {name}", err=True)
+
+
+def describe_incomplete(results: ResultSet) -> str:
+    """Return the line above the table of an incomplete bench; an empty text for a complete one."""
+    if results.is_complete is not False:
+        return ""
+    command = command_line(results.meta.command, results.meta.id)
+    return f"Incomplete: {format_progress(results)}.{describe_command(command)}\n\n"
+
+
+def format_progress(results: ResultSet) -> str:
+    """Return the number of runs: ``3 of 24 runs``; ``3 runs`` where the plan is not recorded."""
+    planned = results.meta.planned_runs
+    return f"{len(results.current)}{'' if planned is None else f' of {planned}'} runs"
+
+
+def describe_command(command: str | None) -> str:
+    """Return a sentence with the command that continues a bench; an empty text without a command."""
+    return "" if command is None else f" Continue with: {command}"
+
+
+def command_line(argv: Sequence[str], name: str) -> str | None:
+    """Return the command that continues a bench, ready to paste into a shell.
+
+    Args:
+        argv: the command line that started it.
+        name: the bench.
+
+    Returns:
+        The command; None if a notebook started it, or a command without --resume, such as ``tune``.
+    """
+    commands = click.get_current_context().find_root()
+    assert isinstance(commands.command, click.Group)
+    words = argv[1:]
+    command = next((word for word in words if not word.startswith("-")), None)  # only flags stand before it
+    started_by = commands.command.get_command(commands, command) if command else None
+    parameters = [] if started_by is None else started_by.params
+    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+    if not any(_NAMING[1] in option.opts for option in options):
+        return None
+    return shlex.join(["ggufspec", *_without_name(words, options), _NAMING[1], name])
+
+
+def _without_name(words: Sequence[str], options: Sequence[click.Option]) -> Iterator[str]:
+    """Yield the words of a command line without the options that name a bench and their values."""
+    with_value = {flag for option in options if not option.is_flag for flag in option.opts}
+    rest = iter(words)
+    for word in rest:
+        values = [next(rest, "")] if word in with_value else []  # it may look like an option
+        if word.partition("=")[0] not in _NAMING:
+            yield word
+            yield from values

@@ -15,8 +15,8 @@ from ggufspec import paths, results, units
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import BisectOptions
+from ggufspec.cli.steps import benches, measuring
 from ggufspec.cli.steps import building as build_steps
-from ggufspec.cli.steps import measuring, resuming
 from ggufspec.errors import (
     BuildError,
     DiskFullError,
@@ -64,8 +64,8 @@ def run_bisection(
     try:
         verdict, bisection = _bisect(options, bisection, builds)
     except BaseException:
-        command = resuming.command_line(sys.argv, bisection.name)
-        echo(f"Interrupted.{resuming.describe_command(command)}", err=True)
+        command = benches.command_line(sys.argv, bisection.name)
+        echo(f"Interrupted.{benches.describe_command(command)}", err=True)
         raise
     if output in tables.FOR_PEOPLE:
         emit(text.bisection(bisection, verdict, output), out)

@@ -92,12 +92,16 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool) -> Pai
             name = event.item.file.path.rpartition("/")[2]
             if name not in tasks:
                 tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
-            state = "" if event.state in {hub.State.DOWNLOADING, hub.State.DONE} else f" ({event.state})"
+            state = (
+                ""
+                if event.state in {hub.TransferState.DOWNLOADING, hub.TransferState.DONE}
+                else f" ({event.state})"
+            )
             note = f": {event.note}" if event.note else ""
             bars.update(
                 tasks[name], completed=event.done_bytes, description=escape(one_line(f"{name}{state}{note}"))
             )
-            if event.note and bars.disable and not quiet and event.state is hub.State.WAITING:
+            if event.note and bars.disable and not quiet and event.state is hub.TransferState.WAITING:
                 echo(f"{name}: {event.note}", err=True)
 
 

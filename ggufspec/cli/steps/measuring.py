@@ -17,7 +17,7 @@ from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches, resuming
+from ggufspec.cli.steps import benches
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL, one_line
@@ -117,8 +117,8 @@ def run_bench(
         with defer_interrupts():
             session.engine.close()
             emit(table(latest, output), out)
-            command = resuming.command_line(sys.argv, latest.meta.id)
-            echo(f"{describe_end(error, latest)}{resuming.describe_command(command)}", err=True)
+            command = benches.command_line(sys.argv, latest.meta.id)
+            echo(f"{describe_end(error, latest)}{benches.describe_command(command)}", err=True)
         raise
     session.engine.close()
     emit(table(latest, output), out)
@@ -135,7 +135,7 @@ def check_machine(session: Session) -> dict[str, str]:
 def describe_end(error: BaseException, results: ResultSet) -> str:
     """Return a sentence about a bench that ended early, by a signal or an error."""
     reason = "Stopped by an error" if isinstance(error, Exception) else "Interrupted"
-    return f"{reason} after {resuming.format_progress(results)}."
+    return f"{reason} after {benches.format_progress(results)}."
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def record_with_progress(session: Session, opened: ResultSet) -> Iterator[Result
 def table(results: ResultSet, output: str) -> str | bytes:
     """Return a bench's table in a format."""
     if output in tables.FOR_PEOPLE:
-        return resuming.describe_incomplete(results) + overview.overview(results, output)
+        return benches.describe_incomplete(results) + overview.overview(results, output)
     from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
     origin = frames.origin(results.meta)

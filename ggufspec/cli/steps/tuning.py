@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ggufspec import tuning
@@ -12,7 +13,7 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import measuring
-from ggufspec.domain import Method, Offload, RunSpec, Sampling
+from ggufspec.domain import Method, Offload, RunSpec, Runtime, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
 from ggufspec.prompts import EMBEDDED
@@ -139,7 +140,9 @@ def bench_command(request: Request, spec: RunSpec) -> str:
     words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
     words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
-    return shlex.join([*words, *(["--force"] if request.force else [])])
+    words += ["--force"] if request.force else []
+    runtime = spec.runtime if spec.drafting is not None else spec.runtime.target_alone
+    return shlex.join([*words, *_cache(spec.kv_type, runtime), *replace(runtime, kv_type_v=None).words])
 
 
 def _models(spec: RunSpec) -> Iterator[str]:
@@ -172,13 +175,19 @@ def _placing(spec: RunSpec) -> Iterator[str]:
         "--fit": None if offload.fit is None else "on" if offload.fit else "off",
         "-t": spec.threads,
         "-c": spec.context,
-        "--kv-type": spec.kv_type,
         "--ubatch": spec.ubatch,
     }
     for option, value in options.items():
         if value not in {None, ""}:
             yield from (option, str(value))
     yield from _experts(offload, is_drafting=spec.drafter is not None)
+
+
+def _cache(kv_type: str | None, runtime: Runtime) -> Iterator[str]:
+    if runtime.kv_type_v is not None:
+        yield from ("-ctk", kv_type or "f16", "-ctv", runtime.kv_type_v)
+    elif kv_type is not None:
+        yield from ("--kv-type", kv_type)
 
 
 def _experts(offload: Offload, *, is_drafting: bool) -> Iterator[str]:

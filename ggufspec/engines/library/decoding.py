@@ -14,11 +14,11 @@ from typing import NamedTuple
 from ggufspec.domain import Drafting, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.drafting import Chooser, ProposedDraft, make_chooser, propose
-from ggufspec.engines.library.messages import Record, RoundRecord, WorkerRun
+from ggufspec.engines.library.messages import LibraryRecord, RoundRecord, WorkerRun
 from ggufspec.engines.library.model import Model
 
 
-def write(target: Model, drafter: Model | None, run: WorkerRun) -> Record:
+def write(target: Model, drafter: Model | None, run: WorkerRun) -> LibraryRecord:
     """Generate one text.
 
     Raises:
@@ -54,7 +54,7 @@ def check_room(target: Model, prompt: Sequence[int], n_predict: int) -> None:
 
 def _write_alone(
     target: Model, chooser: Chooser, prompt: Sequence[int], n_predict: int, started: float
-) -> Record:
+) -> LibraryRecord:
     target.evaluate(prompt, 0, outputs=1)
     token = chooser.first(target.rows(1)[0])
     begun = perf_counter()
@@ -66,7 +66,7 @@ def _write_alone(
         at_s.append(perf_counter() - started)
         tokens.append(token)
         at += 1
-    return Record(
+    return LibraryRecord(
         n_draft=None,
         prompt_tokens=len(prompt),
         prompt_s=at_s[0],
@@ -134,7 +134,7 @@ def kept_tokens(played: PlayedRound, ends: Callable[[int], bool]) -> list[int]:
 
 def _write_together(
     target: Model, drafter: Model, chooser: Chooser, prompt: Sequence[int], run: WorkerRun, started: float
-) -> Record:
+) -> LibraryRecord:
     assert run.drafting is not None
     ends = target.vocabulary.ends
     *seen, last = prompt
@@ -180,7 +180,7 @@ def _write_together(
             )
         )
     gen_s = perf_counter() - begun
-    return Record(
+    return LibraryRecord(
         n_draft=run.drafting.n_max,
         prompt_tokens=len(prompt),
         prompt_s=begun - started,

@@ -90,7 +90,7 @@ class RoundRecord(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class LibraryRecord:
     """One text and how it was generated.
 
     ``gen_tokens`` counts the tokens evaluated during ``gen_s``: with a drafter all of the text, without one
@@ -116,7 +116,7 @@ class Record:
         return json.dumps(asdict(self) | {"rounds": rounds}) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> LibraryRecord:
         """Read what ``to_json`` wrote."""
         facts: dict[str, Any] = json.loads(text)
         rounds = facts["rounds"]
@@ -275,4 +275,4 @@ class Refusal:
 
 
 WorkerRequest = Prepare | WorkerRun | TraceRun | ScoreRun | CurveRun
-WorkerReply = Prepared | Record | RecordedTrace | TextScores | Curve | Refusal
+WorkerReply = Prepared | LibraryRecord | RecordedTrace | TextScores | Curve | Refusal

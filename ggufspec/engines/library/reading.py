@@ -6,10 +6,10 @@ import statistics
 from itertools import pairwise
 
 from ggufspec.domain import Program, Round, Sample, Status
-from ggufspec.engines.library.messages import Record
+from ggufspec.engines.library.messages import LibraryRecord
 
 
-def read_record(record: Record) -> Sample:
+def read_record(record: LibraryRecord) -> Sample:
     """Return the figures of a run, defined as in llama.cpp's programs.
 
     The plain program reports the evaluations after the prompt; the simple drafting program evaluates every
@@ -34,7 +34,7 @@ def read_record(record: Record) -> Sample:
     return _with_rounds(common, record) if drafts else common
 
 
-def _with_rounds(common: Sample, record: Record) -> Sample:
+def _with_rounds(common: Sample, record: LibraryRecord) -> Sample:
     records = record.rounds or ()
     rounds = tuple(Round(len(entry.drafted), entry.accepted) for entry in records)
     n_drafted = sum(entry.drafted for entry in rounds)

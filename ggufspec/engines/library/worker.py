@@ -23,10 +23,10 @@ from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.messages import (
     CurveRun,
     Library,
+    LibraryRecord,
     ModelLoad,
     Prepare,
     Prepared,
-    Record,
     Refusal,
     ScoreRun,
     TraceRun,
@@ -131,7 +131,7 @@ def run_once(run: WorkerRun, library: Library) -> int:
     if isinstance(reply, Refusal):
         sys.stderr.write(f"{reply.status.value}: {reply.reason}\n")
         return 1
-    assert isinstance(reply, Record)
+    assert isinstance(reply, LibraryRecord)
     sys.stdout.write(reply.to_json())
     return 0
 

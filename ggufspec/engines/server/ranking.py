@@ -78,7 +78,7 @@ class _Place(msgspec.Struct):
     probs: tuple[_Ranked, ...] = ()
 
 
-class _Answer(msgspec.Struct):
+class _RankingReply(msgspec.Struct):
     completion_probabilities: tuple[_Place, ...] = ()
 
 
@@ -89,7 +89,7 @@ def candidates(answer: bytes) -> tuple[TokenCandidate, ...]:
         Failure: the answer cannot be read.
     """
     try:
-        places = msgspec.json.decode(answer, type=_Answer).completion_probabilities
+        places = msgspec.json.decode(answer, type=_RankingReply).completion_probabilities
     except (msgspec.MsgspecError, RecursionError) as error:
         raise unreadable(error) from error
     first = places[0] if places else _Place()

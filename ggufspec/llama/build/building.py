@@ -18,26 +18,26 @@ from ggufspec.llama.build import toolkit as cuda_toolkit
 from ggufspec.llama.build.compilation import Compiled, compile_tree
 from ggufspec.llama.build.recipes import CompileSettings
 from ggufspec.llama.build.toolkit import Toolkit
-from ggufspec.llama.install import binding_files, devices, processor, store
+from ggufspec.llama.install import binding_files, options, processor, store
 from ggufspec.llama.install.store import Backend, Built, Skipped
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
 
 _POLL_S = 0.5
-_NO_GPU = "tested on the CPU only: no NVIDIA driver is here"
-_UNRECORDED = "an earlier ggufspec made this build and did not record its files: testing it first"
-_NO_BINDING = "an earlier ggufspec made this build without its Python binding: adding it from the source"
-_UNSEEN = "its programs see no GPU: is CUDA_VISIBLE_DEVICES empty, or the driver too old?"
+_NO_GPU = "tested on the CPU only: no NVIDIA driver was found"
+_UNRECORDED = "an older ggufspec made this build and did not record its files: testing it first"
+_NO_BINDING = "an older ggufspec made this build without its Python binding: adding it from the source"
+_UNSEEN = "its programs find no GPU: CUDA_VISIBLE_DEVICES may be empty, or the driver too old"
 _NO_ARCHITECTURE = (
-    "no GPU is here to compile for: llama.cpp's own list is compiled, which takes long; "
-    "name what you need, as in --cuda-arch 90"
+    "no GPU was found: compiling for llama.cpp's own list of GPUs, which takes long; "
+    "name the ones that you need, such as --cuda-arch 90"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """Which llama.cpp to build, and for what."""
+    """Which llama.cpp to build, and for which backend."""
 
     source: Source
     backend: Backend
@@ -45,7 +45,7 @@ class BuildRequest:
     architectures: tuple[str, ...] = ()  # CUDA's, as CMake spells them
 
     def key(self) -> str:
-        """Return the name of this build's folder; asks the network only for a git branch."""
+        """Return the name of this build's folder; uses the network only for a git branch."""
         facts = (
             self.source.identity(),
             self.backend.value,
@@ -59,17 +59,17 @@ class BuildRequest:
 
 
 def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
-    """Return the build that was asked for, made now unless it is there.
+    """Return the requested build; build it if it does not exist.
 
-    One that is damaged is made again. One of an earlier ggufspec, which did not record its files, is tested
-    as a new one would be; then they are recorded. The Python binding is added where it is missing.
+    A damaged build is built again. A build by an older ggufspec, which did not record its files, is tested
+    like a new one; then its files are recorded. The Python binding is added where it is missing.
 
-    Close the generator to stop: no process and no half build stays behind.
+    Close the generator to stop: no process and no incomplete build is left.
 
     Raises:
         SourceError: the source is not available.
         BuildError: it does not compile, or what was compiled does not work.
-        DiskFullError: there is no room left.
+        DiskFullError: the disk is full.
     """
     name = request.key()
     if built := find_finished(request, name):
@@ -77,10 +77,10 @@ def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
     store.sweep()
     waiting = False
     while True:
-        with store.try_lock(name) as ours:
+        with store.try_lock(name) as is_locked:
             if built := find_finished(request, name):
                 return built
-            if ours:
+            if is_locked:
                 return (yield from _adopt_or_build(request, name))
         if not waiting:
             yield BuildProgress(
@@ -91,7 +91,7 @@ def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
 
 
 def find_finished(request: BuildRequest, name: str) -> Built | None:
-    """Return the build of this name that nothing has to be done for; None where ``build`` has work to do."""
+    """Return a build that is ready to use; None if it is absent, damaged or incomplete."""
     built = store.find_build(name)
     if built is None:
         return None
@@ -121,19 +121,19 @@ def _adopt_or_build(request: BuildRequest, name: str) -> Generator[BuildProgress
 
 
 def _retest(request: BuildRequest, built: Built, log: Path) -> Generator[BuildProgress, None, str | None]:
-    """Return why a build that was made earlier cannot be used; None where it passes its test."""
+    """Return why an older build cannot be used; None if it passes its test."""
     scratch = store.workplace(built.path.name) / "scratch"
     scratch.mkdir()
     plain = next((name for name in recipes.PROGRAMS[0] if name in built.programs), None)
     if plain is None:
-        return "it has no program that writes text"
+        return "it has no program that generates text"
     try:
         signal = yield from _test(request, built.bin, plain, scratch, log)
     except BuildError as error:
         return error.message
     shutil.rmtree(scratch)
     log.unlink(missing_ok=True)
-    return signal and f"its programs die of {signal}"
+    return signal and f"its programs crash with {signal}"
 
 
 def _add_binding(request: BuildRequest, built: Built) -> Generator[BuildProgress, None, None]:
@@ -185,7 +185,7 @@ def _build(request: BuildRequest, name: str) -> Generator[BuildProgress, None, B
         raise
     finally:
         if log.exists() and not log.stat().st_size:
-            log.unlink()  # it did not come to a tool that could say anything
+            log.unlink()  # no tool ran, so the log is empty
 
 
 def _toolkit(request: BuildRequest, work: Path, log: Path) -> Generator[BuildProgress, None, Toolkit | None]:
@@ -199,7 +199,7 @@ def _toolkit(request: BuildRequest, work: Path, log: Path) -> Generator[BuildPro
 def _compile_what_runs(
     request: BuildRequest, tree: Tree, toolkit: Toolkit | None, work: Path, log: Path
 ) -> Generator[BuildProgress, None, tuple[Compiled, str | None]]:
-    """Compile for this very processor; where that crashes, name its features one by one, AMX left out."""
+    """Compile for this processor; if that crashes, name its features one by one, without AMX."""
     settings = CompileSettings(
         backend=request.backend,
         architectures=request.architectures,
@@ -213,7 +213,7 @@ def _compile_what_runs(
     compiled = yield from compile_tree(tree, settings, jobs=request.jobs, work=work, log=log)
     no_gpu = None if toolkit is None else _without_gpu(compiled, work)
     if no_gpu == _NO_GPU and not {f"{recipes.PLUGINS}=ON", f"{recipes.NO_VMM}=ON"} & {*compiled.options}:
-        return compiled, "not tested: no NVIDIA driver is here"
+        return compiled, "not tested: no NVIDIA driver was found"
     final, scratch = work / "final" / "bin", work / "scratch"
     signal = yield from _test(request, final, compiled.programs[0], scratch, log)
     if signal is None:
@@ -227,7 +227,7 @@ def _compile_what_runs(
         if signal is None:
             return compiled, "; ".join(filter(None, (note, no_gpu)))
     raise BuildError(
-        f"the programs die of {signal} on the embedded pair; the log is {log}", compilation.FALLBACK
+        f"the programs crash with {signal} on the embedded pair; the log is {log}", compilation.FALLBACK
     )
 
 
@@ -242,15 +242,15 @@ def _test(
 
 
 def _without_gpu(compiled: Compiled, work: Path) -> str | None:
-    """Return what to know of a build for CUDA that sees no GPU; None where all is well or nobody knows."""
+    """Return a note about a CUDA build that finds no GPU; None if it finds one or cannot list them."""
     if toolchain.nvidia() is None:
         return _NO_GPU
     plain = work / "final" / "bin" / compiled.programs[0]
-    _, listed, _ = proc.capture([str(plain), devices.FLAG])
-    return _UNSEEN if "Available devices" in listed and not devices.parse_devices(listed) else None
+    _, listed, _ = proc.capture([str(plain), options.DEVICES_FLAG])
+    return _UNSEEN if "Available devices" in listed and not options.parse_devices(listed) else None
 
 
 def _explain(signal: str) -> str:
     amx = any(feature.startswith("AMX") for feature in processor.cpu_features())
-    what = "AMX is left out" if amx else "the processor's features are named one by one"
-    return f"built for this very processor the programs die of {signal}: built again, {what}"
+    change = "without AMX" if amx else "with the processor's features named one by one"
+    return f"built for this processor, the programs crash with {signal}: building again {change}"

@@ -1,4 +1,4 @@
-"""From a source tree to programs and libraries in one folder, by CMake and Ninja or, of old, by make."""
+"""Compile a source tree to programs and libraries, with CMake and Ninja, or with make for older sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ggufspec.llama.source.sources import Tree
 _COUNTER = re.compile(r"^\[(\d+)/(\d+)\] ?(.*)")  # Ninja, with the NINJA_STATUS that toolchain sets
 _COMPILE = re.compile(r"^\S*(?:cc|\+\+|clang|nvcc)\S* .*-o ")  # a command that make echoes
 _LIBRARY = re.compile(r"^lib.*\.(?:so|dylib)(?:\.|$)")
-_TELLING_LINES = 100  # before them, warnings quote code that mentions every failure there is
+_TELLING_LINES = 100  # earlier lines quote code that mentions many failures
 _LAST_LINES = 12
 
 
@@ -35,14 +35,14 @@ class Compiled:
 def compile_tree(
     tree: Tree, settings: CompileSettings, *, jobs: int, work: Path, log: Path
 ) -> Generator[BuildProgress, None, Compiled]:
-    """Compile a tree; called again with another settings, compile anew only what differs.
+    """Compile a tree; a second call with other settings compiles only what differs.
 
     Args:
-        tree: a private copy, which may be written into.
-        settings: what the build shall be good for.
-        jobs: how many compilers run at once.
-        work: programs and libraries end in its folder ``final/bin``.
-        log: what the tools say is appended here.
+        tree: a private copy, which is changed.
+        settings: the backend, processor and tools of the build.
+        jobs: the number of compilers that run at once.
+        work: programs and libraries are put into its folder ``final/bin``.
+        log: the output of the tools is appended.
 
     Raises:
         BuildError: a tool is missing or fails.
@@ -131,13 +131,13 @@ def _run(
         last = "\n".join(f"  {line[:200]}" for line in end_of_log[-_LAST_LINES:])
         ending = completed.signal or f"exit {completed.returncode}"
         raise BuildError(
-            f"to {step} llama.cpp failed ({ending}); the log is {log}\n{last}",
+            f"llama.cpp did not {step} ({ending}); the log is {log}\n{last}",
             diagnose("\n".join(end_of_log)),
         )
 
 
 def _collect(produced: Path, programs: Sequence[str], into: Path) -> None:
-    """Copy programs and libraries to the place that is tested, which is not where they were linked."""
+    """Copy programs and libraries to the folder that is tested; it differs from where they were linked."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     for path in produced.iterdir():
@@ -165,11 +165,11 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"No CMAKE_CUDA_COMPILER could be found|CUDA Toolkit not found|nvcc: (?:command )?not found",
-        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu does without",
+        "put nvcc on PATH, or pip install 'ggufspec[cuda-build]'; --backend cpu works without it",
     ),
     (
         r"cannot find -lcuda\b|libcuda\.so",
-        "NVIDIA's driver library is missing: install the driver, or build a llama.cpp that does without",
+        "NVIDIA's driver library is missing: install the driver, or build a version that works without it",
     ),
     (
         r"Could NOT find CURL|curl/curl\.h",
@@ -181,16 +181,16 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"hip-lang|provided by \"hip|No CMAKE_HIP_COMPILER",
-        "install ROCm; --backend cpu does without",
+        "install ROCm; --backend cpu works without it",
     ),
     (
         r"xcrun: error|unable to find utility \"metal\"",
         "install Xcode's command-line tools: xcode-select --install",
     ),
 )
-"""Pattern -> what to do, the surest first: one failure often drags others behind it."""
+"""Pattern -> what to do, the most specific first: one failure often causes others."""
 
-FALLBACK = "read the log; another --version or --backend may build"
+FALLBACK = "read the log, or try another --version or --backend"
 
 
 def diagnose(log: str) -> str:

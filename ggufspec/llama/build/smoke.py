@@ -43,13 +43,13 @@ def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path
         plain: the plain program's name.
         gpu: whether all layers go to a GPU.
         scratch: an empty folder to run in.
-        log: what the programs say is appended here.
+        log: the output of the programs is appended.
 
     Returns:
-        The name of the signal that a program died of, or None when all is well.
+        The name of the signal that ended a program, or None if all programs succeeded.
 
     Raises:
-        BuildError: a program cannot be used for another reason than a signal.
+        BuildError: a program fails without a signal.
     """
     signal = _run([str(folder / plain), "--version"], scratch, log)
     if signal:
@@ -57,7 +57,7 @@ def check_build(folder: Path, *, plain: str, gpu: bool, scratch: Path, log: Path
     install = installs.probe(folder, "own build")
     if install is None or Program.PLAIN not in install.programs:
         raise BuildError(
-            f"{plain} does not answer as llama.cpp does; the log is {log}", "read the end of the log"
+            f"{plain} does not print a version of llama.cpp; the log is {log}", "read the end of the log"
         )
     for program in (Program.PLAIN, Program.TREE, Program.SIMPLE):
         if program in install.programs:
@@ -79,7 +79,7 @@ def _spec(program: Program, *, gpu: bool) -> RunSpec:
         prompt=_PROMPT,
         n_predict=8,
         context=256,
-        threads=1,  # more would spin against each other on a busy machine, for minutes
+        threads=1,  # on a busy machine, more threads wait for each other for minutes
         offload=Offload(target_layers=layers, draft_layers=layers),
         sampling=Sampling(),
         drafting=Drafting(n_max=3) if drafting else None,
@@ -98,7 +98,8 @@ def _run(words: Sequence[str], scratch: Path, log: Path) -> str | None:
     name = Path(words[0]).name
     if completed.timed_out:
         raise BuildError(
-            f"{name} did not finish within {_TIMEOUT_S:.0f} s; the log is {log}", "is the machine very busy?"
+            f"{name} did not finish within {_TIMEOUT_S:.0f} s; the log is {log}",
+            "stop other programs, then try again",
         )
     if completed.returncode > 0:
         raise BuildError(

@@ -58,18 +58,18 @@ def choose_backend() -> tuple[Backend, str]:
     if compiler and gpus:
         return (
             Backend.CUDA,
-            f"CUDA, because {compiler} and {gpus} are here",
+            f"CUDA, because {compiler} and {gpus} were found",
         )
     if compiler:
-        return Backend.CPU, f"CPU, because {compiler} is here but no NVIDIA driver"
+        return Backend.CPU, f"CPU, because {compiler} was found but no NVIDIA driver"
     if gpus:
         driver = cuda_driver.find_driver()
         if wheels.serve(driver):
-            return Backend.CUDA, f"CUDA, because {gpus} is here; its compiler comes from the package index"
+            return Backend.CUDA, f"CUDA, because {gpus} was found; its compiler comes from the package index"
         assert driver is not None, "without one, wheels serve"
         fix = f"update the driver, or install the CUDA {format_release(driver.supports)} toolkit"
-        return Backend.CPU, f"CPU, because no nvcc is here and {driver} is older than its wheels ({fix})"
-    return Backend.CPU, "CPU, because neither nvcc nor an NVIDIA driver is here"
+        return Backend.CPU, f"CPU, because no nvcc was found and {driver} is older than its wheels ({fix})"
+    return Backend.CPU, "CPU, because neither nvcc nor an NVIDIA driver was found"
 
 
 def tool(name: str, *, hint: str) -> Path:

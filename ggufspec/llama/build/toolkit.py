@@ -118,9 +118,9 @@ def first_for(capability: int) -> Release:
 
 def _no_wheels(driver: Driver | None) -> BuildError:
     if driver is None:
-        return BuildError("no CUDA toolkit is here, and its wheels are for Linux", "use another --backend")
+        return BuildError("no CUDA toolkit was found, and its wheels are for Linux", "use another --backend")
     return BuildError(
-        f"no CUDA toolkit that fits is here, and {driver} is older than the wheels, which begin with CUDA "
+        f"no suitable CUDA toolkit was found, and {driver} is older than the wheels, which start at CUDA "
         f"{format_release(cuda_wheels.PINNED)}",
         f"update the driver to 580 or newer, or install the CUDA {format_release(driver.supports)} toolkit",
     )

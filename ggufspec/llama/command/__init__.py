@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ggufspec.llama.command.drafting import LOOKUPS, Lookup, check_method, check_synthetic, draft_sizes
+from ggufspec.llama.command.runtime import check_arguments
 
 __all__ = [
     "LOOKUPS",
     "Lookup",
+    "check_arguments",
     "check_method",
     "check_synthetic",
     "draft_sizes",

@@ -14,13 +14,13 @@ from ggufspec.domain import Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
+from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
 from ggufspec.llama.install.installs import Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
 _BATCH = 2048  # tokens; the default of --batch-size in every era
-_FLOAT_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others are quantised
 
 
 def argv(
@@ -56,6 +56,7 @@ def argv(
     add_fixed(arguments, spec, install)
     arguments.add_switches("--no-escape", "--no-conversation", "--no-display-prompt", "--simple-io")
     arguments.add_switches("--no-log-prefix", "--no-log-timestamps")
+    add_runtime(arguments, spec)
     return arguments.to_argv()
 
 
@@ -80,15 +81,19 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
 def add_context(arguments: Arguments, spec: RunSpec) -> None:
     """Add the sizes of context and batches, and the threads."""
     arguments.add_flag("context", spec.context)
-    if spec.ubatch is not None:  # silently limited to the batch size
-        arguments.add_flag("batch", max(_BATCH, spec.ubatch))
+    batch = spec.runtime.batch
+    if batch is None and spec.ubatch is not None:  # which is silently limited to the batch size
+        batch = max(_BATCH, spec.ubatch)
+    if batch is not None:
+        arguments.add_flag("batch", batch)
+    if spec.ubatch is not None:
         arguments.add_flag("ubatch", spec.ubatch)
     arguments.add_flag("threads", spec.threads)
     arguments.add_flag("threads_batch", spec.threads)
 
 
 def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None:
-    """Add the placement of the model's layers, and the type of its cache.
+    """Add the placement of the model's layers, and the types of its caches.
 
     Raises:
         GgufspecError: the program does not support this cache type, or lacks a requested flag.
@@ -96,15 +101,15 @@ def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None
     offload = spec.own_offload
     arguments.add_flag("layers", format_layers(offload.target_layers, arguments.options, install))
     _add_devices(arguments, offload)
-    if spec.kv_type is None:
-        return
-    for meaning in ("cache_k", "cache_v"):
+    for meaning, kv_type in zip(("cache_k", "cache_v"), spec.cache_types, strict=True):
+        if kv_type is None:
+            continue
         types = _cache_types(arguments.options, SPELLINGS[meaning][0])
-        if types and spec.kv_type not in types:
+        if types and kv_type not in types:
             raise GgufspecError(
-                f"{arguments.name} has no cache of type {spec.kv_type}", f"it has {', '.join(types)}"
+                f"{arguments.name} has no cache of type {kv_type}", f"it has {', '.join(types)}"
             )
-        arguments.add_flag(meaning, spec.kv_type)
+        arguments.add_flag(meaning, kv_type)
 
 
 def _add_devices(arguments: Arguments, offload: Offload) -> None:
@@ -132,18 +137,10 @@ def add_fixed(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     """Set values whose defaults differ between eras: flash attention, fitting to memory, log level.
 
     Raises:
-        GgufspecError: a quantised cache was requested, which needs flash attention, and the program has none.
+        GgufspecError: flash attention was requested, or a quantised cache, which needs it, and the program
+            has none.
     """
-    quantised = spec.kv_type is not None and spec.kv_type not in _FLOAT_TYPES
-    if arguments.options.mentions("--flash-attn", "auto"):
-        arguments.add("--flash-attn", "on" if quantised else "auto")
-    elif quantised and "--flash-attn" not in arguments.options:
-        raise GgufspecError(
-            f"{arguments.name} cannot quantise its cache: it has no flash attention",
-            "leave the cache at f16, or use a llama.cpp of May 2024 or later",
-        )
-    elif quantised:
-        arguments.add("--flash-attn")
+    add_flash_attention(arguments, spec)
     if "--fit" in arguments.options and spec.offload.fit is None:
         layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
         fit = "auto" in layers and install.gpu is not False
@@ -159,7 +156,7 @@ def needs_file(text: str) -> bool:
     return "\0" in text or len(text.encode()) > _MAX_ARGUMENT_BYTES
 
 
-def _cache_types(options: Options, flag: str) -> list[str]:
+def _cache_types(options: ListedFlags, flag: str) -> list[str]:
     """Return the cache types that the help lists; empty if it does not list them."""
     allowed = _ALLOWED.search(options.help.get(flag, ""))
     return re.split(r",\s*", allowed[1]) if allowed else []
@@ -207,10 +204,11 @@ def server_argv(
     arguments.add(*([page] if page else []))
     if slots_dir is not None:
         arguments.add_flag("slots_dir", slots_dir)
+    add_runtime(arguments, spec)
     return arguments.to_argv()
 
 
-def can_draft(options: Options) -> bool:
+def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
 
@@ -236,6 +234,9 @@ def run_commands(spec: RunSpec, install: Install) -> dict[str, str]:
         add_context(arguments, spec)
         add_placement(arguments, spec, install)
         add_drafting(arguments, spec, install, program=program)
+        if spec.runtime.flash_attn is not None:
+            add_flash_attention(arguments, spec)
+        add_runtime(arguments, spec)
         if program is not Program.SERVER:
             arguments.add_flag("prompt", "…")
         commands[executable.path.name] = shlex.join(arguments.to_argv())

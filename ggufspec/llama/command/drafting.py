@@ -11,7 +11,7 @@ from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import Arguments, format_layers
 from ggufspec.llama.install.installs import Executable, Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
@@ -40,11 +40,11 @@ _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
 def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, program: Program) -> None:
     """Add the flags for drafting; none for plain decoding.
 
-    The drafter's cache gets the type of the target's. Programs without a flag for it use that type anyway,
-    except for servers before b5709, which use f16.
+    The drafter's cache gets the type of the target's, unless others are requested. Programs without a flag
+    for it use the target's type anyway, except for servers before b5709, which use f16.
 
     Raises:
-        GgufspecError: the program cannot draft by this method.
+        GgufspecError: the program cannot draft by this method, or lacks a flag for the requested types.
     """
     drafting = spec.drafting
     if drafting is None:
@@ -65,9 +65,12 @@ def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, progr
     arguments.add_flag("draft_threads", spec.threads)
     arguments.add_flag("draft_threads_batch", spec.threads)
     arguments.add_flag("draft_context", spec.context)
-    if spec.kv_type is not None:
-        arguments.add_flag("draft_cache_k", spec.kv_type)
-        arguments.add_flag("draft_cache_v", spec.kv_type)
+    differs = spec.draft_cache_types != spec.cache_types
+    for meaning, kv_type in zip(("draft_cache_k", "draft_cache_v"), spec.draft_cache_types, strict=True):
+        if kv_type is not None and differs:
+            arguments.require_flag(meaning, kv_type)
+        elif kv_type is not None:
+            arguments.add_flag(meaning, kv_type)
     arguments.add_flag("draft_max", drafting.n_max)
     arguments.add_flag("draft_min", drafting.n_min)
     arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
@@ -144,13 +147,13 @@ def _add_lookup(arguments: Arguments, drafting: Drafting) -> None:
         arguments.add(flag, text)
 
 
-def _model_type(options: Options) -> tuple[str, ...]:
+def _model_type(options: ListedFlags) -> tuple[str, ...]:
     """Return the flag that names the drafting method, if the program has it (required from b9464 on)."""
     known = next((name for name in _MODEL_TYPES if name in _types(options)), None)
     return ("--spec-type", known) if known else ()
 
 
-def _types(options: Options) -> list[str]:
+def _types(options: ListedFlags) -> list[str]:
     """Return the drafting methods that a program's help lists."""
     listed, _, _ = options.help.get("--spec-type", "").partition("\n")  # the text below contains "draft" too
     return re.split(r"[^\w-]+", listed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ggufspec.domain import Layers, Program
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Executable, Install
-from ggufspec.llama.install.options import Options
+from ggufspec.llama.install.options import ListedFlags
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "model": ("--model",),
@@ -35,6 +35,15 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "n_cpu_moe": ("--n-cpu-moe",),
     "cache_k": ("--cache-type-k",),
     "cache_v": ("--cache-type-v",),
+    "flash_attn": ("--flash-attn",),
+    "override_tensor": ("--override-tensor",),
+    "mlock": ("--mlock",),
+    "no_mmap": ("--no-mmap",),
+    "load_mode": ("--load-mode",),
+    "numa": ("--numa",),
+    "cpu_mask": ("--cpu-mask",),
+    "prio": ("--prio",),
+    "poll": ("--poll",),
     "draft_model": ("--model-draft", "-md"),
     "draft_layers": ("-ngld",),
     "draft_devices": ("--spec-draft-device", "--device-draft"),
@@ -141,7 +150,7 @@ class Arguments:
         return tuple(self._argv)
 
 
-def format_layers(layers: Layers, options: Options, install: Install) -> str:
+def format_layers(layers: Layers, options: ListedFlags, install: Install) -> str:
     """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto"."""
     match layers:
         case "all":

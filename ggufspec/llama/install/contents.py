@@ -1,7 +1,7 @@
 """What a folder of programs and libraries holds: recorded when it is made, compared when it is used.
 
-A file system that lost power, a full disk or a copy that was cut short leave files that are there and are
-not what they were. Sizes are compared first, SHA-256 only where they agree; a large file is hashed once
+A file system that lost power, a full disk or a copy that was cut short leave files that exist but
+have changed. Sizes are compared first, SHA-256 only where they agree; a large file is hashed once
 while it stays as it is.
 """
 
@@ -24,7 +24,7 @@ _ELF64_LITTLE = b"\x02\x01"  # 64 bits, least significant byte first
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file, or a symbolic link, which has a target and nothing else."""
+    """A file, or a symbolic link, which has only a target."""
 
     size_bytes: int | None = None
     sha256: str | None = None
@@ -45,7 +45,7 @@ def find_damage(folder: Path, recorded: Mapping[str, FileRecord]) -> str | None:
     for name, entry in recorded.items():
         try:
             if entry.sha256 is not None and sha256(folder / name) != entry.sha256:
-                return f"{name} has another SHA-256 than when it was made"
+                return f"{name} has changed since it was built: its SHA-256 differs"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
     return None
@@ -61,7 +61,7 @@ def find_cut_short(folder: Path) -> str | None:
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             if not path.exists():
-                return f"{name} is a link that leads nowhere"
+                return f"{name} is a broken link"
         elif path.stat().st_size == 0:
             return f"{name} is empty"
         elif _lacks_end(path):

@@ -1,7 +1,7 @@
-"""Which of the user's environment variables llama.cpp gets: what any program needs, and tuning switches.
+"""Which of the user's environment variables llama.cpp gets: those that programs need, and tuning switches.
 
-Everything else stays away from it: settings of llama.cpp's own (``LLAMA_…``), so that nothing but the command
-line decides what is measured, and whatever may be secret. What may change a speed is stored with each bench.
+It gets no others: none of its own settings (``LLAMA_…``), so that only the command line decides what is
+measured, and no secrets. Variables that may change a speed are stored with each bench.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SWITCHES = re.compile(
 
 
 def program_environment(scratch: Path) -> dict[str, str]:
-    """Return an environment in which no user setting can change what llama.cpp does unnoticed.
+    """Return an environment in which no user setting changes llama.cpp unnoticed.
 
     Numbers have a decimal point; texts are UTF-8, as in the paths that Python's own start-up files name.
 
     Args:
-        scratch: an empty folder that stands in for the user's configuration.
+        scratch: an empty folder, used as the user's configuration folder.
     """
     return inherited() | {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": str(scratch)}
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.install import devices, releases, store
+from ggufspec.llama.install import options, releases, store
 from ggufspec.llama.install.environment import program_environment
-from ggufspec.llama.install.options import Options, parse_help
+from ggufspec.llama.install.options import ListedFlags, parse_help
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.machine import Gpu
 
@@ -28,7 +28,7 @@ NAMES: Mapping[Program, tuple[str, ...]] = {
     Program.SIMPLE: ("llama-speculative-simple",),
     Program.SERVER: ("llama-server", "server"),
 }
-"""What each program is called, newest name first. Stubs and chat clients of the same name are refused."""
+"""The names of each program, newest first. Stubs and chat clients of the same name are refused."""
 
 _FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
@@ -36,18 +36,18 @@ _TOKENIZERS = ("llama-tokenize", "tokenize")
 _ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
-_PROGRAMS_HINT = "give the folder with llama-completion and llama-speculative (or main and speculative)"
+_PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
 _SUBFOLDERS = (".", "bin", "build/bin")
-_UNRECORDED = "an earlier ggufspec made it and did not record its files"
+_UNRECORDED = "an older ggufspec made it and did not record its files"
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executable:
-    """One program of an install and what it understands."""
+    """One program of an install and its flags."""
 
     path: Path
-    options: Options
+    options: ListedFlags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +62,13 @@ class Install:
     commit: str | None
     backend: str | None  # None if neither the manifest nor the programs show it
     devices: tuple[str, ...] = ()
-    gpus: tuple[Gpu, ...] = ()  # what it can use, and the memory that was free when it was found
+    gpus: tuple[Gpu, ...] = ()  # GPUs that it can use, and their free memory when it was found
     tokenizer: Executable | None = None
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
     binding: Path | None = None  # the folder of the Python binding from that source
-    note: str | None = None  # what a user should know of an own build
-    passed_over: tuple[str, ...] = ()  # builds that would have been taken before, and why they were not
+    note: str | None = None  # a note for the user about an own build
+    passed_over: tuple[str, ...] = ()  # newer builds that cannot be used, and why
 
     @property
     def gpu(self) -> bool | None:
@@ -116,12 +116,12 @@ class _Version:
 
 
 def find_install(explicit: Path | None = None) -> Install:
-    """Return the install to measure with: the given one, the one that is set, our newest build, or PATH.
+    """Return the install to measure with: the given one, the configured one, our newest build, or PATH.
 
-    What is set is GGUFSPEC_LLAMA, or else ``llama`` of the settings file.
+    The configured one is GGUFSPEC_LLAMA, otherwise ``llama`` of the settings file.
 
     Raises:
-        NoInstallError: the named place holds no llama.cpp, or none was found anywhere.
+        NoInstallError: the named folder contains no llama.cpp, or none was found.
         GgufspecError: the settings file is wrong.
     """
     named, origin = (explicit, "--llama") if explicit else _set()
@@ -144,19 +144,19 @@ def find_install(explicit: Path | None = None) -> Install:
             f"`{passed_over[0].command}` builds it again",
         )
     raise NoInstallError(
-        "no llama.cpp was found", "run `ggufspec build`, or point --llama at an installed one"
+        "no llama.cpp was found", "run `ggufspec build`, or name an installed one with --llama"
     )
 
 
 def find_all() -> tuple[Install, ...]:
-    """Return every install that was found, the one that ``find`` takes first."""
+    """Return every install that was found, the one that ``find_install`` returns first."""
     return survey_installs()[0]
 
 
 def survey_installs() -> tuple[tuple[Install, ...], tuple[Skipped, ...]]:
-    """Return every install, the one that ``find`` takes first, and the builds that cannot be used."""
+    """Return every install, that of ``find_install`` first, and the builds that cannot be used."""
     first = None
-    with suppress(GgufspecError):  # what is wrong with the settings is said by whoever takes one
+    with suppress(GgufspecError):  # wrong settings are reported by the command that needs an install
         named, origin = _set()
         first = probe(paths.expanded(str(named), origin), origin) if named else None
     candidates = tuple(_search())
@@ -177,7 +177,7 @@ def detect_gpus() -> tuple[Gpu, ...]:
 def probe(place: Path, origin: str, built: Built | None = None) -> Install | None:
     """Look for programs in a folder, its bin or build/bin, or beside a program; None without any.
 
-    A build of our own that is damaged, wherever it lies, counts as none.
+    A damaged build of our own is ignored.
     """
     for candidate in _places(place):
         executables = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
@@ -192,7 +192,7 @@ def probe(place: Path, origin: str, built: Built | None = None) -> Install | Non
 
 
 def find_library(root: Path) -> Path | None:
-    """Return the shared library that lies beside programs, or where an installation puts it."""
+    """Return the shared library beside programs, or in the library folder of an installation."""
     folders = (root, root.parent / "lib", root.parent / "lib64")
     places = (folder / name for folder in folders for name in _LIBRARIES)
     return next((place for place in places if place.exists()), None)
@@ -204,7 +204,7 @@ def _places(place: Path) -> Iterator[Path]:
 
 
 def _own_build(folder: Path) -> Built | Skipped | None:
-    """Return what the manifest beside a folder of programs says; None for programs that we did not build."""
+    """Return the build that a manifest beside a folder of programs describes; None for other programs."""
     home = folder.resolve().parent
     return store.examine(home) if (home / store.MANIFEST).is_file() else None
 
@@ -217,17 +217,17 @@ def _useless(place: Path, named: str, hint: str) -> NoInstallError:
                 f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
                 f"`{build.command}` builds it again",
             )
-    return NoInstallError(f"{named}, which holds no working llama.cpp program", hint)
+    return NoInstallError(f"{named}, which contains no working llama.cpp program", hint)
 
 
 def _set() -> tuple[Path | None, str]:
-    """Return the folder that the environment or the settings file names, and where that stands."""
+    """Return the folder that the environment or the settings file names, and the place of that setting."""
     setting = settings.one("llama")
     return (None, "") if setting.value is None else (Path(str(setting.value)), setting.where or setting.key)
 
 
 def _search() -> Iterator[Install | Skipped]:
-    """Yield our builds, the one to take first on top, then what is on PATH."""
+    """Yield our builds, the preferred one first, then the install on PATH."""
     for build in sorted(store.survey_builds(), key=_age):
         if isinstance(build, Skipped):
             yield build
@@ -238,23 +238,25 @@ def _search() -> Iterator[Install | Skipped]:
     on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
     if on_path:
         root = next(iter(on_path.values())).resolve().parent
-        own = _own_build(root)
-        if isinstance(own, Skipped) and own.is_damaged:
-            yield own
+        own_build = _own_build(root)
+        if isinstance(own_build, Skipped) and own_build.is_damaged:
+            yield own_build
             return
-        install = _assemble(root, "PATH", on_path, own if isinstance(own, Built) else None)
+        install = _assemble(root, "PATH", on_path, own_build if isinstance(own_build, Built) else None)
         if install is not None:
             yield install
 
 
-def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built | None) -> Install | None:
+def _assemble(
+    root: Path, origin: str, paths_by_name: Mapping[str, Path], built: Built | None
+) -> Install | None:
     programs: dict[Program, Executable] = {}
     versions: list[_Version] = []
     for program, names in NAMES.items():
         for name in names:
-            if name not in found:
+            if name not in paths_by_name:
                 continue
-            executable, version = _inspect(found[name], program)
+            executable, version = _inspect(paths_by_name[name], program)
             if executable is not None:
                 programs[program] = executable
                 versions.append(version)
@@ -263,7 +265,7 @@ def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built |
         return None
     reported = versions[0]
     listed = _devices(next(iter(programs.values())))
-    backend = built.backend if built else devices.backend(listed)
+    backend = built.backend if built else options.backend(listed)
     return Install(
         root=root,
         origin=origin,
@@ -273,8 +275,8 @@ def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built |
         commit=(built.commit if built else None) or reported.commit,
         backend=backend,
         devices=tuple(device.name for device in listed or ()),
-        gpus=devices.gpus(listed, backend),
-        tokenizer=_tokenizer(found),
+        gpus=options.gpus(listed, backend),
+        tokenizer=_tokenizer(paths_by_name),
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
         binding=built.binding if built else None,
@@ -285,20 +287,20 @@ def _assemble(root: Path, origin: str, found: Mapping[str, Path], built: Built |
 @cache
 def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]:
     """Ask a program for its version and help; stubs and chat clients come back as None."""
-    nobody = (None, _Version())
+    unusable = (None, _Version())
     completed, out, err = _ask(path, "--version")
     match = _VERSION.search(err) or _VERSION.search(out)
     if completed.returncode != 0 or match is None:
-        return nobody
+        return unusable
     _, text, _ = _ask(path, "--help")
     options = parse_help(text, plain=program is Program.PLAIN)
     if program is Program.PLAIN and _CHAT_CLIENT in options:
-        return nobody
+        return unusable
     return Executable(path=path, options=options), _Version.read(match)
 
 
 def _age(build: Built | Skipped) -> tuple[int, float]:
-    """Sort the newest llama.cpp first, then what was built last; what has no number is of today."""
+    """Sort the newest llama.cpp first, then the latest build; one without a number counts as current."""
     built = build.built if isinstance(build, Skipped) else build
     if built is None:
         return 0, 0.0
@@ -308,7 +310,7 @@ def _age(build: Built | Skipped) -> tuple[int, float]:
 
 
 def _note(built: Built) -> str | None:
-    """Return what a user should know of a build of our own."""
+    """Return a note for the user about a build of our own."""
     unrecorded = (
         None if built.files is not None else f"{_UNRECORDED}: `{built.command}` tests and records them"
     )
@@ -316,7 +318,7 @@ def _note(built: Built) -> str | None:
 
 
 def _guess(programs: Mapping[Program, Executable]) -> int | None:
-    """Return a build number of the era that programs and flags speak of; None for the era of today."""
+    """Guess a build number from the names of programs and flags; None for current builds."""
     plain, simple = programs.get(Program.PLAIN), programs.get(Program.SIMPLE)
     if plain is None:
         return None
@@ -333,18 +335,18 @@ def _guess(programs: Mapping[Program, Executable]) -> int | None:
     return None
 
 
-def _tokenizer(found: Mapping[str, Path]) -> Executable | None:
-    path = next((found[name] for name in _TOKENIZERS if name in found), None)
+def _tokenizer(paths_by_name: Mapping[str, Path]) -> Executable | None:
+    path = next((paths_by_name[name] for name in _TOKENIZERS if name in paths_by_name), None)
     if path is None:
         return None
     return Executable(path=path, options=parse_help(_ask(path, "--help")[1], plain=False))
 
 
-def _devices(executable: Executable) -> tuple[devices.ListedDevice, ...] | None:
-    """Return the GPUs that llama.cpp sees; None where the build is too old to be asked."""
-    if devices.FLAG not in executable.options:
+def _devices(executable: Executable) -> tuple[options.ListedDevice, ...] | None:
+    """Return the GPUs that llama.cpp sees; None if the build is too old to list them."""
+    if options.DEVICES_FLAG not in executable.options:
         return None
-    return devices.parse_devices(_ask(executable.path, devices.FLAG)[1])
+    return options.parse_devices(_ask(executable.path, options.DEVICES_FLAG)[1])
 
 
 def _ask(path: Path, flag: str) -> tuple[proc.Completed, str, str]:

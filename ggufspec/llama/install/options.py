@@ -1,21 +1,26 @@
-"""The flags that a llama.cpp program lists in its ``--help``."""
+"""What a llama.cpp program lists: flags (``--help``) and GPUs (``--list-devices``, since b4167)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from ggufspec.machine import Gpu, nvidia_smi
 
 _DEFINITION = re.compile(
     r" {0,9}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
 )
 _FLAG = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
 _REMOVED = "the argument has been removed"
+DEVICES_FLAG = "--list-devices"
+_DEVICE = re.compile(r"^ +([A-Za-z]+\d+|Metal): (.*?)(?: \((\d+) MiB, (\d+) MiB free\))?$", re.MULTILINE)
+_BACKENDS = {"CUDA": "cuda", "ROCm": "hip", "Vulkan": "vulkan", "Metal": "metal", "MTL": "metal"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ListedFlags:
     """The flags that a program accepts, each with its help text.
 
     Builds up to b3682 gave every program one common parser, whose help also hides some flags that it
@@ -38,7 +43,7 @@ class Options:
         return word in self.help.get(flag, "")
 
 
-def parse_help(text: str, *, plain: bool) -> Options:
+def parse_help(text: str, *, plain: bool) -> ListedFlags:
     """Parse the text of ``--help``.
 
     Args:
@@ -64,4 +69,38 @@ def parse_help(text: str, *, plain: bool) -> Options:
             block.append(line)
     close()
     generic = plain and "--model-draft" in descriptions
-    return Options(help=MappingProxyType(descriptions), generic=generic)
+    return ListedFlags(help=MappingProxyType(descriptions), generic=generic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedDevice:
+    """One line of the list, such as ``CUDA0: NVIDIA H200``; ``gpu`` is None if its memory is not listed."""
+
+    name: str
+    gpu: Gpu | None
+
+
+def parse_devices(text: str) -> tuple[ListedDevice, ...]:
+    """Parse the list; entries with neither a number nor memory, such as BLAS, are not GPUs."""
+    return tuple(
+        ListedDevice(
+            name=f"{device}: {name}",
+            gpu=Gpu(name=name, total_bytes=int(total) << 20, free_bytes=int(free) << 20) if total else None,
+        )
+        for device, name, total, free in _DEVICE.findall(text)
+    )
+
+
+def backend(devices: Sequence[ListedDevice] | None) -> str | None:
+    """Return the backend of a llama.cpp, from its first device; None if it cannot list devices."""
+    if devices is None:
+        return None
+    first = devices[0].name if devices else ""
+    return next((name for prefix, name in _BACKENDS.items() if first.startswith(prefix)), "cpu")
+
+
+def gpus(devices: Sequence[ListedDevice] | None, made_for: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that a build can use; from the driver if the build is too old to list them."""
+    if devices is None:
+        return () if made_for == "cpu" else nvidia_smi()
+    return tuple(device.gpu for device in devices if device.gpu is not None)

@@ -1,9 +1,9 @@
-"""The folder of builds: each complete or absent, side by side, safe against builds at the same time.
+"""The folder of builds: each build is complete or absent; several may run at once.
 
 builds/<key>/bin/          programs, libraries, and the Python binding in bin/llama_cpp/
-builds/<key>/build.json    what it is and every file of it; written last, before the folder gets its name
-builds/<key>/build.log     what the compilers said
-builds/.work/<key>/        a build in progress, cleaned up by whoever next holds its lock
+builds/<key>/build.json    its properties and files; written last, before the folder gets its name
+builds/<key>/build.log     the output of the compilers
+builds/.work/<key>/        a build in progress, cleaned up by the next holder of its lock
 builds/.locks/<key>.lock   held while that key is built
 builds/.logs/<key>.log     the log of a build that failed
 """
@@ -51,10 +51,10 @@ class Built:
     """A finished build of our own.
 
     ``bin`` holds the programs; ``lib`` the shared libraries, as LLAMA_CPP_LIB_PATH wants it. They are the
-    same folder. ``note`` is what a user should know, such as a feature that was left out. ``cpu`` is what
-    the machine must have for the programs to run. ``environment`` holds the variables that were set for the
+    same folder. ``note`` is for the user, such as a feature that was left out. ``cpu`` holds the processor
+    features that the programs need. ``environment`` holds the variables that were set for the
     build and may have changed it, ``files`` what ``bin`` held when it was made; both are None for a build of
-    an earlier ggufspec, which recorded neither.
+    an older ggufspec, which recorded neither.
     """
 
     path: Path
@@ -85,13 +85,13 @@ class Built:
 
     @property
     def command(self) -> str:
-        """The command that makes this build again."""
-        way, _, rest = self.source.partition(" ")
-        if way == "git":
+        """The command that builds it again."""
+        source_type, _, rest = self.source.partition(" ")
+        if source_type == "git":
             url, _, ref = rest.rpartition(" ")
             words = ["--source", f"git+{url}", "--version", ref]
         else:
-            words = ["--version", rest] if way == "sdist" else ["--source", "PATH"]
+            words = ["--version", rest] if source_type == "sdist" else ["--source", "PATH"]
         words += ["--backend", self.backend]
         architectures = (option.removeprefix(_ARCHITECTURES) for option in self.options)
         for named in set(architectures) - {*self.options}:
@@ -103,8 +103,8 @@ class Built:
 class Skipped:
     """A folder among the builds that is not used.
 
-    ``command`` makes it again. ``is_damaged`` is False where the build is all right, but not for this
-    machine. ``built`` is what the folder's manifest says, None where that cannot be read.
+    ``command`` builds it again. ``is_damaged`` is False if the build is intact, but for another machine.
+    ``built`` is None if the manifest cannot be read.
     """
 
     path: Path
@@ -118,7 +118,7 @@ class Skipped:
 
 
 def key(label: str, backend: str, facts: Iterable[str]) -> str:
-    """Return the folder name of a build: readable, with a digest of all that decides what is built."""
+    """Return the folder name of a build: readable, with a digest of everything that changes the build."""
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
     return f"{label}-{backend}-{digest}"
 
@@ -130,7 +130,7 @@ def find_build(name: str) -> Built | None:
 
 
 def examine(folder: Path) -> Built | Skipped | None:
-    """Return the build in a folder, or why it is not used; None where no folder is.
+    """Return the build in a folder, or why it is not used; None without a folder.
 
     Every program and library is compared with what was recorded when it was made.
     """
@@ -175,13 +175,13 @@ def remove(version: str | None, backend: str | None) -> list[Built]:
 
 
 def delete(folder: Path) -> None:
-    """Remove one folder among the builds, whatever is in it.
+    """Remove one folder of the builds, whatever it contains.
 
     Raises:
         BuildError: it is not one of ours, or is being built.
     """
     if folder.is_symlink() or folder.parent != paths.builds_dir():
-        raise BuildError(f"{folder} is not a folder of our own", "remove it by hand")
+        raise BuildError(f"{folder} is not a build of ggufspec", "remove it by hand")
     with try_lock(folder.name) as locked:
         if not locked:
             raise BuildError(f"{folder.name} is being built", "wait for it, then try again")
@@ -191,7 +191,7 @@ def delete(folder: Path) -> None:
 
 @contextmanager
 def try_lock(name: str) -> Iterator[bool]:
-    """Take a key's lock if nobody has it; its work folder is then empty and ours until the end."""
+    """Lock a key if its lock is free, and yield whether it was; its work folder is then empty."""
     root = paths.builds_dir()
     (root / ".locks").mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(root / ".locks" / f"{name}.lock")
@@ -209,7 +209,7 @@ def try_lock(name: str) -> Iterator[bool]:
 
 
 def sweep() -> None:
-    """Remove what builds that died have left behind; builds that live hold their locks."""
+    """Remove what killed builds have left; running builds hold their locks."""
     work = paths.builds_dir() / ".work"
     for folder in list(work.iterdir()) if work.is_dir() else []:
         with try_lock(folder.name):
@@ -222,7 +222,7 @@ def workplace(name: str) -> Path:
 
 
 def log_path(name: str) -> Path:
-    """Return where a build's log is written, and stays if the build fails."""
+    """Return the path of a build's log, which is kept if the build fails."""
     folder = paths.builds_dir() / ".logs"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}.log"
@@ -231,11 +231,11 @@ def log_path(name: str) -> Path:
 def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     """Give a finished folder its final name, in one step; the caller holds the key's lock.
 
-    Everything is on the disk before the folder gets its name: what a crash leaves is complete or nameless.
+    Everything is on the disk before the folder gets its name: after a crash a build is complete or absent.
 
     Args:
         name: the build's key.
-        folder: holds ``bin``; lies in the work folder, on the same file system.
+        folder: contains ``bin``; in the work folder, on the same file system.
         built: what it is; its paths are those of the final place.
         log: is moved into the folder.
     """
@@ -243,7 +243,7 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
     built = replace(built, files=contents.record(folder / "bin"))
     _write(folder, built)
     contents.sync(folder)
-    if built.path.exists():  # damaged, or find() would have returned it
+    if built.path.exists():  # damaged, otherwise find_build() would have returned it
         built.path.rename(folder.with_name("replaced"))
     folder.rename(built.path)
     paths.sync(built.path.parent)
@@ -251,7 +251,7 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
 
 
 def adopt(built: Built) -> Built:
-    """Record the files of a build by an earlier ggufspec as they are now: tested, or with a binding added.
+    """Record the files of a build by an older ggufspec as they are now: tested, or with a binding added.
 
     Raises:
         OSError: the folder cannot be written.
@@ -284,12 +284,12 @@ def _write(folder: Path, built: Built) -> None:
 
 
 def _known(entry: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what an entry does not have."""
+    """Leave out the absent fields of an entry."""
     return {name: value for name, value in entry.items() if value is not None and value is not False}
 
 
 def _read(folder: Path) -> Built | None:
-    """Return what a folder's manifest says, whatever has become of the programs since."""
+    """Return the build that a folder's manifest describes, without checking its files."""
     try:
         facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         schema = facts.pop("schema")
@@ -307,7 +307,7 @@ def _read(folder: Path) -> Built | None:
             | {
                 "options": tuple(facts["options"]),
                 "cpu": tuple(facts["cpu"]),
-                "source": without_credentials(facts["source"]),  # earlier ones kept a token in an address
+                "source": without_credentials(facts["source"]),  # older builds stored a token in a URL
             },
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -323,7 +323,7 @@ def _damage(built: Built) -> str | None:
 
 
 def _command(name: str) -> str:
-    """Return the command that probably made a build whose manifest is lost, from the name of its folder."""
+    """Guess the command for a build without a manifest from the name of its folder."""
     version, backend, _ = (*name.rsplit("-", 2), "", "")[:3]
     backends = {backend.value for backend in Backend}
     if backend not in backends or version.startswith("local-"):

@@ -1,10 +1,10 @@
-"""The package index: find the source distribution of llama-cpp-python and bring it here, verified.
+"""The package index: find, download and verify the source distribution of llama-cpp-python.
 
-Where to look comes from the settings of pip and uv, so that mirrors and private indices just work; neither
-of the two needs to be installed. Nothing is used whose SHA-256 was not announced and does not match.
+Where to look comes from the settings of pip and uv, so that mirrors and private indices work; neither of
+the two needs to be installed. A file is used only if the index lists its SHA-256 and it matches.
 
 sources/<SHA-256>/llama_cpp_python-V.tar.gz   the archive
-sources/llama_cpp_python-V.sha256             the SHA-256 that the index announced for V, once it was verified
+sources/llama_cpp_python-V.sha256             the SHA-256 that the index lists for V, once it was verified
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from unearth import Link, Package
     from unearth.fetchers import Fetcher, PyPIClient
 
-DEFAULT_INDEX = ""  # no index is named: the one that unearth takes by itself
+DEFAULT_INDEX = ""  # no index is named: unearth's default
 PACKAGE = "llama-cpp-python"
 PINNED: Mapping[str, str] = {
     "0.2.63": "26425fd77a8c463bac709c1d4b8194d7c4ddca3d795f82b2ae7ff4246f2f5539",
@@ -58,7 +58,7 @@ class IndexSettings:
 
 
 def settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
-    """Return what the environment and pip's configuration files say; pip's variables win over its files."""
+    """Return the settings of the environment and of pip's configuration files; variables take precedence."""
     config = _pip_config(environ)
 
     def pip(name: str) -> str:
@@ -105,18 +105,18 @@ def download(version: str, where: IndexSettings | None = None) -> Generator[Buil
     """Return the verified source distribution of one version, from our cache or from the index.
 
     The cache is addressed by content: the folder that holds the file is named after its SHA-256. A file in
-    it is taken only where that is known to be the version's SHA-256: from this code, from an earlier
-    verification, or from the index, which is asked otherwise.
+    it is used only if that is the version's SHA-256, as known from this code, from an earlier verification,
+    or from the index.
 
     Raises:
-        SourceError: it is not found, has no SHA-256, or its content has another one.
+        SourceError: it is not found, has no SHA-256, or its content has a different one.
     """
     version = release(version)
     known = PINNED.get(version) or _remembered(version)
     if known is not None and (kept := _kept(version, known)):
         return kept
     where = where or settings()
-    logging.getLogger("unearth").addHandler(logging.NullHandler())  # what it cannot reach, we report
+    logging.getLogger("unearth").addHandler(logging.NullHandler())  # unreachable indices are reported here
     with _client(where) as client:
         link, sha256 = _find(version, where, client, known)
         archive = _kept(version, sha256) or (yield from _fetch(client, link, _place(version, sha256)))
@@ -128,7 +128,7 @@ def newest(where: IndexSettings | None = None) -> str:
     """Return the newest release that the index has, pre-releases left out.
 
     Raises:
-        SourceError: it has none, or cannot be asked.
+        SourceError: it has none, or cannot be reached.
     """
     return releases(where)[-1]
 
@@ -174,7 +174,7 @@ def releases(where: IndexSettings | None = None) -> list[str]:
 def _ask(
     requirement: str, where: IndexSettings, client: PyPIClient, reasons: list[str]
 ) -> Iterator[tuple[list[Package], list[Package]]]:
-    """Yield each index's packages that fit, and all of them; ``reasons`` gets why one did not answer."""
+    """Yield each index's packages that fit, and all of them; errors are added to ``reasons``."""
     from unearth import PackageFinder
 
     for url in (*where.index_urls, *where.find_links):
@@ -196,7 +196,7 @@ def _ask(
 
 
 def _find(version: str, where: IndexSettings, client: PyPIClient, known: str | None) -> tuple[Link, str]:
-    """Return the first source distribution with a hash; a dead index does not hide a living one."""
+    """Return the first source distribution with a hash; an unreachable index is skipped."""
     wanted, offered, reasons = Version(version), set[Version](), list[str]()
     for packages, candidates in _ask(f"{PACKAGE}=={version}", where, client, reasons):
         offered |= {Version(package.version) for package in candidates if package.version}
@@ -219,7 +219,7 @@ def _find(version: str, where: IndexSettings, client: PyPIClient, known: str | N
 def _advice(offered: set[Version]) -> str:
     finals = [version for version in offered if not version.is_prerelease]
     if finals:
-        newest = f"`ggufspec build --version {max(finals)}` builds the newest there"
+        newest = f"`ggufspec build --version {max(finals)}` builds the newest one there"
         return f"{newest}; or give a source tree with --source PATH"
     return "check the version, the network and PIP_INDEX_URL, or give a source tree with --source PATH"
 
@@ -229,7 +229,7 @@ def _place(version: str, sha256: str) -> Path:
 
 
 def _kept(version: str, sha256: str) -> Path | None:
-    """Return the archive in the cache; one that was damaged since it was verified is removed."""
+    """Return the archive in the cache; a damaged one is removed."""
     archive = _place(version, sha256)
     try:
         if digests.of_file(archive).sha256 == sha256:
@@ -252,7 +252,7 @@ def _remembered(version: str) -> str | None:
 
 
 def _remember(version: str, sha256: str) -> None:
-    """Write the file that `sha256sum --check` reads; without it, the index is asked again next time."""
+    """Write the file that `sha256sum --check` reads; without it, the index is used again next time."""
     note, archive = _note(version), _place(version, sha256)
     aside = note.with_name(f".{note.name}.{os.getpid()}")
     with suppress(OSError):
@@ -265,7 +265,7 @@ def _note(version: str) -> Path:
 
 
 def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgress, None, Path]:
-    """Download an archive to its place in the cache, if it is what the place's name says."""
+    """Download an archive into the cache, and check its SHA-256."""
     final.parent.mkdir(parents=True, exist_ok=True)
     aside = final.with_name(f".{final.name}.{os.getpid()}")
     done = 0
@@ -292,7 +292,7 @@ def _fetch(client: PyPIClient, link: Link, final: Path) -> Generator[BuildProgre
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise
         reason = redact(str(error))
-        raise SourceError(f"{_shown(link)} broke off after {done} bytes: {reason}", "try again") from error
+        raise SourceError(f"{_shown(link)} ended after {done} bytes: {reason}", "try again") from error
     finally:
         aside.unlink(missing_ok=True)
     return final
@@ -309,7 +309,7 @@ def _check_size(size_bytes: int, name: str) -> None:
 
 def _verify(archive: Path, sha256: str, name: str) -> None:
     if digests.of_file(archive).sha256 != sha256:
-        raise SourceError(f"{name} is not what its SHA-256 says", _ELSEWHERE)
+        raise SourceError(f"the SHA-256 of {name} does not match", _ELSEWHERE)
 
 
 def _client(where: IndexSettings) -> PyPIClient:
@@ -345,7 +345,7 @@ def _pip_config(environ: Mapping[str, str]) -> dict[str, str]:
         try:
             parser.read(file, encoding="utf-8")
         except (OSError, UnicodeDecodeError, configparser.Error):
-            continue  # pip itself will complain about it
+            continue  # pip itself reports it
     for section in ("global", "download", "install"):
         if parser.has_section(section):
             merged |= parser[section]

@@ -1,6 +1,6 @@
 """Where llama.cpp's source comes from: a package's source distribution, git, or a local tree.
 
-Every source ends as a private copy of the tree that a build may write into.
+Every source becomes a private copy of the tree, which a build may change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:  # Debian 12's Python cannot keep an archive within a folder
     from backports import tarfile  # type: ignore[no-redef]
 
 LEGACY = "0.2.63"
-"""April 2024: llama.cpp one day after the build of the Llama-3 notebook, with `main` and `speculative`."""
+"""April 2024: llama.cpp, one day newer than that of the Llama-3 notebook, with `main` and `speculative`."""
 
 TODAY = "0.3.36"
 """What is built by default without an installed llama-cpp-python: the newest release that was tested."""
@@ -43,17 +43,17 @@ _OBJECTS = {".o", ".a", ".so", ".dylib"}  # left by a build inside the tree, per
 
 @dataclass(frozen=True)
 class Sdist:
-    """The source distribution of one version of llama-cpp-python, which holds a whole llama.cpp."""
+    """The source distribution of one version of llama-cpp-python, which contains a complete llama.cpp."""
 
     version: str
 
     @property
     def label(self) -> str:
-        """What builds of this source are called."""
+        """The name of this source in the names of builds."""
         return self.version
 
     def identity(self) -> str:
-        """Return what tells this source from every other."""
+        """Return an id of this source."""
         return f"sdist {self.version}"
 
 
@@ -72,11 +72,11 @@ class Git:
 
     @property
     def label(self) -> str:
-        """What builds of this source are called."""
+        """The name of this source in the names of builds."""
         return re.sub(r"[^\w.-]", "_", self.ref[:12] if _COMMIT.fullmatch(self.ref) else self.ref)
 
     def identity(self) -> str:
-        """Return what tells this source from every other; a name that can move is looked up first."""
+        """Return an id of this source; a name that can move is looked up first."""
         fixed = _TAG.fullmatch(self.ref) or _COMMIT.fullmatch(self.ref)
         return f"git {self.url} {self.ref if fixed else self._commit()}"
 
@@ -92,11 +92,11 @@ class Local:
 
     @property
     def label(self) -> str:
-        """What builds of this source are called."""
+        """The name of this source in the names of builds."""
         return "local-" + re.sub(r"[^\w.-]", "_", self.path.name)
 
     def identity(self) -> str:
-        """Return what tells this source from every other: any changed file makes another source."""
+        """Return an id of this source; any changed file changes it."""
         digest = hashlib.sha256(str(self.path).encode())
         for file in (self.path,) if self.path.is_file() else _files(self.path):
             status = file.lstat()
@@ -109,16 +109,16 @@ Source = Sdist | Git | Local
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A private copy of llama.cpp's source, and what is known about its place in history.
+    """A private copy of llama.cpp's source, and its version, as far as it is known.
 
-    ``package`` is the folder of llama-cpp-python's Python files; None where the source is not one of its own.
+    ``package`` is the folder of llama-cpp-python's Python files; None where the source has none.
     """
 
     root: Path
     version: str
     number: int | None = None
     commit: str | None = None
-    history: bool = False  # git works in the tree and counts right
+    history: bool = False  # the tree has the complete git history
     package: Path | None = None
 
 
@@ -126,12 +126,12 @@ def choose_source(text: str | None, version: str | None) -> Source:
     """Return the source that ``--source`` and ``--version`` mean.
 
     Args:
-        text: sdist, git, git+URL or a path; None to tell from the version.
+        text: sdist, git, git+URL or a path; None to choose by the version.
         version: a version of llama-cpp-python, a tag or commit of llama.cpp, "legacy", or None for the
             version of the installed llama-cpp-python, or TODAY where it is not installed.
 
     Raises:
-        SourceError: the two do not fit together, or the path holds no llama.cpp.
+        SourceError: the two contradict each other, or the path contains no llama.cpp.
     """
     version = LEGACY if version == "legacy" else version
     if text is None:
@@ -152,10 +152,10 @@ def choose_source(text: str | None, version: str | None) -> Source:
 
 
 def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
-    """Bring a private copy of the source's tree into an empty folder.
+    """Put a private copy of the source's tree into an empty folder.
 
     Raises:
-        SourceError: it cannot be had, verified or unpacked.
+        SourceError: it is not available, or cannot be verified or unpacked.
     """
     match source:
         case Sdist(version):
@@ -169,7 +169,7 @@ def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgre
             return unpack(path, into, version=source.label)
         case Local(path):
             root = find_root(path)
-            assert root is not None, "choose() looked"
+            assert root is not None, "choose_source() checked it"
             yield BuildProgress(step=BuildStep.UNPACK, line=f"copying {root}")
             return _copy(root, into, version=source.label)
 
@@ -187,10 +187,10 @@ def has_binding(source: Source) -> bool:
 
 
 def unpack(archive: Path, into: Path, *, version: str) -> Tree:
-    """Unpack a whole archive; nothing in it can write outside ``into``.
+    """Unpack an archive; no file is written outside ``into``.
 
     Raises:
-        SourceError: the archive is damaged, tries to leave the folder, or holds no llama.cpp.
+        SourceError: the archive is damaged, has paths outside the folder, or contains no llama.cpp.
     """
     try:
         with tarfile.open(archive) as tar:
@@ -202,7 +202,7 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     tops = [path for path in into.iterdir() if path.is_dir()]
     root = find_root(tops[0]) if len(tops) == 1 else None
     if root is None:
-        raise SourceError(f"{archive.name} contains no source of llama.cpp", "is it the right archive?")
+        raise SourceError(f"{archive.name} contains no source of llama.cpp", "use another archive")
     return Tree(root=root, version=version, commit=_vendored_commit(tops[0]), package=_package(root))
 
 
@@ -216,7 +216,7 @@ def find_root(folder: Path) -> Path | None:
 
 
 def _clone(source: Git, into: Path, log: Path) -> Generator[BuildProgress, None, Tree]:
-    """Check out one commit; all commits come along without their files, so that git counts builds right."""
+    """Check out one commit; fetch all commits without their files, so that git can count them."""
     root = into / "llama.cpp"
     clone = ("clone", "--filter=tree:0", "--no-checkout", "--", source.url, str(root))
     yield from _run_git(clone, source, log)
@@ -226,7 +226,7 @@ def _clone(source: Git, into: Path, log: Path) -> Generator[BuildProgress, None,
     target = f"refs/remotes/origin/{source.ref}" if is_branch else source.ref
     yield from _run_git(("-C", str(root), "checkout", "--detach", target, "--"), source, log)
     if find_root(root) is None:
-        raise SourceError(f"{source.ref} of {source.url} holds no llama.cpp", "check the address")
+        raise SourceError(f"{source.ref} of {source.url} contains no llama.cpp", "check the address")
     return _with_history(root, None)
 
 
@@ -244,7 +244,7 @@ def _run_git(words: tuple[str, ...], source: Git, log: Path) -> Generator[BuildP
 
 
 def _copy(root: Path, into: Path, *, version: str) -> Tree:
-    """Copy a tree without what earlier builds left in it; a borrowed .git link keeps its history."""
+    """Copy a tree without the output of earlier builds; a .git link keeps its history."""
     copy = into / "llama.cpp"
     for file in _files(root):
         target = copy / file.relative_to(root)
@@ -268,22 +268,22 @@ def _with_history(root: Path, version: str | None) -> Tree:
 def _files(root: Path) -> Iterator[Path]:
     """Yield a tree's own files in a stable order: no history, no build folders, no objects."""
     for folder, folders, names in os.walk(root):
-        here = Path(folder)
+        parent = Path(folder)
         folders[:] = sorted(
-            name for name in folders if name != ".git" and not (here / name / "CMakeCache.txt").exists()
+            name for name in folders if name != ".git" and not (parent / name / "CMakeCache.txt").exists()
         )
-        links = [name for name in folders if (here / name).is_symlink()]
+        links = [name for name in folders if (parent / name).is_symlink()]
         for name in sorted([*links, *names]):
             if name != ".git" and Path(name).suffix not in _OBJECTS:
-                yield here / name
+                yield parent / name
 
 
 def _release(version: str) -> str:
-    """Return a version of llama-cpp-python, or say what else the text may have been meant for."""
+    """Return a version of llama-cpp-python, or raise an error that suggests what the text may mean."""
     if re.fullmatch(r"\d{4,}", version):
         raise SourceError(
             f"{version} is not a version of {index.PACKAGE}",
-            f"a build number of llama.cpp is written `ggufspec build --version b{version}`",
+            f"for a build number of llama.cpp: `ggufspec build --version b{version}`",
         )
     try:
         return index.release(version)
@@ -299,7 +299,7 @@ def _release(version: str) -> str:
 
 
 def _vendored_commit(package: Path) -> str | None:
-    """Return the commit that llama-cpp-python's source distributions carry in the remains of their .git."""
+    """Return the commit of llama.cpp that llama-cpp-python's source distributions record under .git."""
     try:
         text = (package / _VENDORED_HEAD).read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""May this drafter draft for this target? llama.cpp's own rules, from two headers alone."""
+"""Can this drafter draft for this target? llama.cpp's own rules, from two headers alone."""
 
 from __future__ import annotations
 

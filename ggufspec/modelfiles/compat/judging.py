@@ -1,30 +1,114 @@
-"""May this drafter draft for this target? llama.cpp's own verdict, from two headers alone."""
+"""Can this drafter draft for this target? llama.cpp's own rules for each build, applied to two headers.
+
+One row of `RULES` is valid for some programs and a range of builds. The rules were read in
+examples/speculative/speculative.cpp (the tree program) and common/speculative.cpp (the simple program and the
+server) of b2697, b5904, b8643 and of the summer of 2026; those of the builds between from their history.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
+from ggufspec.domain import Program
 from ggufspec.errors import DrafterRefusedError
-from ggufspec.modelfiles.compat.rules import RULES, CompatOutcome, IdCheck, Rule, TypeCheck, rule_for, rule_of
+from ggufspec.llama.install import Install
 from ggufspec.modelfiles.compat.vocabularies import TokenDifference, differences, effective
 from ggufspec.modelfiles.gguf import ModelCard
 
-__all__ = [
-    "RULES",
-    "CompatOutcome",
-    "CompatVerdict",
-    "Rule",
-    "TokenDifference",
-    "check_pair",
-    "refusal",
-    "rule_for",
-    "rule_of",
-]
+_FAMILY = "use a smaller model of the target's family as drafter"
+_EDIT = "if both are of one family, correct the wrong header: gguf-set-metadata FILE {key} {value}"
+_OVERRIDE = "if both are of one family, llama.cpp's --override-kv {key}=bool:{value} sets it for both"
 
-_FAMILY = "take a smaller model of the target's own family as drafter"
-_EDIT = "if the two are of one family, correct the wrong header: gguf-set-metadata FILE {key} {value}"
-_OVERRIDE = "if the two are of one family, llama.cpp's --override-kv {key}=bool:{value} sets it for both"
+
+class CompatOutcome(StrEnum):
+    """What llama.cpp does with a pair."""
+
+    ACCEPTED = "accepted"
+    TRANSLATED = "accepted with translation"  # drafts are passed as text between the vocabularies
+    REFUSED = "refused"
+
+
+class TypeCheck(StrEnum):
+    """How vocabulary types are compared."""
+
+    PRESENCE = "presence"  # the type is kept in a bool, so that only "none" differs from the rest
+    KIND = "kind"
+
+
+class IdCheck(StrEnum):
+    """Which of the ids of BOS and EOS must agree. Whether they are added must agree always."""
+
+    BOTH = "both"
+    BOS_IF_ADDED = "BOS if it is added, EOS always"
+    IF_ADDED = "those that are added"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How the builds from ``first`` to ``last`` decide; ``last`` is None for current builds."""
+
+    programs: frozenset[Program]
+    first: int
+    last: int | None
+    types: TypeCheck = TypeCheck.PRESENCE
+    ids: IdCheck
+    max_size_difference: int = 128
+    unset_differs: bool = False  # add_bos that one file sets and the other leaves open is a difference
+    mismatch: CompatOutcome = CompatOutcome.REFUSED
+    recurrent: bool = True  # models whose state cannot be rolled back may take part
+
+
+_TREE = frozenset({Program.TREE})
+_LIBRARY = frozenset({Program.SIMPLE, Program.SERVER})
+_TRANSLATED = CompatOutcome.TRANSLATED
+
+RULES = (
+    Rule(programs=_TREE, first=0, last=3180, ids=IdCheck.BOTH, max_size_difference=100, unset_differs=True),
+    Rule(programs=_TREE, first=3181, last=4158, ids=IdCheck.BOTH, max_size_difference=100),
+    Rule(programs=_TREE, first=4159, last=8931, ids=IdCheck.BOTH),
+    Rule(programs=_TREE, first=8932, last=8981, ids=IdCheck.BOS_IF_ADDED),
+    Rule(programs=_TREE, first=8982, last=None, ids=IdCheck.IF_ADDED),
+    Rule(programs=_LIBRARY, first=4159, last=6044, ids=IdCheck.BOTH),
+    Rule(programs=_LIBRARY, first=6045, last=8931, ids=IdCheck.BOTH, mismatch=_TRANSLATED),
+    Rule(programs=_LIBRARY, first=8932, last=9108, ids=IdCheck.IF_ADDED, mismatch=_TRANSLATED),
+    Rule(programs=_LIBRARY, first=9109, last=9547, ids=IdCheck.IF_ADDED),
+    Rule(programs=_LIBRARY, first=9548, last=None, ids=IdCheck.IF_ADDED, types=TypeCheck.KIND),
+)
+
+_NO_RECURRENT = {Program.SERVER: range(7959, 8842), Program.SIMPLE: range(7959, 8889)}
+
+
+def rule_for(program: Program, build: int | None = None) -> Rule:
+    """Return how a program of a build decides.
+
+    Args:
+        program: a program that drafts.
+        build: llama.cpp's build number, or None where it is not known: then the current rule.
+
+    Raises:
+        ValueError: the program never drafts, or not yet in this build.
+    """
+    for rule in RULES:
+        if program not in rule.programs:
+            continue
+        if rule.last is None and (build is None or build >= rule.first):
+            return rule
+        if build is not None and rule.last is not None and rule.first <= build <= rule.last:
+            return replace(rule, recurrent=build not in _NO_RECURRENT.get(program, ()))
+    raise ValueError(f"{program} of build {build} does not draft")
+
+
+def rule_of(install: Install, program: Program) -> Rule:
+    """Return how a program of an install decides.
+
+    Raises:
+        NoInstallError: the install lacks the program.
+        ValueError: the program does not draft in this build.
+    """
+    install.executable(program)
+    return rule_for(program, install.build_number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +140,7 @@ def check_pair(target: ModelCard, draft: ModelCard, rule: Rule) -> CompatVerdict
     mismatches = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
-        differ = (
-            "1 token has another text" if n_differences == 1 else f"{n_differences} tokens have other texts"
-        )
+        differ = "1 token differs" if n_differences == 1 else f"{n_differences} tokens differ"
         mismatches.append(
             _Mismatch(
                 reason=f"{differ}, first token {first[0].id}: "
@@ -97,8 +179,8 @@ def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Mismatch]:
 def _recurrent(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatch]:
     if not rule.recurrent and (target.is_recurrent or draft.is_recurrent):
         yield _Mismatch(
-            reason="recurrent layers cannot take back tokens that were drafted in vain",
-            help="use a llama.cpp of build 8889 or later, which keeps checkpoints",
+            reason="recurrent layers cannot roll back rejected draft tokens",
+            help="use llama.cpp b8889 or later, which keeps checkpoints",
         )
 
 
@@ -107,7 +189,7 @@ def _sizes(target: ModelCard, draft: ModelCard, rule: Rule) -> Iterator[_Mismatc
     if abs(ours - theirs) > rule.max_size_difference:
         yield _Mismatch(
             reason=f"the target has {ours} tokens and the drafter {theirs}; "
-            f"{rule.max_size_difference} more or fewer are allowed",
+            f"a difference of {rule.max_size_difference} is allowed",
             help=_FAMILY,
         )
 

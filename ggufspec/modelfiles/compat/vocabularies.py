@@ -1,4 +1,4 @@
-"""What llama.cpp makes of a file's vocabulary: defaults for absent keys, and the texts that it compares.
+"""How llama.cpp reads a file's vocabulary: defaults for absent keys, and the texts that it compares.
 
 Source: llama_vocab::impl::load in src/llama-vocab.cpp.
 """
@@ -51,7 +51,7 @@ class Effective:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDifference:
-    """A token that stands for different texts."""
+    """A token with different texts in target and drafter."""
 
     id: int
     target: str
@@ -79,7 +79,7 @@ def effective(vocabulary: Vocabulary) -> Effective:
 
 
 def differences(target: Vocabulary, draft: Vocabulary) -> tuple[int, tuple[TokenDifference, ...]]:
-    """Return how many of the tokens that both have differ in text, and the first few of them."""
+    """Return the number of common tokens with different texts, and the first few of them."""
     if target.tokens is None or draft.tokens is None:
         return 0, ()
     last = min(len(target.tokens), len(draft.tokens))
@@ -103,7 +103,7 @@ def differences(target: Vocabulary, draft: Vocabulary) -> tuple[int, tuple[Token
 
 
 def _id(vocabulary: Vocabulary, stated: int | None, default: int | None) -> int | None:
-    """Ids outside the vocabulary count for nothing, in the file as by default."""
+    """Return the stated or default id, unless it is outside the vocabulary."""
     if stated is not None and stated < vocabulary.n_tokens:
         return stated
     return default if default is not None and default < vocabulary.n_tokens else None

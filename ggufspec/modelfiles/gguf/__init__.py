@@ -1,4 +1,4 @@
-"""GGUF files: the header of a model, here or far away, as a ModelCard."""
+"""GGUF files: the header of a model, on this machine or on the Hub, as a ModelCard."""
 
 from ggufspec.modelfiles.gguf.card import ModelCard, Split, Vocabulary
 from ggufspec.modelfiles.gguf.files import (
@@ -9,8 +9,7 @@ from ggufspec.modelfiles.gguf.files import (
     read_card,
     validate_file,
 )
-from ggufspec.modelfiles.gguf.reader import Tensor
-from ggufspec.modelfiles.gguf.source import FileSource, HeaderSource, check_path
+from ggufspec.modelfiles.gguf.reader import FileSource, HeaderSource, Tensor, check_path
 from ggufspec.modelfiles.gguf.values import TYPES_BY_NAME, GgmlType, NumberArray, StringArray
 
 __all__ = [

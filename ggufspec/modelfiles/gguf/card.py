@@ -1,4 +1,4 @@
-"""ModelCard: what ggufspec wants to know of a model, taken from its header."""
+"""ModelCard: the properties of a model that ggufspec uses, from its header."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_LANGUAGE_MODELS = {"adapter", "mmproj", "imatrix", "control_vector"}  # val
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Vocabulary:
-    """The tokenizer's part of a header. Whatever the file does not say is None."""
+    """The tokenizer's part of a header. What the file does not state is None."""
 
     model: str | None  # tokenizer.ggml.model: llama, gpt2, ...
     pre: str | None
@@ -50,12 +50,12 @@ class Split:
 class ModelCard:
     """A model as its header describes it; per-layer values have one entry per layer.
 
-    ``metadata`` holds every key of the header, for what only one architecture knows.
+    ``metadata`` holds every key of the header, for keys that only one architecture has.
     """
 
     architecture: str
     name: str | None
-    quant: str | None  # what people call it: Q3_K_S
+    quant: str | None  # the usual name: Q3_K_S
     n_layers: int
     context_length: int
     n_embd: int
@@ -96,7 +96,7 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
         size_bytes: the size of all files of the model.
 
     Raises:
-        ModelFileError: this is no language model, or its header lacks what every one has.
+        ModelFileError: this is not a language model, or its header lacks a required key.
     """
     keys = _Keys(header.metadata, source)
     file_kind = keys.get("general.type", str) or "model"
@@ -104,7 +104,7 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
     if split is not None and split.no > 0:
         raise ModelFileError(
             f"{source} is part {split.no + 1} of {split.count} of a model",
-            "give the first part; the others are found beside it",
+            "use the first part; the others are found beside it",
         )
     arch = keys.need("general.architecture", str)
     if not _ARCHITECTURE.fullmatch(arch):
@@ -113,7 +113,7 @@ def build_card(header: Header, *, source: str, size_bytes: int) -> ModelCard:
         raise ModelFileError(
             f"{source} is not a language model; its type is "
             f"{file_kind if file_kind != 'model' else 'vision projector'}",
-            "give the GGUF that holds the language model itself",
+            "use the GGUF of the language model itself",
         )
     n_layers = keys.need(f"{arch}.block_count", int)
     if not 0 < n_layers <= _MAX_LAYERS:
@@ -162,15 +162,13 @@ class _Keys:
         if isinstance(value, int) and value < 0:
             raise self._wrong(key, f"is {value}")
         if type(value) is not expected_type:  # not isinstance: True is an int
-            raise self._wrong(key, f"is no {expected_type.__name__}")
+            raise self._wrong(key, f"is not of type {expected_type.__name__}")
         return value
 
     def need(self, key: str, expected_type: type[_T]) -> _T:
         value = self.get(key, expected_type)
         if value is None:
-            raise ModelFileError(
-                f"{self._source} has no {key} in its header", "it is no model that llama.cpp loads"
-            )
+            raise ModelFileError(f"{self._source} has no {key} in its header", "llama.cpp cannot load it")
         return value
 
     def per_layer(self, key: str, n_layers: int) -> tuple[int, ...] | None:
@@ -189,7 +187,7 @@ class _Keys:
     def strings(self, key: str) -> StringArray | None:
         value = self._metadata.get(key)
         if value is not None and not isinstance(value, StringArray):
-            raise self._wrong(key, "is no array of strings")
+            raise self._wrong(key, "is not an array of strings")
         return value
 
     def _wrong(self, key: str, problem: str) -> ModelFileError:

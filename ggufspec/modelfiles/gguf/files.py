@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ggufspec.errors import ModelFileError
 from ggufspec.modelfiles.gguf.card import ModelCard, build_card
-from ggufspec.modelfiles.gguf.reader import MAGIC, Header, read_header
-from ggufspec.modelfiles.gguf.source import FileSource, HeaderSource
+from ggufspec.modelfiles.gguf.reader import MAGIC, FileSource, Header, HeaderSource, read_header
 from ggufspec.units import counted, format_bytes
 
 _FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
@@ -29,28 +28,28 @@ _IMPOSTORS = (
 
 
 def parse_header(*sources: HeaderSource, name: str) -> ModelCard:
-    """Read the card of a model that may be far away.
+    """Read the card of a model that may be on the Hub.
 
     Args:
         sources: the bytes of the model's file, or of its parts in order; without the later ones the card
             lacks their tensors.
-        name: what to call the model in messages.
+        name: the model's name in messages.
 
     Raises:
-        ModelFileError: this is no GGUF, or no language model, or its header is damaged.
+        ModelFileError: this is not a GGUF or not a language model, or its header is damaged.
     """
     return _card([(source, _header(source, name)) for source in sources], name)
 
 
 def parse_complete(sources: Mapping[str, HeaderSource]) -> ModelCard:
-    """Read the card of a model whose files must be there to the last byte.
+    """Read the card of a model whose files must be complete.
 
     Args:
-        sources: what to call each of the model's files in messages -> its bytes; the first part first.
+        sources: each file's name in messages -> its bytes; the first part first.
 
     Raises:
-        ModelFileError: a file is no GGUF or ends before its last tensor, parts are missing or mixed up, or
-            this is no language model.
+        ModelFileError: a file is not a GGUF or ends before its last tensor, parts are missing or mixed up,
+            or this is not a language model.
     """
     parts = {name: (source, _header(source, name)) for name, source in sources.items()}
     for name, (source, header) in parts.items():
@@ -67,10 +66,10 @@ def parse_complete(sources: Mapping[str, HeaderSource]) -> ModelCard:
 
 
 def read_card(path: Path) -> ModelCard:
-    """Read the card of a local model with all of its parts, without asking whether its data is complete.
+    """Read the card of a local model with all of its parts, without checking that its data is complete.
 
     Raises:
-        ModelFileError: a file is missing, is no GGUF, or its header is damaged.
+        ModelFileError: a file is missing or not a GGUF, or its header is damaged.
     """
     return _card([(source, _header(source, name)) for name, source in open_parts(path).items()], str(path))
 
@@ -117,15 +116,15 @@ def _check_parts(headers: Mapping[str, Header], card: ModelCard) -> None:
     if card.split is not None and count != len(headers):
         first = next(iter(headers))
         raise ModelFileError(
-            f"{first} is part 1 of {count} of a model, and its name leads to {counted(len(headers), 'part')}",
-            f"give all parts the names that they had: …-00001-of-{count:05d}.gguf",
+            f"{first} is part 1 of {count} of a model, but its name says {counted(len(headers), 'part')}",
+            f"restore the original names of all parts: …-00001-of-{count:05d}.gguf",
         )
     for number, (name, header) in enumerate(headers.items()):
         stated = header.metadata.get("split.no", number), header.metadata.get("split.count", count)
         if card.split is not None and stated != (number, count):
             raise ModelFileError(
                 f"{name} is not part {number + 1} of {count} of this model, as its header states",
-                "put the parts of one model side by side, under the names that they had",
+                "put the parts of one model into one folder, with their original names",
             )
     total = card.metadata.get("split.tensors.count", len(card.tensors))
     if card.split is not None and total != len(card.tensors):

@@ -5,19 +5,23 @@ The format is described in ggml's docs/gguf.md. This reader refuses what llama.c
 time to read, and a file can be made for that purpose.
 
 The GGUFReader of the package ``gguf`` is not used: it needs the complete file on this machine, where a
-header is to be read from the Hub by ranges, and it believes the counts in the file.
+header is to be read from the Hub by ranges, and it believes the counts in the file. A header's bytes
+come from a `HeaderSource`: a file here, or one on the Hub.
 """
 
 from __future__ import annotations
 
+import stat
 import struct
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
+from ggufspec import paths
 from ggufspec.errors import ModelFileError
-from ggufspec.modelfiles.gguf.source import HeaderSource
 from ggufspec.modelfiles.gguf.values import GGML_TYPES, GgmlType, NumberArray, StringArray, Value
 from ggufspec.units import format_bytes
 
@@ -38,6 +42,67 @@ _STRING, _ARRAY = 8, 9
 _CODES = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TENSORS = tuple(struct.Struct(f"<{n_dims}QIQ") for n_dims in range(_MAX_DIMS + 1))  # shape, type, offset
 _DAMAGED = "the file is damaged or truncated; download it again"
+
+
+class HeaderSource(Protocol):
+    """Random access to the bytes of one GGUF."""
+
+    @property
+    def size(self) -> int:
+        """The size of the whole file in bytes."""
+
+    def read(self, offset: int, n: int, /) -> bytes:
+        """Return ``n`` bytes from ``offset``; fewer only where the file ends."""
+
+
+class FileSource:
+    """A file on this machine.
+
+    Raises:
+        ModelFileError: there is no such file, it is a folder, or it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        check_path(path)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            close = paths.beside(path)
+            hint = f"did you mean {close}?" if close else "check the path of the model"
+            raise ModelFileError(f"there is no file {path}", hint) from None
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelFileError(f"{path} is a folder", "name the .gguf file within it")
+        self._size = status.st_size
+
+    @property
+    def size(self) -> int:
+        """The file's size when it was opened."""
+        return self._size
+
+    def read(self, offset: int, n: int, /) -> bytes:
+        """Return ``n`` bytes from ``offset``; fewer only where the file ends."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                return file.read(n)
+        except OSError as error:
+            raise ModelFileError(f"{self._path} cannot be read: {error.strerror}") from error
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that no result could name: the name of a file is bytes, and JSON knows only Unicode.
+
+    Raises:
+        ModelFileError: the path is not UTF-8.
+    """
+    if not paths.is_unicode(path):
+        raise ModelFileError(
+            f"the path {paths.shown(path)} is not valid UTF-8",
+            "rename the file or the folder, or use a symbolic link",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +134,7 @@ def read_header(source: HeaderSource, name: str) -> Header:
         name: what to call the file in messages.
 
     Raises:
-        ModelFileError: this is no GGUF that llama.cpp reads, or the file ends within its header.
+        ModelFileError: this is not a GGUF that llama.cpp reads, or the file ends within its header.
     """
     return _Reader(source, name).header()
 
@@ -124,7 +189,7 @@ class _Reader:
         """Give every tensor its place: one after the other, each at a multiple of the alignment."""
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
-            raise self._damaged("its alignment is no power of two")
+            raise self._damaged("its alignment is not a power of two")
         base = -(-self._position // alignment) * alignment
         tensors, expected, end = [], 0, self._position
         for name, (shape, ggml_type, offset) in infos.items():

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: references, what is cached, downloads that resume, and headers read from afar."""
+"""The Hugging Face Hub: references, cached files, downloads that resume, and headers read by HTTP range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ggufspec.modelfiles.hub.references import Reference, of_model, parse_refere
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.modelfiles.hub.search import DrafterCandidate
 from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_pair
-from ggufspec.modelfiles.hub.transfer import State, TransferProgress
+from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
 
 __all__ = [
     "Access",
@@ -27,9 +27,9 @@ __all__ = [
     "FetchItem",
     "Reference",
     "SeveralModelsError",
-    "State",
     "Survey",
     "TransferProgress",
+    "TransferState",
     "cached_files",
     "cached_repos",
     "check_room",

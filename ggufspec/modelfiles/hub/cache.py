@@ -1,4 +1,4 @@
-"""What is already on this machine: the cache that all Hub tools share, and what we have verified in it."""
+"""Models on this machine: the cache that all Hub tools share, and the files of it that were verified."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def repo_dir(repo: str, access: Access) -> Path:
 
 
 def find_cached_file(repo: str, filename: str, revision: str | None, access: Access) -> Path | None:
-    """Return the path of a cached file, all parts of it there; None if anything is missing.
+    """Return the path of a cached file; None if it or any of its parts is missing.
 
-    Files enter the cache by a rename once they are whole, so what is found there was whole.
+    Files are renamed into the cache once they are complete, so a file that is found there was complete.
     """
     parts = [
         try_to_load_from_cache(repo, name, cache_dir=access.cache_dir, revision=revision)
@@ -68,7 +68,7 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
 
 
 def remember_fetched(pair: Pair) -> None:
-    """Note the pair that was fetched last; a bench without a pair takes it."""
+    """Record the pair that was fetched last: the default of a bench."""
     write_atomically(_last_pair_file(), json.dumps(asdict(pair), indent=1, default=str))
 
 

@@ -1,4 +1,4 @@
-"""Which of a repository's files are one model: quants, split files, and side files that are none."""
+"""Which of a repository's files are one model: quants, split files, and side files that are not models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RemoteModel:
 
     @property
     def filename(self) -> str:
-        """The file that llama.cpp is given."""
+        """The file that is passed to llama.cpp."""
         return self.files[0].path
 
     @property
@@ -50,10 +50,10 @@ class RemoteModel:
 
 
 class SeveralModelsError(RemoteFileNotFoundError):
-    """A repository, or a quant of it, means several models; with ``example`` at its end it means one."""
+    """A repository, or a quant of it, matches several models; with ``example`` appended it matches one."""
 
     def __init__(self, repo: str, quant: str | None, fitting: Sequence[RemoteModel]) -> None:
-        quant_note = f" that {quant} may mean" if quant else ""
+        quant_note = f" that match {quant}" if quant else ""
         super().__init__(f"{repo} has {len(fitting)} models{quant_note}", f"name one: {_listing(fitting)}")
         self.repo = repo
         self.quant = quant
@@ -111,8 +111,8 @@ def choose_files(
         use_default: where nothing is named, take the quant that llama.cpp takes.
 
     Raises:
-        RemoteFileNotFoundError: nothing fits; the hint lists what is there.
-        SeveralModelsError: more than one model does.
+        RemoteFileNotFoundError: no model fits; the hint lists those that exist.
+        SeveralModelsError: more than one model fits.
     """
     candidates = models(files)
     if filename is not None:

@@ -175,7 +175,7 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
     info = call(lambda: api.model_info(repo, revision=revision, timeout=PATIENCE_S), subject, access)
     commit = info.sha
     if commit is None or not re.fullmatch(r"[\w-]+", commit):  # it becomes the name of a folder
-        raise HubServerError(f"{access.host} names no commit for {repo}", "is HF_ENDPOINT a Hub?")
+        raise HubServerError(f"{access.host} returned no commit for {repo}", "is HF_ENDPOINT a Hub?")
     return Listing(
         repo=repo, commit=commit, gated=bool(info.gated), files=tuple(_files(repo, commit, subject, access))
     )
@@ -185,7 +185,7 @@ def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[Rep
     """Return a repository's files, page by page.
 
     huggingface_hub's list_repo_tree has no time limit, sleeps for as long as the server asks it to, and
-    sends the login wherever the link to the next page points. Here, only the query of that link is followed.
+    sends the login to any host that the link to the next page names. Here, only its query is used.
     """
     files: list[RepoFile] = []
     query, queries = "recursive=true", set[str]()
@@ -320,12 +320,11 @@ def translate_error(error: Exception, subject: Subject, access: Access) -> Ggufs
             return _by_status(error, repo, page, access)
         case errors.OfflineModeIsEnabled():
             return NotCachedError(
-                f"{repo} cannot be asked for: offline", "leave out --offline and HF_HUB_OFFLINE"
+                f"{repo} was not looked up: offline", "leave out --offline and HF_HUB_OFFLINE"
             )
         case BrokenAnswerError():
             return NetworkError(
-                f"{access.host} does not send what it was asked for: {reason(error)}, "
-                f"{ATTEMPTS} times in a row",
+                f"{access.host} does not send the requested file: {reason(error)}, {ATTEMPTS} times in a row",
                 "check the connection, a proxy and HF_ENDPOINT, then run the same command: downloads resume",
             )
         case OSError() if error.errno in _NO_ROOM:
@@ -356,8 +355,8 @@ def _by_status(error: errors.HfHubHTTPError, repo: str, page: str, access: Acces
             wait_s = _requested_wait_s(error)
             when = "later" if wait_s is None else f"in {format_duration(wait_s)}"
             return RateLimitedError(
-                f"{access.host} limits how often it is asked: try again {when}",
-                "logged-in users are limited less: hf auth login",
+                f"{access.host} limits the number of requests: try again {when}",
+                "logged-in users may send more requests: hf auth login",
             )
         case status:
             attempts = f" after {ATTEMPTS} attempts" if status in _BUSY else ""

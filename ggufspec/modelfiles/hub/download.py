@@ -1,4 +1,4 @@
-"""Fetch a pair's files: several at once, verified before they count, into the Hub's usual cache."""
+"""Fetch a pair's files: several at once, verified, into the Hub's usual cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.client import Access
 from ggufspec.modelfiles.hub.survey import FetchItem, Survey
-from ggufspec.modelfiles.hub.transfer import State, StoppedError, Transfer, TransferProgress
+from ggufspec.modelfiles.hub.transfer import StoppedError, Transfer, TransferProgress, TransferState
 from ggufspec.units import format_bytes
 
 PARALLEL = 4
@@ -21,14 +21,14 @@ _STOP_WITHIN_S = 2.0
 
 
 def check_room(survey: Survey) -> None:
-    """Refuse a download that the disk cannot hold.
+    """Refuse a download for which the disk has too little space.
 
     Raises:
-        DiskFullError: less is free than is missing.
+        DiskFullError: the free space is less than what is missing.
     """
     if survey.missing_bytes > survey.free_bytes:
         raise DiskFullError(
-            f"{format_bytes(survey.missing_bytes)} are missing, but {survey.folder} has only "
+            f"{format_bytes(survey.missing_bytes)} must be downloaded, but {survey.folder} has only "
             f"{format_bytes(survey.free_bytes)} free",
             "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME",
         )
@@ -37,8 +37,8 @@ def check_room(survey: Survey) -> None:
 def fetch(survey: Survey, access: Access) -> Generator[TransferProgress, None, Pair]:
     """Download and verify what is missing; yield progress, return the pair with local paths.
 
-    Several files travel at once. Closing the generator (Ctrl-C does) stops them; the bytes that have arrived
-    stay, and the next fetch goes on from there. No file gets its name before its hash is right.
+    Several files are downloaded at once. Closing the generator (as Ctrl-C does) stops them; the bytes that
+    have arrived are kept, and the next fetch resumes there. A file gets its name after its hash is verified.
 
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
@@ -61,7 +61,7 @@ def fetch(survey: Survey, access: Access) -> Generator[TransferProgress, None, P
             event = events.get()
             if isinstance(event, BaseException):
                 raise event
-            unfinished -= event.state is State.DONE
+            unfinished -= event.state is TransferState.DONE
             yield event
     finally:
         stop.set()

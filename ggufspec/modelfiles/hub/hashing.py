@@ -1,4 +1,4 @@
-"""The hash of a file that is still growing: computed beside the download, which need not wait for it."""
+"""The hash of a file that is still being downloaded, computed in the background."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def new_hasher(like: str, size_bytes: int) -> Hasher:
 
 
 class FollowingHash:
-    """Hashes a file from its first byte on, as far as it has grown, in a thread of its own.
+    """Hashes a growing file from its first byte, in a thread of its own.
 
     What an interrupted download has left is hashed while the rest arrives. hashlib and file reads release
-    the interpreter lock, so that on two cores a download hardly notices.
+    the interpreter lock, so the download is hardly slower on two cores.
 
     Args:
         path: the file; bytes are only ever added to it.
@@ -59,12 +59,12 @@ class FollowingHash:
         self._thread.start()
 
     def give_up(self) -> None:
-        """Stop: the file will not become whole, or not from these bytes."""
+        """Stop: the file will not be completed, or not from these bytes."""
         self._given_up.set()
         self._thread.join()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the last byte of a file that grows no more; return whether all that there is was hashed.
+        """Wait for the hash of a file that no longer grows; return whether all of it was hashed.
 
         Raises:
             OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Is a model on this machine still what was fetched, and which command brings it back if not?"""
+"""Whether a model on this machine is still the file that was fetched, and the command that restores it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def validate_model(model: ModelFile, pair: Pair | None = None) -> ModelCard:
 
     Args:
         model: a model with a path.
-        pair: the pair that it was fetched with, for the command that brings it back.
+        pair: the pair that it was fetched with, for the command that restores it.
 
     Raises:
-        ModelFileError: it is missing, truncated, damaged, or no language model.
+        ModelFileError: it is missing, truncated, damaged, or not a language model.
     """
     assert model.path is not None
     refuse_damage(model, pair, read=True)
@@ -39,15 +39,15 @@ def validate_model(model: ModelFile, pair: Pair | None = None) -> ModelCard:
 
 
 def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> None:
-    """Refuse a model of the Hub that has changed since it was downloaded; others are not looked at.
+    """Refuse a model of the Hub that has changed since it was downloaded; other models are not checked.
 
     Args:
         model: a model with a path.
-        pair: the pair that it was fetched with, for the command that brings it back.
+        pair: the pair that it was fetched with, for the command that restores it.
         read: read files whose digest is not known; otherwise only their sizes are checked.
 
     Raises:
-        ModelFileError: it has; the hint is the command that brings it back.
+        ModelFileError: it has changed; the hint is the command that restores it.
     """
     assert model.path is not None
     source = pair if pair is not None and model.repo is not None else _source(model.path)
@@ -55,11 +55,11 @@ def refuse_damage(model: ModelFile, pair: Pair | None = None, *, read: bool) -> 
         return
     for part in part_paths(model.path):
         if not part.is_file():
-            raise ModelFileError(f"there is no file {part}", f"bring it back: {fetch_command(source)}")
+            raise ModelFileError(f"there is no file {part}", f"restore it: {fetch_command(source)}")
         damage = _damage(part, _expected_sha256(part, model), read=read)
         if damage is not None:
             remove = shlex.join(["rm", str(part.resolve())])
-            raise ModelFileError(f"{part} {damage}", f"bring it back: {remove} && {fetch_command(source)}")
+            raise ModelFileError(f"{part} {damage}", f"restore it: {remove} && {fetch_command(source)}")
 
 
 def last_pair() -> Pair | None:
@@ -74,7 +74,7 @@ def last_pair() -> Pair | None:
             assert pair is not None
             raise NotCachedError(
                 f"{model.path} is gone; it belongs to the pair that was fetched last, {pair.name}",
-                f"bring it back: {fetch_command(pair)}; or name another pair, such as --pair demo",
+                f"restore it: {fetch_command(pair)}; or name another pair, such as --pair demo",
             )
     return pair
 
@@ -89,7 +89,7 @@ def fetch_command(pair: Pair) -> str:
 
 
 def _damage(part: Path, expected_sha256: str | None, *, read: bool) -> str | None:
-    """Return in which way a file differs from the one that was downloaded; None where it does not."""
+    """Return how a file differs from the one that was downloaded; None if it does not."""
     with suppress(ModelFileError):  # a header that cannot be read is a difference that the digest shows
         source = FileSource(part)
         missing = read_header(source, str(part)).end - source.size
@@ -105,7 +105,7 @@ def _damage(part: Path, expected_sha256: str | None, *, read: bool) -> str | Non
         except OSError as error:
             return f"cannot be read: {error.strerror}"
     if digest is not None and digest.sha256 != expected_sha256:
-        return "is damaged: its SHA-256 is not the one that it was downloaded with"
+        return "is damaged: its SHA-256 has changed since the download"
     return None
 
 
@@ -117,7 +117,7 @@ def _expected_sha256(part: Path, model: ModelFile) -> str | None:
 
 
 def _source(path: Path) -> Pair | None:
-    """Return what of the Hub lies at a path of its cache; None for any other path."""
+    """Return the Hub's model at a path of its cache; None for any other path."""
     model = origin(path)
     return None if model is None else Pair(name="", target=model)
 

@@ -1,4 +1,4 @@
-"""What people type to name a model: a text becomes a Reference, without asking anybody."""
+"""Model references as users write them: a text becomes a Reference, without network access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMS = "user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, PAIR:target
 class Reference:
     """One model as the user named it: a local path, or a repository with a file, a quant, or neither.
 
-    ``text`` is what was typed, without what gives access.
+    ``text`` is what was typed, without credentials.
     """
 
     text: str
@@ -36,15 +36,15 @@ class Reference:
 
 
 def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
-    """Return what ``text`` names.
+    """Return the reference that a text stands for.
 
     A file that exists here wins over a repository of the same name, as the shell completes paths.
 
     Args:
         text: ``user/repo:QUANT`` (as llama.cpp's -hf), ``user/repo/file.gguf``, ``hf://…``, a Hub URL with
-            ``/resolve/`` or ``/blob/``, half a pair (``demo:target``), or a local path.
-        pairs: the catalogue, for halves of pairs.
-        endpoint: a Hub of one's own whose URLs are understood, too.
+            ``/resolve/`` or ``/blob/``, one model of a pair (``demo:target``), or a local path.
+        pairs: the catalogue, for models of pairs.
+        endpoint: another Hub whose URLs are also accepted.
 
     Raises:
         BadReferenceError: the text has none of these forms.
@@ -60,19 +60,23 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     if name in pairs and half in _HALVES:
         model = getattr(pairs[name], _HALVES[half])
         if model is None:
-            raise BadReferenceError(f"the pair {name!r} has no drafter", "it drafts without a second model")
+            raise BadReferenceError(
+                f"the pair {name!r} has no drafter", "its drafting method needs no second model"
+            )
         return of_model(model, text)
     if "/" in text:
         return _repository(text, text)
     if text in pairs:
-        raise BadReferenceError(f"{text!r} is a pair, not one model", f"say {text}:target or {text}:drafter")
+        raise BadReferenceError(
+            f"{text!r} is a pair, not one model", f"write {text}:target or {text}:drafter"
+        )
     if text.endswith(".gguf"):
         return Reference(text=text, path=path.absolute())
-    raise BadReferenceError(f"{text!r} names no model", f"a model is {_FORMS}")
+    raise BadReferenceError(f"not a model reference: {text!r}", f"write {_FORMS}")
 
 
 def of_model(model: ModelFile, text: str | None = None) -> Reference:
-    """Return the reference that names exactly this model."""
+    """Return the reference to exactly this model."""
     if model.repo is None:
         return Reference(text=text or str(model.path or model.filename), path=model.path)
     return Reference(
@@ -111,7 +115,7 @@ def _url(text: str, endpoint: str | None) -> Reference:
     try:
         url, text = urlsplit(text), redact(text)
     except ValueError:
-        raise BadReferenceError(f"{redact(text)} is not a URL", f"a model is {_FORMS}") from None
+        raise BadReferenceError(f"{redact(text)} is not a URL", f"write {_FORMS}") from None
     host = _host(url)
     if host not in HUB_HOSTS | ({_host(urlsplit(endpoint))} if endpoint else set()):
         raise BadReferenceError(
@@ -126,7 +130,7 @@ def _url(text: str, endpoint: str | None) -> Reference:
         case [owner, name, "tree", revision]:
             return _checked(text, f"{owner}/{name}", None, None, revision)
     raise BadReferenceError(
-        f"{text} is no URL of a model", "copy the link of the file, with /resolve/ or /blob/"
+        f"{text} is not the URL of a model", "copy the link of the file, with /resolve/ or /blob/"
     )
 
 
@@ -150,9 +154,11 @@ def _checked(
     text: str, repo: str, filename: str | None, quant: str | None, revision: str | None
 ) -> Reference:
     if _REPO.fullmatch(repo) is None:
-        raise BadReferenceError(f"{text!r} names no model", f"a model is {_FORMS}")
+        raise BadReferenceError(f"not a model reference: {text!r}", f"write {_FORMS}")
     if filename is not None and (not is_inside(filename) or not filename.lower().endswith(".gguf")):
-        raise BadReferenceError(f"{filename!r} is no GGUF file of a repository", "its name ends with .gguf")
+        raise BadReferenceError(
+            f"{filename!r} is not a GGUF file of a repository", "the name must end with .gguf"
+        )
     if quant == "" or revision == "":
-        raise BadReferenceError(f"{text!r} ends too early", "a quant follows ':', a revision follows '@'")
+        raise BadReferenceError(f"{text!r} is incomplete", "a quant follows ':', a revision follows '@'")
     return Reference(text=text, repo=repo, filename=filename, quant=quant, revision=revision)

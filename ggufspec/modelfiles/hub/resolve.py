@@ -1,4 +1,4 @@
-"""From a model's name to its bytes: the path of a cached file, or an open header wherever it lies."""
+"""From a model's name to its bytes: a cached file's path, or an open header, here or on the Hub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:
 
     Raises:
         ModelFileError: a local file is missing.
-        NotCachedError: a file of the Hub is not here, or not all of its parts.
+        NotCachedError: a file of the Hub or one of its parts is not on this machine.
     """
     access = access or Access(offline=offline)
     hint = f"ggufspec fetch {pair.name}" + (" (without --offline)" if access.is_offline else "")
@@ -35,12 +35,12 @@ def resolve(pair: Pair, *, offline: bool, access: Access | None = None) -> Pair:
 
 
 def read_card(model: ModelFile, access: Access | None = None, *, pair: Pair | None = None) -> ModelCard:
-    """Read a model's header where it lies: here, or on the Hub by HTTP range.
+    """Read a model's header: from this machine, or from the Hub by HTTP range.
 
     Args:
         model: a model with a path or a repository.
-        access: how the Hub may be asked.
-        pair: the pair that it belongs to, for the command that brings back a damaged file.
+        access: access to the Hub.
+        pair: the pair that it belongs to, for the command that restores a damaged file.
 
     Raises:
         GgufspecError: the model is not available, its header is damaged, or its files are not complete.
@@ -56,18 +56,18 @@ def open_headers(model: ModelFile, access: Access | None = None) -> list[HeaderS
     """Open a model for ``gguf.parse_header``: one source for each of its parts.
 
     Raises:
-        GgufspecError: it is neither here nor available on the Hub.
+        GgufspecError: it is neither on this machine nor available on the Hub.
     """
     return [*_open(model, access or Access()).values()]
 
 
 def open_header(model: ModelFile, access: Access | None = None) -> HeaderSource:
-    """Open the file that llama.cpp is given: of a split model, the first part."""
+    """Open the file that is passed to llama.cpp: of a split model, the first part."""
     return open_headers(model, access)[0]
 
 
 def _open(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
-    """Open the files of a model, each under what it is called in messages."""
+    """Open the files of a model, by their names in messages."""
     path = _local_path(model, access)
     if path is not None:
         return open_parts(path)
@@ -84,7 +84,7 @@ def _open(model: ModelFile, access: Access) -> dict[str, HeaderSource]:
 
 
 def _local_path(model: ModelFile, access: Access) -> Path | None:
-    """Return where a model lies on this machine, if it does."""
+    """Return a model's path on this machine; None if it is not here."""
     if model.path is not None:
         return model.path
     assert model.repo is not None

@@ -1,4 +1,4 @@
-"""What a fetch would do: the files of a pair, their sizes, what is here already, and the room there is."""
+"""What a fetch would download: the files of a pair, their sizes, what is cached, and the free disk space."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model
 
 @dataclass(frozen=True, kw_only=True)
 class FetchItem:
-    """One file to be had: where it comes from, where it will lie, and how much of it is here."""
+    """One file to fetch: its source, its path, and how much of it is already on this machine."""
 
     repo: str
     commit: str
-    revision: str  # as asked for: a branch, a tag or a commit
+    revision: str  # as requested: a branch, a tag or a commit
     file: RepoFile
     path: Path
     blob: Path  # where its bytes are kept: in the shared cache apart from ``path``, else the same
@@ -43,13 +43,13 @@ class FetchItem:
 
     @property
     def partial(self) -> Path:
-        """Where the bytes gather until they are whole and verified; older clients used the same name."""
+        """Where a download is kept until it is complete and verified; older clients used the same name."""
         return self.blob.with_name(self.blob.name + ".incomplete")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """Everything that is known before the first byte of a model travels."""
+    """Everything that is known before a download starts."""
 
     pair: Pair
     items: tuple[FetchItem, ...]
@@ -58,7 +58,7 @@ class Survey:
 
     @cached_property
     def missing_bytes(self) -> int:
-        """How much has to be downloaded, and will need room."""
+        """How much has to be downloaded, and the disk space for it."""
         return sum(item.file.size_bytes - item.here_bytes for item in self.items)
 
 
@@ -92,10 +92,10 @@ def survey_pair(pair: Pair, access: Access) -> Survey:
 
 
 def locate(reference: Reference, access: Access) -> ModelFile:
-    """Return the one file that a reference means; its path is set if it lies on this machine.
+    """Return the one file that a reference means; its path is set if it is on this machine.
 
     Raises:
-        GgufspecError: it cannot be found, or not be told from others.
+        GgufspecError: it is not found, or several files fit.
     """
     model, items = _look_up(reference, access, {})
     is_cached = bool(items) and all(item.path.exists() for item in items)
@@ -150,7 +150,7 @@ def _offline(repo: str, revision: str | None, access: Access) -> Listing:
 
 
 def _ask_permission(repository: Listing, chosen: RemoteModel, access: Access) -> None:
-    """A gated repository lists its files to everybody; only a file's own address says whether we may."""
+    """Check access to a gated repository: everybody may list its files, but not read them."""
     api, path = access.api(), chosen.filename
     subject = Subject(repo=repository.repo, revision=repository.commit, filename=path)
     url = access.url(repository.repo, path, repository.commit)
@@ -160,7 +160,7 @@ def _ask_permission(repository: Listing, chosen: RemoteModel, access: Access) ->
 def _item(repository: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
     if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
         raise CorruptDownloadError(
-            f"{repository.repo} lists a file whose name leaves the target folder: {file.path!r}",
+            f"{repository.repo} lists a file whose name points outside the target folder: {file.path!r}",
             "do not use this repository",
         )
     if access.local_dir is None:

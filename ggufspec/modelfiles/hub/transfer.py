@@ -47,11 +47,11 @@ WAIT_TO_REMEMBER_BYTES = 4 << 30
 
 _REPORT_EVERY_S = 0.1
 _LEAST_PROGRESS_BYTES = 1 << 10  # an attempt that brings less has failed like one that brings nothing
-_TRY_AGAIN = "try again; if it stays, a proxy or the repository is broken"
+_TRY_AGAIN = "try again; if it happens again, a proxy or the repository is broken"
 _PROXY = "is a proxy or a login page between here and the Hub? open the file's page in a browser"
 
 
-class State(StrEnum):
+class TransferState(StrEnum):
     """What is being done with a file."""
 
     WAITING = "waiting"
@@ -62,20 +62,20 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferProgress:
-    """How far one file is. ``note`` says why it waits."""
+    """The progress of one file. ``note`` says why it waits."""
 
     item: FetchItem
-    state: State
+    state: TransferState
     done_bytes: int
     note: str | None = None
 
 
 class StoppedError(Exception):
-    """The caller has gone away; what has arrived stays for the next time."""
+    """The caller has stopped; the bytes that have arrived are kept for the next time."""
 
 
 class Transfer:
-    """One file's way from the Hub to its name."""
+    """The download of one file, until it has its final name."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class Transfer:
         self._reported_at = 0.0
 
     def run(self) -> None:
-        """Do whatever is left to do, under the lock of this file.
+        """Do what is left to do, under the lock of this file.
 
         Raises:
             GgufspecError: it cannot be done.
-            StoppedError: the caller has gone away.
+            StoppedError: the caller has stopped.
         """
         item = self._item
         try:
@@ -117,7 +117,7 @@ class Transfer:
                 cache.write_atomically(ref, item.commit)  # a branch can be found offline, too
         except FAILURES as error:
             raise translate_error(error, self._subject, self._access) from error
-        self._report_progress(State.DONE, item.file.size_bytes, always=True)
+        self._report_progress(TransferState.DONE, item.file.size_bytes, always=True)
 
     def _lock(self, held: ExitStack) -> None:
         """Take the lock under which huggingface_hub, too, writes this blob; wait for whoever has it."""
@@ -128,7 +128,7 @@ class Transfer:
                 held.enter_context(WeakFileLock(folder / f"{self._item.file.digest}.lock", timeout=0.5))
             except Timeout:
                 note = "another process downloads this file"
-                self._report_progress(State.WAITING, self._item.here_bytes, note=note, always=True)
+                self._report_progress(TransferState.WAITING, self._item.here_bytes, note=note, always=True)
             else:
                 return
 
@@ -142,7 +142,7 @@ class Transfer:
         if self._hash.hexdigest() != item.file.digest or item.partial.stat().st_size != item.file.size_bytes:
             item.partial.unlink()
             raise CorruptDownloadError(
-                f"{item.file.path} arrived with another hash than {self._access.host} lists", _TRY_AGAIN
+                f"{item.file.path} does not have the hash that {self._access.host} lists", _TRY_AGAIN
             )
         try:
             self._check_gguf(item.partial)
@@ -176,7 +176,7 @@ class Transfer:
     def _finish_hash(self) -> None:
         try:
             while not self._hash.wait(_REPORT_EVERY_S):
-                self._report_progress(State.VERIFYING, self._hash.done_bytes)
+                self._report_progress(TransferState.VERIFYING, self._hash.done_bytes)
         finally:
             self._hash.give_up()
 
@@ -192,13 +192,13 @@ class Transfer:
                 if pause is None:
                     raise
                 note = f"again in {format_duration(pause)}: {reason(error)}"
-                self._report_progress(State.WAITING, self._done, note=note, always=True)
+                self._report_progress(TransferState.WAITING, self._done, note=note, always=True)
                 self._stop.wait(pause)
                 attempt += 1
-            self._report_progress(State.DOWNLOADING, self._done)
+            self._report_progress(TransferState.DOWNLOADING, self._done)
 
     def _stream(self, file: BinaryIO) -> None:
-        """Ask for what is missing, and append what comes, up to the size that the Hub lists.
+        """Request the missing bytes and append them, up to the size that the Hub lists.
 
         Raises:
             BrokenAnswerError: the body ended before that.
@@ -233,7 +233,7 @@ class Transfer:
         raise BrokenAnswerError(f"{item.file.path} ended after {self._done} of {size} bytes")
 
     def _check_announced(self, headers: Mapping[str, str], content_range: ContentRange | None) -> None:
-        """Refuse a body of another size than the listed one, and bytes from another place than asked for."""
+        """Refuse a body of another size than the listed one, and bytes from another offset than requested."""
         file, start, announced = self._item.file, self._done, headers.get("Content-Length")
         if content_range is not None and content_range.first != start:
             raise BrokenAnswerError(f"{file.path} from byte {content_range.first} instead of {start}")
@@ -253,18 +253,19 @@ class Transfer:
         magic = MAGIC[self._done : self._done + len(chunk)]
         if not chunk.startswith(magic):
             raise CorruptDownloadError(
-                f"{self._access.host} sends no GGUF for {self._item.file.path}, but {chunk[:16]!r}",
+                f"{self._access.host} does not send a GGUF for {self._item.file.path}: "
+                f"it starts with {chunk[:16]!r}",
                 _PROXY,
             )
         file.write(chunk)
         self._done += len(chunk)
-        self._report_progress(State.DOWNLOADING, self._done)
+        self._report_progress(TransferState.DOWNLOADING, self._done)
 
     def _verify(self, place: Path) -> None:
-        """Compare a file that is here with what the Hub lists; its hash is computed where it is not known.
+        """Compare a file on this machine with the Hub's list; its hash is computed if it is not known.
 
         Raises:
-            CorruptDownloadError: it is another file, or none that llama.cpp could load.
+            CorruptDownloadError: it is another file, or one that llama.cpp cannot load.
         """
         file, known = self._item.file, digests.remembered(place)
         if known is not None and known.sha256 == file.digest and known.size_bytes == file.size_bytes:
@@ -291,7 +292,7 @@ class Transfer:
         digests.remember(place, file.digest)
 
     def _check_gguf(self, place: Path) -> None:
-        """Refuse what is no GGUF, or promises tensors beyond its end: the Hub may hold broken files, too."""
+        """Refuse a file that is not a GGUF, or that ends before its last tensor: the Hub has such files."""
         file = self._item.file
         try:
             end = read_header(FileSource(place), file.path).end
@@ -300,15 +301,15 @@ class Transfer:
         if end > file.size_bytes:
             raise CorruptDownloadError(
                 f"{file.path} is truncated on the Hub: {format_bytes(end - file.size_bytes)} are missing",
-                "choose another file, and tell the owner of the repository",
+                "choose another file, and report it to the owner of the repository",
             )
 
     def _leave_to_client(self) -> None:
-        """Let huggingface_hub link the blob into its snapshot, or download what only it can."""
+        """Let huggingface_hub link the blob into its snapshot, or download files that only it can."""
         item, access = self._item, self._access
         if not item.blob.exists():
             self._report_progress(
-                State.DOWNLOADING, 0, note="through Xet, which does not resume", always=True
+                TransferState.DOWNLOADING, 0, note="through Xet, which does not resume", always=True
             )
         call(
             lambda: hf_hub_download(
@@ -325,9 +326,9 @@ class Transfer:
         )
 
     def _report_progress(
-        self, state: State, done: int, *, note: str | None = None, always: bool = False
+        self, state: TransferState, done: int, *, note: str | None = None, always: bool = False
     ) -> None:
-        if self._stop.is_set() and state is not State.DONE:
+        if self._stop.is_set() and state is not TransferState.DONE:
             raise StoppedError
         now = time.monotonic()
         if always or now - self._reported_at >= _REPORT_EVERY_S:

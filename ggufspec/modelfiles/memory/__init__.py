@@ -9,7 +9,6 @@ from __future__ import annotations
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes
 from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
-from ggufspec.modelfiles.memory.plans import RESERVE_BYTES, MemoryPlan, best_fit, plan, trade
 from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
     TODAY,
@@ -18,7 +17,16 @@ from ggufspec.modelfiles.memory.settings import (
     layout_for,
     settings_for,
 )
-from ggufspec.modelfiles.memory.verdicts import Fit, MemoryVerdict, verdict
+from ggufspec.modelfiles.memory.verdicts import (
+    RESERVE_BYTES,
+    Fit,
+    MemoryPlan,
+    MemoryVerdict,
+    best_fit,
+    plan,
+    trade,
+    verdict,
+)
 
 __all__ = [
     "DEFAULT_UBATCH",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ggufspec.domain import RunSpec
 
 DEFAULT_UBATCH = 512
-"""Tokens that llama.cpp evaluates at once unless it is told otherwise (``-ub``)."""
+"""Tokens that llama.cpp evaluates at once by default (``-ub``)."""
 
 _CELLS = 256  # contexts are rounded up to this many cells
 
@@ -84,15 +84,17 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
     """Return the memory settings of a run.
 
     Args:
-        spec: the run; its cache type holds for keys and values. What it leaves open is llama.cpp's default.
+        spec: the run. What it leaves open is llama.cpp's default. The drafter's cache is planned with the
+            target's types.
         layout: how the build in use lays models out.
     """
-    kv_type = (spec.kv_type or "f16").upper()
+    kv_type_k, kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.cache_types)
+    ubatch = spec.ubatch or DEFAULT_UBATCH
     return MemorySettings(
         context=spec.context,
-        kv_type_k=kv_type,
-        kv_type_v=kv_type,
-        n_ubatch=spec.ubatch or DEFAULT_UBATCH,
+        kv_type_k=kv_type_k,
+        kv_type_v=kv_type_v,
+        n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
         n_draft=spec.drafting.n_max if spec.drafting else 0,
         layout=layout,
     )

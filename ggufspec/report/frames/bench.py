@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from importlib import metadata
 from typing import Any
 
@@ -11,17 +12,47 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ggufspec import units
-from ggufspec.analysis import arms, review, texts, warnings, windows
+from ggufspec.analysis import Arm, arms, review, texts, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames import energy
 from ggufspec.report.frames.tables import attributes, frame
 from ggufspec.results import Meta, ResultSet, Runs
+
+_DEVICES = ("GPU", "CPU")
+_ESTIMATES = {"j_per_token": "per_token", "energy_ratio": "ratio"}
+_ENDS = {"": "value", "_lo": "lo", "_hi": "hi"}
+
+ENERGY_ARM_COLUMNS = tuple(
+    f"{device.lower()}_{name}{end}" for device in _DEVICES for name in _ESTIMATES for end in _ENDS
+)
+"""Per arm: J per token, and its ratio to the target alone, with intervals; see ``arms.Energy``."""
+
+ENERGY_RUN_COLUMNS = (
+    *("cpu_j", "gpu_j", "gpu_memory_mhz", "gpu_peak_w", "gpu_power_limit_w"),
+    *("gpu_used_bytes", "gpu_peak_bytes", "gpu_throttled"),
+)
+"""Per run: fields of ``Conditions``."""
+
+
+def _energy_of(arm: Arm) -> dict[str, Any]:
+    """Return an arm's values of ``ENERGY_ARM_COLUMNS``; a device that was not measured has none."""
+    return {
+        f"{device.lower()}_{name}{end}": getattr(getattr(energy, field), part, None)
+        for device, energy in arm.energy.items()
+        for name, field in _ESTIMATES.items()
+        for end, part in _ENDS.items()
+    }
+
+
+def _throttled(runs: Runs) -> list[str | None]:
+    """Return the reasons of GPU throttling in each run; None without throttling, or where unknown."""
+    return ["; ".join(reasons or ()) or None for reasons in runs.column("gpu_throttled")]
+
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
     *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
-    "llama_build",
+    *("settings", "llama_build"),
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
@@ -38,7 +69,7 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("new_over_old", "new_over_old_lo", "new_over_old_hi", "new_over_old_verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
-    *energy.ARM_COLUMNS,
+    *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "llama_version", "llama_commit"),
     *("llama_cpp_python", "backend"),
@@ -64,7 +95,7 @@ RUN_COLUMNS = (
         "error",
     ),
     *("log", "others_cores", "steal_cores", "cpu_mhz", "cpu_c", "cpu_w", "swapped_bytes"),
-    *("gpu_mhz", "gpu_c", "gpu_w", *energy.RUN_COLUMNS),
+    *("gpu_mhz", "gpu_c", "gpu_w", *ENERGY_RUN_COLUMNS),
     *("text_identical", "differs_at_token", "differs_at_char", "target_token", "drafting_token"),
     *("margin_nats", "text_verdict"),
     *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
@@ -161,6 +192,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,
+        "settings": shlex.join(spec.runtime.words) or None,
         "llama_build": spec.build,
     }
 
@@ -176,7 +208,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
         **arm.round_ms,
-        **energy.of_arm(arm),
+        **_energy_of(arm),
         "n_gpu_layers": arm.layers and arm.layers.offloaded,
         "n_gpu_layers_draft": arm.draft_layers and arm.draft_layers.offloaded,
         "prompts": arm.prompts,
@@ -248,7 +280,7 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
             for place, names in enumerate(named)
         ],
         "doubts": ["; ".join(names) or None for names in named],
-        "gpu_throttled": energy.throttled(runs),
+        "gpu_throttled": _throttled(runs),
         "decode_tps": _numbers(windows.decode_rates(runs)),
         "prompt_in_gen_s": _numbers(windows.prompt_in_window(runs)),
         **{

@@ -1,11 +1,19 @@
-"""The contents of a page about one bench, and about two in comparison, as values for the template."""
+"""Benches as one HTML file that needs no network, server or other file, and its sections.
+
+Untrusted text (prompts, model names, metadata) is escaped: by Jinja in the page, by its ``tojson`` inside
+scripts. A Content-Security-Policy allows only the two scripts and the style sheet in the file, by their
+hashes, and no requests.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, comparing, review
@@ -13,8 +21,9 @@ from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.llama.install import releases
-from ggufspec.report.html.figures import Figure, figures
-from ggufspec.report.html.tables import Field, Table, number, rate, table
+from ggufspec.report.html import TEMPLATES
+from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
+from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison
 from ggufspec.report.text.comparison import BY_NAME, engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
@@ -26,6 +35,7 @@ _SUMMARY = (
     Field(name="models", head="model"),
     Field(name="layers", head="GPU layers"),
     *(number("threads", "threads"), Field(name="kv_type", head="KV type"), number("ubatch", "ubatch")),
+    Field(name="settings", head="settings"),
     *(number("gamma", "γ"), number("p_min", "p-min", units.format_number)),
     rate("tps"),
     number("gain", "speed-up", units.format_factor, interval=True),
@@ -35,7 +45,7 @@ _SUMMARY = (
     Field(name="text", head="text unchanged"),
     Field(name="status", head="status"),
 )
-_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "p_min", "status")
+_IF_VARIED = ("models", "layers", "threads", "kv_type", "ubatch", "settings", "p_min", "status")
 _ENERGY = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     Field(name="device", head="device"),
@@ -138,6 +148,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
             **({} if len(targets) > 1 or arm.spec.build else {"models": arm.models[-1]}),
             "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
+            "settings": shlex.join(arm.spec.runtime.words) or None,
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
             **_estimate("tps", arm.rate),
             "accepted": arm.acceptance and arm.acceptance.accept_rate,
@@ -237,3 +248,39 @@ def _when(text: str) -> str:
         return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
         return text
+
+
+def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
+    """Return a report on one bench, or on several with a comparison of each later one with the first.
+
+    Args:
+        results: one or several benches.
+        forecasts: for the curve of the first bench.
+    """
+    benches = [results] if isinstance(results, ResultSet) else list(results)
+    style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
+    sections = [section(bench, forecasts if place == 0 else ()) for place, bench in enumerate(benches)]
+    return TEMPLATES.get_template("report.html").render(
+        sections=sections,
+        compared=[pair_benches(benches[0], other) for other in benches[1:]],
+        style=style,
+        library=library,
+        behaviour=behaviour,
+        policy=(
+            "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+            f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(behaviour)}"
+        ),
+        version=metadata.version("ggufspec"),
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _source(name: str) -> str:
+    """Return a file of the page template; it has no untrusted text."""
+    assert TEMPLATES.loader is not None
+    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
+
+
+def _hash(source: str) -> str:
+    """Return the hash of a script or style sheet for a Content-Security-Policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

@@ -19,10 +19,16 @@ from ggufspec.forecast import Forecast
 from ggufspec.report.plot.curves import curve, curve_rows, draw_curve
 from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
 from ggufspec.report.plot.heatmaps import draw_heatmap, heatmap, heatmap_rows
+from ggufspec.report.plot.inside_rounds import (
+    draw_positions,
+    draw_rounds,
+    position_rows,
+    positions,
+    round_rows,
+    rounds,
+)
+from ggufspec.report.plot.look import Row
 from ggufspec.report.plot.memories import draw_pareto, pareto, pareto_rows
-from ggufspec.report.plot.placing import draw_positions, position_rows, positions
-from ggufspec.report.plot.rows import Row
-from ggufspec.report.plot.timing import draw_rounds, round_rows, rounds
 from ggufspec.results import ResultSet
 
 __all__ = ["CHARTS", "Drawn", "curve", "drawn", "drift", "heatmap", "image", "pareto", "positions", "rounds"]

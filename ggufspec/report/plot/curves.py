@@ -12,7 +12,7 @@ from ggufspec.domain import Role
 from ggufspec.forecast import Forecast
 from ggufspec.report.frames.forecasts import forecasts as forecast_frame
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, arm_rows, distinct, plain
+from ggufspec.report.plot.look import Row, arm_rows, distinct, plain
 from ggufspec.results import ResultSet
 
 _TPS = "tokens/s"
@@ -98,9 +98,10 @@ def _series(
     )
     y = alt.Y("tps:Q", title=_TPS, scale=speeds)
     yield base.mark_line(strokeWidth=2, strokeDash=[6, 4] if dashed else [1, 0], xOffset=offset).encode(y=y)
-    yield base.mark_rule(strokeWidth=1.5, opacity=0.6, xOffset=offset).encode(
-        y=alt.Y("tps_lo:Q", title=_TPS), y2="tps_hi:Q"
-    )
+    if look.has_intervals(rows):
+        yield base.mark_rule(strokeWidth=1.5, opacity=0.6, xOffset=offset).encode(
+            y=alt.Y("tps_lo:Q", title=_TPS), y2="tps_hi:Q"
+        )
     yield base.mark_point(filled=not dashed, size=60, opacity=1, xOffset=offset).encode(
         y=y, shape=alt.Shape("series:N", scale=shapes, legend=look.legend(names))
     )
@@ -123,7 +124,8 @@ def _label(best: Row, points: list[Row], offset: float) -> Any:
 
 def _alone(rows: list[Row], *, above: bool) -> Iterator[Any]:
     base = alt.Chart(look.values([{**row, "text": f"{row['series']}: {row['rate']}"} for row in rows]))
-    yield base.mark_rect(color=look.QUIET, opacity=0.14).encode(y="tps_lo:Q", y2="tps_hi:Q")
+    if look.has_intervals(rows):
+        yield base.mark_rect(color=look.QUIET, opacity=0.14).encode(y="tps_lo:Q", y2="tps_hi:Q")
     yield base.mark_rule(color=look.QUIET, strokeWidth=2, strokeDash=[2, 3]).encode(
         y=alt.Y("tps:Q", title=_TPS),
         tooltip=[alt.Tooltip("series:N", title="arm"), alt.Tooltip("tps:Q", title=_TPS, format=".4~r")],

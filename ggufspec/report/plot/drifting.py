@@ -12,7 +12,7 @@ from ggufspec.domain import RunOutcome
 from ggufspec.harmless import one_line
 from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, named_arms, plain
+from ggufspec.report.plot.look import Row, named_arms, plain
 from ggufspec.results import ResultSet
 
 RUN, ANCHOR, DISTURBED = "run", "anchor", "disturbed run"
@@ -28,7 +28,7 @@ def drift_rows(results: ResultSet) -> list[Row]:
     medians: dict[tuple[str, str], float] = {}
     label_of: dict[str, str] = {}
     for arm, row in named_arms(results):
-        rates = stats.per_prompt(arm.rates)
+        rates = stats.per_prompt(arm.measured)  # also of runs that are excluded
         for spec in arm.good.specs:
             medians[spec.key, one_line(spec.prompt.id)] = rates[spec.prompt.id]
             label_of[spec.key] = row["label"]

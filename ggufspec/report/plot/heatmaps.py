@@ -8,7 +8,7 @@ import altair as alt
 
 from ggufspec.report import frames
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, distinct, drafting_rows, plain, stem
+from ggufspec.report.plot.look import Row, distinct, drafting_rows, plain, stem
 from ggufspec.results import ResultSet
 
 _SCALE = ("#e08345", "#f4f4f4", "#5fa3d9")  # light enough for dark numbers

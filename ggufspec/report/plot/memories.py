@@ -8,7 +8,7 @@ import altair as alt
 
 from ggufspec.analysis import Arm
 from ggufspec.report.plot import look
-from ggufspec.report.plot.rows import Row, named_arms
+from ggufspec.report.plot.look import Row, named_arms
 from ggufspec.results import ResultSet
 
 _LABEL = 130  # pixels
@@ -110,11 +110,12 @@ def draw_pareto(rows: list[Row]) -> alt.LayerChart | None:
     front = [row for row in rows if row["front"]]
     every = alt.Chart(look.values(rows)).encode(x=x, tooltip=tooltip)
     ahead = alt.Chart(look.values(front)).encode(x=x, y=y)
+    intervals = every.mark_rule(strokeWidth=1.5, opacity=0.5, color=look.QUIET).encode(
+        y=alt.Y("tps_lo:Q", title="tokens/s"), y2="tps_hi:Q"
+    )
     layers = (
         ahead.mark_line(interpolate="step-after", color=look.BLUE, strokeWidth=2, strokeDash=[4, 3]),
-        every.mark_rule(strokeWidth=1.5, opacity=0.5, color=look.QUIET).encode(
-            y=alt.Y("tps_lo:Q", title="tokens/s"), y2="tps_hi:Q"
-        ),
+        *([intervals] if look.has_intervals(rows) else []),
         every.mark_point(filled=True, size=75, opacity=1).encode(
             y=y,
             color=alt.condition("datum.front", alt.value(look.BLUE), alt.value(look.QUIET)),

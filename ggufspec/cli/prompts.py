@@ -1,0 +1,84 @@
+"""``ggufspec prompts``: what the built-in prompt suites hold."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ggufspec.cli.entry.output import echo, echo_json, echo_table
+from ggufspec.cli.options.shared import LazyChoice, suite_names, text_or_json
+
+if TYPE_CHECKING:
+    from ggufspec.prompts import PromptSuite
+
+_WORDS = 8  # of a prompt that are shown
+
+
+@click.group()
+def command() -> None:
+    """Show what the built-in prompt suites hold. Measure with one by `--suite NAME`.
+
+    \b
+    ggufspec prompts list
+    ggufspec prompts list --suite work
+    """
+
+
+@command.command("list")
+@click.option("--suite", type=LazyChoice("name", suite_names), help="List the prompts of this suite.")
+@text_or_json
+def listed(*, suite: str | None, output: str) -> None:
+    """List the suites, or the prompts of one. Lengths are in characters, without followups.
+
+    \b
+    ggufspec prompts list
+    ggufspec prompts list --suite work -o json
+    """
+    from ggufspec import prompts
+
+    if suite is None:
+        rows = [_describe_suite(prompts.suite(name)) for name in suite_names()]
+    else:
+        rows = _describe_prompts(prompts.suite(suite))
+    if output == "json":
+        echo_json(rows)
+        return
+    echo_table(
+        [heading.replace("_", " ") for heading in rows[0]],
+        [[*map(_format_cell, row.values())] for row in rows],
+    )
+    if suite is None:
+        echo("the prompts of one: ggufspec prompts list --suite NAME", err=True)
+
+
+def _describe_suite(suite: PromptSuite) -> dict[str, Any]:
+    return {
+        "suite": suite.name,
+        "categories": suite.categories,
+        "prompts": len(suite.prompts),
+        "median_characters": round(statistics.median(suite.lengths)),
+        "largest_characters": max(suite.lengths),
+        "conversations": suite.n_conversations,
+        "licence": suite.licence,
+    }
+
+
+def _describe_prompts(suite: PromptSuite) -> list[dict[str, Any]]:
+    return [
+        {
+            "prompt": prompt.id,
+            "category": prompt.category,
+            "characters": len(prompt.text),
+            "followups": len(prompt.followups),
+            "first_words": " ".join(prompt.text.split()[:_WORDS]),
+        }
+        for prompt in suite.prompts
+    ]
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value or "")

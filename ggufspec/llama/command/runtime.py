@@ -1,0 +1,159 @@
+"""Flags for the settings of Runtime, and the arguments that are passed to a program as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ggufspec.domain import RunSpec
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command.flags import SPELLINGS, Arguments
+
+_FLOAT_TYPES = {"f32", "f16", "bf16"}  # of a cache; all others are quantised
+_ON = "on"
+_LOAD_MODES = {  # (locked, mapped) -> value of --load-mode, which replaced --mlock and --no-mmap
+    (False, False): "none",
+    (True, True): "mlock",
+}
+
+_OPTIONS = {
+    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), "--ngl"),
+    **dict.fromkeys(("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"), "--ngld"),
+    **dict.fromkeys(("-t", "--threads"), "--threads"),
+    **dict.fromkeys(("-m", "--model"), "--target"),
+    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "--draft-model"),
+    **dict.fromkeys(("-p", "--prompt"), "--prompt"),
+    **dict.fromkeys(("-f", "--file", "-bf", "--binary-file"), "--prompt-file"),
+    **dict.fromkeys(("-n", "--n-predict", "--predict"), "--n-predict"),
+    **dict.fromkeys(("-c", "--ctx-size"), "--ctx"),
+    **dict.fromkeys(("-s", "--seed"), "--seed"),
+    **dict.fromkeys(("--temp", "--temperature"), "--temp"),
+    **{name: name for name in ("--top-k", "--top-p", "--min-p")},
+    **dict.fromkeys(SPELLINGS["draft_max"], "--draft"),
+    **dict.fromkeys(("--draft-n", "--draft-min", "--draft-n-min", "--spec-draft-n-min"), "--draft"),
+    **dict.fromkeys(SPELLINGS["draft_p_min"], "--p-min"),
+    "--spec-type": "--method",
+    "--spec-synth-rates": "--synthetic-accept",
+    "--spec-synth-len": "--synthetic-accept",
+    **dict.fromkeys(("-fa", "--flash-attn"), "-fa"),
+    **dict.fromkeys(("-ctk", "--cache-type-k"), "-ctk"),
+    **dict.fromkeys(("-ctv", "--cache-type-v"), "-ctv"),
+    **dict.fromkeys(("-ctkd", *SPELLINGS["draft_cache_k"]), "-ctkd"),
+    **dict.fromkeys(("-ctvd", *SPELLINGS["draft_cache_v"]), "-ctvd"),
+    **dict.fromkeys(("-b", "--batch-size"), "-b"),
+    **dict.fromkeys(("-ub", "--ubatch-size"), "-ub"),
+}
+"""llama.cpp's flags that a measurement sets itself -> the option to use instead."""
+
+_FORBIDDEN = {
+    *("--host", "--port", "--path", "--api-key", "--api-key-file", "-np", "--parallel", "--slots"),
+    *(
+        "--no-slots",
+        "--slot-save-path",
+        "--metrics",
+        "-lv",
+        "--verbosity",
+        "--log-verbosity",
+        "-v",
+        "--verbose",
+    ),
+    *("-h", "--help", "--usage", "--version", "-i", "--interactive", "-cnv", "--conversation", "-if"),
+    *("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hfd", "--hf-repo-draft", "-mu", "--model-url"),
+    *("-dr", "--docker-repo", "--ignore-eos", "--no-perf", "--prompt-cache", "--random-prompt", "-sys"),
+    *("-e", "--escape", "--no-escape", "--completion-bash", "--list-devices", "--cache-list"),
+}
+"""Flags with which nothing, or something else, would be measured; those of logging are recognised apart."""
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that a measurement sets itself, or that would break it.
+
+    Raises:
+        GgufspecError: naming the first one.
+    """
+    for word in arguments:
+        name = word.partition("=")[0]
+        if name.startswith("--"):
+            name = name.replace("_", "-")  # as llama.cpp reads long flags
+        if name in _OPTIONS:
+            raise GgufspecError(
+                f"{name} cannot be passed to llama.cpp as it is: a measurement sets it",
+                f"use the option {_OPTIONS[name]} of ggufspec",
+            )
+        if name in _FORBIDDEN or name.startswith("--log"):
+            raise GgufspecError(
+                f"{name} cannot be passed to llama.cpp: it would break the measurement", "leave it out"
+            )
+
+
+def add_runtime(arguments: Arguments, spec: RunSpec) -> None:
+    """Add the requested settings of the processor and of loading, and the arguments that are passed on.
+
+    Raises:
+        GgufspecError: the program lacks a flag.
+    """
+    runtime = spec.runtime
+    for meaning, value in {
+        "override_tensor": runtime.override_tensor,
+        "numa": runtime.numa,
+        "cpu_mask": runtime.cpu_mask,
+        "prio": runtime.prio,
+        "poll": runtime.poll,
+    }.items():
+        if value is not None:
+            arguments.require_flag(meaning, value)
+    _add_loading(arguments, locked=bool(runtime.mlock), mapped=runtime.mmap is not False)
+    arguments.add(*runtime.args, *(runtime.draft_args if spec.drafting is not None else ()))
+
+
+def _add_loading(arguments: Arguments, *, locked: bool, mapped: bool) -> None:
+    if (locked, mapped) == (False, True):
+        return
+    mode = _LOAD_MODES.get((locked, mapped))
+    replaced = "--mlock" not in arguments.options or "--no-mmap" not in arguments.options
+    if mode and replaced and arguments.options.mentions("--load-mode", f"- {mode}:"):
+        arguments.require_flag("load_mode", mode)
+        return
+    if locked:
+        arguments.require_flag("mlock")
+    if not mapped:
+        arguments.require_flag("no_mmap")
+
+
+def is_quantised(spec: RunSpec) -> bool:
+    """Whether a cache of the model that writes the text is quantised."""
+    return any(kv_type is not None and kv_type not in _FLOAT_TYPES for kv_type in spec.cache_types)
+
+
+def add_flash_attention(arguments: Arguments, spec: RunSpec) -> None:
+    """Add flash attention as requested; otherwise "auto", or "on" for a quantised cache.
+
+    Builds before b6325 have a switch without a value, and none at all before May 2024.
+
+    Raises:
+        GgufspecError: the program cannot do what was requested, or what a quantised cache needs.
+    """
+    requested, quantised = spec.runtime.flash_attn, is_quantised(spec)
+    _, kv_type_v = spec.cache_types
+    if requested == "off" and kv_type_v is not None and kv_type_v not in _FLOAT_TYPES:
+        raise GgufspecError(
+            f"a V cache of type {kv_type_v} needs flash attention", "leave --flash-attn off out, or -ctv"
+        )
+    if arguments.options.mentions("--flash-attn", "auto"):
+        arguments.add("--flash-attn", requested or (_ON if quantised else "auto"))
+        return
+    if requested == "auto":
+        raise GgufspecError(
+            f"this {arguments.name} has no --flash-attn auto: its --help does not list that",
+            "use on or off, or a llama.cpp of August 2025 or later",
+        )
+    if requested is None and not quantised:
+        return
+    if "--flash-attn" in arguments.options:
+        arguments.add(*(() if requested == "off" else ("--flash-attn",)))
+    elif requested == _ON:
+        arguments.require_flag("flash_attn")
+    elif quantised:
+        raise GgufspecError(
+            f"{arguments.name} cannot quantise its cache: it has no flash attention",
+            "leave the cache at f16, or use a llama.cpp of May 2024 or later",
+        )

@@ -1,0 +1,243 @@
+"""llama.cpp's settings besides placement: flags of each era, identity, axes, and arguments passed on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import results
+from ggufspec.cli.options.values import RuntimeOptions
+from ggufspec.domain import NO_PROMPT, Drafting, ModelFile, Pair, Program, Role, RunSpec, Runtime
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command import check_arguments, commands
+from ggufspec.measure.sweep import Sweep
+from ggufspec.modelfiles import memory
+from tests.support import fakes, shell, values
+from tests.support.fakes import recorded_install
+
+QUICK = ("--pair", "demo", "-n", "32", "-t", "1", "--warmup", "0", "-p", "One", "-r", "1")
+
+
+def _argv(build: str, runtime: Runtime, *, kv_type: str | None = None, drafts: bool = False) -> str:
+    spec = values.spec(Role.DRAFTING if drafts else Role.TARGET, path=Path("T"))
+    drafting = Drafting(n_max=3) if drafts else None
+    spec = replace(spec, runtime=runtime, kv_type=kv_type, drafting=drafting)
+    program = Program.TREE if drafts else Program.PLAIN
+    return f"{' '.join(commands.argv(spec, recorded_install(build, 'cpu'), program=program))} "
+
+
+@pytest.mark.parametrize(
+    ("build", "runtime", "words"),
+    [
+        ("0.3.36", Runtime(flash_attn="on"), " --flash-attn on "),
+        ("0.3.36", Runtime(flash_attn="off"), " --flash-attn off "),
+        ("0.3.16", Runtime(flash_attn="on"), " --flash-attn "),
+        ("0.3.36", Runtime(batch=256), " --batch-size 256 "),
+        ("0.3.36", Runtime(override_tensor="exps=CPU"), " --override-tensor exps=CPU "),
+        ("0.3.20", Runtime(mmap=False), " --no-mmap "),
+        ("0.2.63", Runtime(mlock=True), " --mlock "),
+        ("0.3.36", Runtime(mmap=False), " --load-mode none "),
+        ("0.3.36", Runtime(mlock=True), " --load-mode mlock "),
+        ("0.2.63", Runtime(numa="distribute"), " --numa distribute "),
+        ("0.3.16", Runtime(cpu_mask="0x3"), " --cpu-mask 0x3 "),
+        ("0.3.36", Runtime(prio=2), " --prio 2 "),
+        ("0.3.36", Runtime(poll=0), " --poll 0 "),
+        ("0.3.36", Runtime(args=("--no-repack",)), " --no-repack "),
+    ],
+)
+def test_settings_become_the_flags_of_their_era(build: str, runtime: Runtime, words: str) -> None:
+    assert words in _argv(build, runtime)
+    assert words not in _argv(build, Runtime())
+
+
+def test_a_switch_for_flash_attention_is_left_out_for_off() -> None:
+    assert "--flash-attn" not in _argv("0.3.16", Runtime(flash_attn="off"))
+
+
+@pytest.mark.parametrize(
+    ("build", "runtime", "named"),
+    [
+        ("0.2.63", Runtime(flash_attn="on"), "--flash-attn"),
+        ("0.3.16", Runtime(flash_attn="auto"), "--flash-attn auto"),
+        ("0.2.90", Runtime(override_tensor="exps=CPU"), "--override-tensor"),
+        ("0.2.63", Runtime(cpu_mask="3"), "--cpu-mask"),
+        ("0.2.63", Runtime(prio=1), "--prio"),
+        ("0.2.63", Runtime(poll=50), "--poll"),
+    ],
+)
+def test_what_a_build_lacks_is_refused_by_name(build: str, runtime: Runtime, named: str) -> None:
+    with pytest.raises(GgufspecError, match=f"has no {named}"):
+        _argv(build, runtime)
+
+
+def test_both_caches_have_types_of_their_own() -> None:
+    line = _argv("0.3.36", Runtime(kv_type_v="q4_0"), kv_type="q8_0")
+    assert " --cache-type-k q8_0 --cache-type-v q4_0 " in line
+    assert " --flash-attn on " in line
+
+
+def test_a_quantised_v_cache_needs_flash_attention() -> None:
+    with pytest.raises(GgufspecError, match="needs flash attention"):
+        _argv("0.3.36", Runtime(flash_attn="off", kv_type_v="q8_0"), kv_type="f16")
+    assert "--flash-attn off" in _argv("0.3.36", Runtime(flash_attn="off", kv_type_v="f16"), kv_type="q8_0")
+
+
+def test_the_drafter_has_caches_of_its_own() -> None:
+    runtime = Runtime(draft_kv_type="f16", draft_kv_type_v="f16")
+    line = _argv("0.3.36", runtime, kv_type="q8_0", drafts=True)
+    assert " --cache-type-k q8_0 --cache-type-v q8_0 " in line
+    assert " --spec-draft-type-k f16 --spec-draft-type-v f16 " in line
+    with pytest.raises(GgufspecError, match="has no --cache-type-k-draft"):
+        _argv("0.2.90", runtime, kv_type="q8_0", drafts=True)
+
+
+def test_draft_arguments_are_passed_to_runs_that_draft() -> None:
+    runtime = Runtime(args=("--no-repack",), draft_args=("--spec-draft-poll", "0"))
+    assert _argv("0.3.36", runtime, drafts=True).endswith(" --no-repack --spec-draft-poll 0 ")
+    assert _argv("0.3.36", runtime).endswith(" --no-repack ")
+
+
+def test_settings_identify_an_arm_and_defaults_keep_the_key_of_earlier_benches() -> None:
+    spec = values.spec()
+    assert spec.key == "423f65eb72cb"
+    others = (Runtime(flash_attn="off"), Runtime(args=("--no-repack",)), Runtime(prio=0), Runtime(mmap=False))
+    assert len({replace(spec, runtime=runtime).key for runtime in (Runtime(), *others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("--log-disable", "--log-disable"),
+        ("--log_disable", "--log-disable"),
+        ("-s", "use the option --seed"),
+        ("--prompt=Hello", "--prompt"),
+        ("-n", "--n-predict"),
+        ("--model", "--target"),
+        ("--port", "--port"),
+        ("-fa", "-fa"),
+        ("--spec-draft-n-max", "--draft"),
+    ],
+)
+def test_what_would_break_a_measurement_is_refused_by_name(word: str, named: str) -> None:
+    with pytest.raises(GgufspecError) as refused:
+        check_arguments(("--no-repack", word, "1"))
+    assert named in f"{refused.value.message}; {refused.value.hint}"
+
+
+def _options(**given: object) -> RuntimeOptions:
+    absent = dict.fromkeys(RuntimeOptions.__dataclass_fields__)
+    return RuntimeOptions(**{**absent, "mlock": False, "no_mmap": False, **given})  # type: ignore[arg-type]
+
+
+def test_one_type_leaves_the_other_cache_at_f16_and_the_old_option_sets_both() -> None:
+    k, v, both = (
+        _options(cache_type_k=("q8_0",)),
+        _options(cache_type_v=("q8_0",)),
+        _options(kv_type=("q8_0",)),
+    )
+    assert (k.to_cache_types(), k.to_runtimes()) == (("q8_0",), Runtime(kv_type_v="f16"))
+    assert (v.to_cache_types(), v.to_runtimes()) == (("f16",), Runtime(kv_type_v="q8_0"))
+    assert (both.to_cache_types(), both.to_runtimes()) == (("q8_0",), Runtime())
+    with pytest.raises(GgufspecError, match="--kv-type is for both caches"):
+        _options(kv_type=("q8_0",), cache_type_v=("f16",)).to_cache_types()
+
+
+def test_arguments_are_an_axis() -> None:
+    runtimes = _options(args=("-- --no-repack | ",), flash_attn=("on", "off")).to_runtimes()
+    assert isinstance(runtimes, tuple)
+    assert [(runtime.flash_attn, runtime.args) for runtime in runtimes] == [
+        ("on", ("--no-repack",)),
+        ("on", ()),
+        ("off", ("--no-repack",)),
+        ("off", ()),
+    ]
+    with pytest.raises(GgufspecError, match="cannot be read"):
+        _options(args="--x 'y").to_runtimes()
+
+
+def _sweep(*runtimes: Runtime, kv_types: tuple[str | None, ...] = (None,)) -> list[list[RunSpec]]:
+    sweep = Sweep(
+        name="pair",
+        targets=(ModelFile(filename="big.gguf"),),
+        drafters=(ModelFile(filename="small.gguf"),),
+        n_predict=8,
+        context=64,
+        draft_sizes=(3,),
+        kv_types=kv_types,
+        runtimes=runtimes,
+    )
+    blocks = [list(block.arms) for block in sweep.blocks()]
+    distinct = {arm.key: arm.role for block in blocks for arm in block}
+    for role, count in sweep.blocks().n_arms.items():
+        assert list(distinct.values()).count(role) == count
+    return blocks
+
+
+def test_settings_of_the_target_make_a_block_each() -> None:
+    blocks = _sweep(Runtime(flash_attn="on"), Runtime(flash_attn="off"))
+    assert [[arm.runtime.flash_attn for arm in block] for block in blocks] == [["on"] * 3, ["off"] * 3]
+
+
+def test_settings_of_the_drafter_share_the_target_alone() -> None:
+    (block,) = _sweep(Runtime(), Runtime(draft_kv_type="q8_0", draft_kv_type_v="q8_0"))
+    assert [arm.role for arm in block] == [Role.TARGET, *[Role.DRAFTER] * 2, *[Role.DRAFTING] * 2]
+    assert all(arm.baseline == block[0] for arm in block[3:])
+    (block,) = _sweep(Runtime(draft_args=("--spec-draft-poll", "0")), Runtime())
+    assert [arm.role for arm in block] == [Role.TARGET, Role.DRAFTER, *[Role.DRAFTING] * 2]
+
+
+def test_types_of_caches_are_stated_in_one_way() -> None:
+    ((alone, *_),) = _sweep(Runtime(kv_type_v="q8_0", draft_kv_type="q8_0"), kv_types=("q8_0",))
+    assert alone.runtime == Runtime()
+
+
+def test_memory_is_planned_with_both_types_and_the_batch() -> None:
+    spec = replace(values.spec(), kv_type="q8_0", runtime=Runtime(kv_type_v="f16", batch=128))
+    settings = memory.settings_for(spec, memory.TODAY)
+    assert (settings.kv_type_k, settings.kv_type_v, settings.n_ubatch) == ("Q8_0", "F16", 128)
+
+
+def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:
+    install = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    done = shell.here(
+        "bench", *QUICK, "--llama", str(install), "-fa", "off", "--name", "fa", "--", "--no-repack"
+    )
+    assert done.returncode == 0, done.stderr
+    assert {spec.runtime for spec in results.load("fa").runs.specs} == {
+        Runtime(flash_attn="off", args=("--no-repack",))
+    }
+    rows = json.loads(shell.here("show", "fa", "-o", "json").stdout)
+    assert {row["settings"] for row in rows} == {"-fa off -- --no-repack"}
+    refused = shell.here("bench", *QUICK, "--llama", str(install), "--", "--seed", "3")
+    assert refused.returncode != 0
+    assert "--seed cannot be passed to llama.cpp" in refused.stderr
+
+
+@pytest.mark.parametrize("word", ["-ott", "-otd", "-td"])
+def test_an_option_of_two_letters_never_falls_apart(word: str) -> None:
+    refused = shell.here("bench", word, "exps=CPU")
+    assert refused.returncode == 2
+    assert "No such option" in refused.stderr
+    assert f"-- {word}" in refused.stderr
+
+
+def test_a_value_may_look_like_an_option() -> None:
+    done = shell.here("bench", "-p", "-and so", "--suite", "nine")
+    assert "nine" in done.stderr
+
+
+def test_a_specification_that_drafts_has_a_baseline_without_settings_of_the_drafter() -> None:
+    spec = RunSpec(
+        pair=Pair(name="p", target=ModelFile(filename="t"), draft=ModelFile(filename="d")),
+        role=Role.DRAFTING,
+        prompt=NO_PROMPT,
+        n_predict=8,
+        context=64,
+        threads=1,
+        drafting=Drafting(n_max=3),
+        runtime=Runtime(prio=1, draft_kv_type="q8_0", draft_args=("x",)),
+    )
+    assert spec.baseline.runtime == Runtime(prio=1)
