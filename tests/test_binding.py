@@ -157,7 +157,7 @@ def test_a_build_keeps_the_two_files_of_its_source_and_their_hashes(tmp_path: Pa
     assert built.programs == ("llama-completion",)
     (built.binding / "llama_cpp.py").write_text("# 0tructs\n")
     skipped = store.examine(built.path)
-    assert "llama_cpp/llama_cpp.py has another SHA-256" in str(skipped)
+    assert "llama_cpp/llama_cpp.py has changed since it was built" in str(skipped)
 
 
 def test_a_build_of_llama_cpp_alone_has_no_binding(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_build_without_its_binding_gets_it_from_the_source_and_is_not_compiled
     words = ["--backend", "cpu", "--source", str(source.path)]
     first = CliRunner().invoke(command, words, catch_exceptions=False)
     assert first.stderr == (
-        "an earlier ggufspec made this build without its Python binding: adding it from the source\n"
+        "an older ggufspec made this build without its Python binding: adding it from the source\n"
         "already built: llama.cpp local-tree (cpu)\n"
     )
     assert store.find_build(built.path.name) == built
