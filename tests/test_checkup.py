@@ -202,8 +202,10 @@ def test_installs_and_their_abilities(tmp_path: Path) -> None:
     assert fine.status is FindingStatus.OK
     assert "plain, speculative" in fine.text
     assert [each.fix for each in programs.installs((), ())] == ["ggufspec build"]
-    assert programs.library((found,), "0.3.36").fix == "ggufspec build"
-    assert programs.library((), None).fix == "pip install llama-cpp-python"
+    finding = programs.library((found,))
+    assert (finding.status, finding.fix) == (FindingStatus.REMARK, "ggufspec build")
+    assert "has no shared library beside its programs" in finding.text
+    assert programs.library(()).text == "no --engine inprocess: no llama.cpp was found"
 
 
 def test_tools_that_are_missing_come_with_what_mends_them(

@@ -24,7 +24,7 @@ from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library import commandline, reading
 from ggufspec.engines.library.decoding import PlayedRound, kept_tokens
 from ggufspec.engines.library.drafting import Greedy, ProposedDraft, confidence, likeliest
-from ggufspec.engines.library.messages import LibraryRecord, ModelLoad, RoundRecord, WorkerRun
+from ggufspec.engines.library.messages import Library, LibraryRecord, ModelLoad, RoundRecord, WorkerRun
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.install.installs import Install
 from tests.support import shell, values
@@ -217,7 +217,7 @@ def test_no_worker_outlives_its_engines_process(
 @pytest.mark.parametrize(
     ("version", "library", "reason"),
     [
-        ("0.2.63", True, "it is the library of 0.2.63"),
+        ("0.2.63", True, "is of llama-cpp-python 0.2.63; the engine inprocess needs 0.3.10 or newer"),
         (None, False, "no shared library"),
         (None, True, "libllama.so"),
     ],
@@ -311,7 +311,8 @@ def test_a_command_describes_its_run(drafts: bool) -> None:
         sampling=Sampling(temperature=0.6, top_k=0, top_p=0.9, min_p=0.05, seed=3),
         drafting=Drafting(n_max=4, n_min=1, p_min=0.25) if drafts else None,
     )
-    assert commandline.parse_command(commandline.format_command(run, Path("/lib"))) == (Path("/lib"), run)
+    library = Library(folder=Path("/lib"), binding=Path("/lib/llama_cpp"))
+    assert commandline.parse_command(commandline.format_command(run, library)) == (library, run)
 
 
 def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install) -> None:
@@ -321,6 +322,7 @@ def test_the_command_is_known_without_a_library(tmp_path: Path, install: Install
     assert words[words.index("--model") + 1] == str(tmp_path / "t.gguf")
     assert words[words.index("--model-draft") + 1] == str(tmp_path / "drafter.gguf")
     assert words[words.index("--library") + 1] == str(install.root)
+    assert words[words.index("--binding") + 1] == str(install.root / "llama_cpp")
 
 
 def _logits(*likeliest_tokens: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

@@ -8,17 +8,20 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ggufspec import engines
-from ggufspec.engines.library import belonging, commandline
+from ggufspec.engines.library import belonging
+from ggufspec.engines.library.messages import Library
 from ggufspec.engines.library.shapes import CONTEXT, MODEL, Default, find_difference
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import releases
+from ggufspec.llama.install import binding_files, releases
 from ggufspec.llama.install.installs import Install
+from tests.support.builds import make_build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 sees_size = pytest.mark.skipif(
@@ -198,10 +201,22 @@ def install(tmp_path: Path) -> Install:
     )
 
 
+def install_binding(monkeypatch: pytest.MonkeyPatch, site: Path, release: str) -> None:
+    """Let the only binding be that of an installed llama-cpp-python of this release."""
+    source = metadata.distribution("llama-cpp-python").locate_file("llama_cpp")
+    for name in binding_files.FILES:
+        (site / "llama_cpp").mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(str(source)) / name, site / "llama_cpp" / name)
+    facts = site / f"llama_cpp_python-{release}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Name: llama-cpp-python\nVersion: {release}\n")
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.Distribution.at(facts))
+
+
 @pytest.fixture(autouse=True)
-def binding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the binding be of a release whose commit is known."""
-    monkeypatch.setattr(belonging, "binding_release", lambda: "0.3.36")
+def binding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Install a binding of a release whose commit is known."""
+    install_binding(monkeypatch, tmp_path / "site", "0.3.36")
 
 
 @pytest.mark.parametrize(
@@ -216,15 +231,14 @@ def binding(monkeypatch: pytest.MonkeyPatch) -> None:
             {"commit": None, "version": "0.5.0-dev b10475"},
             "it is llama.cpp b10475, the binding is for",
         ),
-        ({"release": "0.3.35"}, "it is the library of 0.3.35"),
-        ({"version": "0.3.35"}, "it is the library of 0.3.35"),
+        ({"version": "0.3.35", "commit": None}, "its programs report neither a commit nor a build number"),
         ({"version": "0.3.36", "commit": None}, "its programs report neither a commit nor a build number"),
     ],
 )
 def test_only_the_bindings_own_source_is_tried(
     install: Install, changes: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(NoInstallError, match="does not match the installed llama-cpp-python") as caught:
+    with pytest.raises(NoInstallError, match="does not match the Python binding") as caught:
         engines.check_library(replace(install, **changes))
     assert reason in caught.value.message
     assert str(install.root) in caught.value.message
@@ -232,19 +246,19 @@ def test_only_the_bindings_own_source_is_tried(
 
 
 def test_a_build_number_tells_where_the_release_is_known(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(belonging, "binding_release", lambda: "0.3.35")
+    install_binding(monkeypatch, tmp_path / "other", "0.3.35")
     for version, reason in (("b10454", "it does not load"), ("b10455", "it is llama.cpp b10455")):
         with pytest.raises(NoInstallError, match=reason):
             engines.check_library(replace(install, commit=None, version=version))
 
 
 def test_a_build_number_tells_nothing_where_the_release_is_not_known(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(belonging, "binding_release", lambda: "0.3.99")
-    with pytest.raises(NoInstallError, match=r"the llama.cpp of the binding's release 0\.3\.99 is unknown"):
+    install_binding(monkeypatch, tmp_path / "other", "0.3.99")
+    with pytest.raises(NoInstallError, match=r"0\.3\.99: the llama.cpp of the binding's release is unknown"):
         engines.check_library(replace(install, commit=None, version="0.5.0-dev b10475"))
 
 
@@ -271,6 +285,24 @@ def test_a_library_that_crashes_is_refused_and_harms_nobody(install: Install) ->
         engines.check_library(install)
 
 
+def test_a_copy_of_a_build_is_compared_with_the_binding_in_it(install: Install, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "site" / "llama_cpp", install.root / "llama_cpp")
+    with pytest.raises(NoInstallError, match=r"the Python binding in .*: it does not load"):
+        engines.check_library(replace(install, commit=None))
+
+
+def test_a_library_of_another_commit_takes_the_binding_of_a_build_of_that_commit(install: Install) -> None:
+    commit = "9" * 40
+    built = make_build("a", version="9.8.7", commit=commit, binding=True)
+    with pytest.raises(NoInstallError, match=f"the Python binding in {built.bin}"):
+        engines.check_library(replace(install, commit=commit[:9]))
+
+
+def test_a_build_of_our_own_is_taken_with_its_own_binding(install: Install, tmp_path: Path) -> None:
+    own = replace(install, release="0.3.36", binding=tmp_path / "llama_cpp")
+    assert belonging.check_library(own).binding == tmp_path / "llama_cpp"
+
+
 def test_a_build_of_our_own_of_the_bindings_release_is_taken_as_it_is(install: Install) -> None:
     engines.check_library(replace(install, release="0.3.36"))
 
@@ -285,10 +317,4 @@ def test_the_library_is_looked_for_beside_the_programs(install: Install, tmp_pat
     place = tmp_path / "prefix" / folder
     place.mkdir(exist_ok=True)
     (tmp_path / "libllama.so").rename(place / "libllama.so")
-    assert belonging.check_library(bare) == place
-
-
-def test_the_binding_that_is_installed_is_asked_for_its_release() -> None:
-    from importlib.metadata import version
-
-    assert commandline.binding_release() == version("llama-cpp-python")
+    assert belonging.check_library(bare) == Library(folder=place, binding=tmp_path / "site" / "llama_cpp")

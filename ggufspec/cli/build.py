@@ -13,7 +13,7 @@ from ggufspec.cli.options.shared import backend_option
     "--version",
     metavar="V",
     help="Version of llama-cpp-python, a tag or commit of llama.cpp, or legacy (April 2024). "
-    "[default: the version of the installed llama-cpp-python]",
+    "[default: 0.3.36, or the version of the installed llama-cpp-python]",
 )
 @backend_option
 @click.option(
@@ -53,12 +53,12 @@ def command(
 ) -> None:
     """Build llama.cpp for this machine, or list and remove builds.
 
-    A build contains the programs and the library for the Python binding. An existing build is reused. The
+    A build contains the programs, and the library with its Python binding. An existing build is reused. The
     source is verified before compiling, and the programs are tested afterwards. If the CUDA compiler is
     missing, it is installed from the package index.
 
     \b
-    ggufspec build                   the version of the installed llama-cpp-python
+    ggufspec build                   the newest version that was tested
     ggufspec build --version legacy  the version with `main` and `speculative`
     ggufspec build --backend cuda --cuda-arch 90  for H100 and H200
     """
@@ -96,12 +96,13 @@ def command(
         jobs=jobs or toolchain.default_jobs(),
         architectures=toolchain.cuda_architectures(cuda_arch) if chosen is Backend.CUDA else (),
     )
-    existing = store.find_build(request.key())
-    state = "already built" if existing else "built"
-    if existing is None or existing.files is None:
+    name = request.key()
+    state = "already built" if store.find_build(name) else "built"
+    finished = building.find_finished(request, name)
+    if finished is None:
         built = steps.build_with_progress(building.build(request), state)
     else:
-        built = existing
+        built = finished
         steps.print_build(state, built)
     for difference in toolchain.differences(built.environment):
         echo(f"note: {difference}", err=True)

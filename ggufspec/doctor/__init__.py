@@ -40,7 +40,7 @@ def examine(*, offline: bool = False) -> Checkup:
         *([misnamed] if misnamed else ()),
         *(() if misnamed and not installs else programs.installs(installs, gpus)),
         *programs.skipped(skipped),
-        programs.library(installs, programs.binding_version()),
+        programs.library(installs),
         *models.now(access, request),
     )
     can_build = not any(item.name in _NEEDED and item.status is FindingStatus.MISSING for item in built)

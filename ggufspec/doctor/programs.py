@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 
 from ggufspec import engines, paths
 from ggufspec.doctor.finding import Finding, missing, ok, remark
@@ -67,42 +66,19 @@ def find_installs(named: Setting | None) -> tuple[tuple[Install, ...], tuple[Ski
     return present, unusable, wrong
 
 
-def library(present: Sequence[Install], binding: str | None) -> Finding:
-    """Report whether the in-process engine has a library that fits the installed binding.
+def library(present: Sequence[Install]) -> Finding:
+    """Report whether the in-process engine has a library with the Python binding for it.
 
     Args:
         present: the installs.
-        binding: the version of llama-cpp-python; None where it is not installed.
     """
-    name = "library"
-    if binding is None:
-        text = "llama-cpp-python is not installed: no --engine inprocess"
-        return remark(name, text, "pip install llama-cpp-python")
-    usable = next(
-        (candidate for candidate in present if candidate.library is not None and _is_usable(candidate)), None
-    )
-    if usable is not None:
-        return ok(name, f"llama-cpp-python {binding} with {usable.library}")
-    versions = (
-        ", ".join(candidate.version or "unknown version" for candidate in present if candidate.library)
-        or "no library"
-    )
-    return remark(
-        name, f"llama-cpp-python {binding} needs a library of the same release; found: {versions}", _BUILD
-    )
-
-
-def _is_usable(candidate: Install) -> bool:
-    try:
-        engines.check_library(candidate)
-    except NoInstallError:
-        return False
-    return True
-
-
-def binding_version() -> str | None:
-    """Return the version of the installed llama-cpp-python, without importing it."""
-    try:
-        return metadata.version("llama-cpp-python")
-    except metadata.PackageNotFoundError:
-        return None
+    name, problems = "library", list[str]()
+    for candidate in present:
+        try:
+            engines.check_library(candidate)
+        except NoInstallError as error:
+            problems.append(error.message)
+        else:
+            return ok(name, f"--engine inprocess uses {candidate.library}")
+    reason = problems[0] if problems else "no llama.cpp was found"
+    return remark(name, f"no --engine inprocess: {reason}", _BUILD)

@@ -39,7 +39,7 @@ def check_library(install: Install) -> None:
     """Make sure that the engine ``inprocess`` can use an install's library.
 
     Raises:
-        NoInstallError: it has no library, or the library does not match the installed binding.
+        NoInstallError: it has no library, or no Python binding matches the library.
     """
     from ggufspec.engines.library import belonging  # only this engine needs it
 

@@ -28,10 +28,11 @@ from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
-from ggufspec.engines.library.commandline import WORKER, format_command
+from ggufspec.engines.library.commandline import WORKER, format_command, format_library
 from ggufspec.engines.library.messages import (
     Curve,
     CurveRun,
+    Library,
     LibraryRecord,
     ModelLoad,
     RecordedTrace,
@@ -46,7 +47,7 @@ from ggufspec.engines.library.worker_process import HostedWorker, start
 from ggufspec.engines.placement import as_drafter, with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.install import Install
+from ggufspec.llama.install import Install, binding_files
 
 _ALL_LAYERS = 999  # more than any model has
 _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
@@ -67,13 +68,18 @@ class InprocessEngine(Engine):
     per_arm: bool = False
     _workers: Pool[Hashable, HostedWorker] = field(init=False)
     _worker_numbers: Iterator[int] = field(default_factory=count)
+    _checked: Library | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._workers = Pool(capacity=self.capacity)
 
     def argv(self, spec: RunSpec) -> tuple[str, ...]:
         """Return a command that makes the same run in a separate worker and prints its record."""
-        return (*self.command, *format_command(self._run(spec), _folder(self.install)))
+        try:
+            library = self._library()
+        except Failure:
+            library = _place(self.install)
+        return (*self.command, *format_command(self._run(spec), library))
 
     def load_key(self, spec: RunSpec) -> Hashable:
         """Return how the pair's target is loaded, as one worker serves all its drafters, or else the arm."""
@@ -238,7 +244,7 @@ class InprocessEngine(Engine):
 
     def _worker(self, key: Hashable) -> HostedWorker:
         """Return the worker for a load key; start one if there is no usable one."""
-        command = (*self.command, "--library", str(self._library()))
+        command = (*self.command, *format_library(self._library()))
         worker = self._workers.get(key)
         if worker is None:
             self._workers.make_room()
@@ -246,18 +252,20 @@ class InprocessEngine(Engine):
             self._workers.put(key, worker)
         return worker
 
-    def _library(self) -> Path:
-        """Return the folder of the library for a worker.
+    def _library(self) -> Library:
+        """Return the library for a worker, and its Python binding.
 
         Raises:
-            Failure: there is none, or it does not match the installed binding.
+            Failure: there is none, or no binding matches it.
         """
         if self.command != WORKER:
-            return _folder(self.install)  # another worker has its own binding
-        try:
-            return check_library(self.install)
-        except NoInstallError as error:
-            raise Failure(Status.LOAD_FAILED, f"{error.message}; {error.hint}") from error
+            return _place(self.install)  # another worker has its own binding
+        if self._checked is None:
+            try:
+                self._checked = check_library(self.install)
+            except NoInstallError as error:
+                raise Failure(Status.LOAD_FAILED, f"{error.message}; {error.hint}") from error
+        return self._checked
 
     def _run(self, spec: RunSpec) -> WorkerRun:
         """Return the request for a run.
@@ -335,6 +343,7 @@ def _layers(layers: Layers, install: Install) -> int | None:
     return _ALL_LAYERS if layers == "all" else layers
 
 
-def _folder(install: Install) -> Path:
-    """Return the folder in which to look for an install's library."""
-    return install.library or install.root
+def _place(install: Install) -> Library:
+    """Return where to look for an install's library and its binding."""
+    folder = install.library or install.root
+    return Library(folder=folder, binding=install.binding or folder / binding_files.FOLDER)

@@ -32,7 +32,7 @@ _OURS = (
 _BINDING = "llama-cpp-python"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: gpu_check\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _LEFT_OUT = re.compile(r"/vendor/llama\.cpp/(docs|media|models|tests|benches|gguf-py)/")
-_KEPT = re.compile(r"^[^/]+/(LICENSE\.md|vendor/llama\.cpp/.*)$")
+_KEPT = re.compile(r"^[^/]+/(LICENSE\.md|llama_cpp/(llama_cpp|_ctypes_extensions)\.py|vendor/llama\.cpp/.*)$")
 
 
 def pack(folder: Path, *, without: str, limit_mib: float, python: str | None) -> str:

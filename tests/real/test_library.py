@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, prompts, tuning
+from ggufspec import engines, paths, prompts, tuning
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import installs
+from ggufspec.llama.install import installs, releases
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
 
+ARCHIVES = sorted(paths.cache_dir().glob("sources/*/llama_cpp_python-*.tar.gz"))  # tests have their own
 HIDDEN = {"no_host", "no_alloc", "load_mtp", "kv_unified"}
 """False like what would take their places, a boolean or padding: only the commit can tell."""
 
 WITHOUT_A_FIELD = """
-import ctypes, json, os, sys
-os.environ["LLAMA_CPP_LIB_PATH"] = sys.argv[1]
-from llama_cpp import llama_cpp as binding
+import ctypes, json, sys
+from pathlib import Path
+from ggufspec.engines.library.binding import import_binding
+from ggufspec.engines.library.messages import Library
 from ggufspec.engines.library.shapes import find_difference
+folder = Path(sys.argv[1])
+binding = import_binding(Library(folder=folder, binding=folder / "llama_cpp"))
 unnoticed = []
 for function, struct in (
     ("llama_model_default_params", binding.llama_model_params),
@@ -87,3 +93,17 @@ def test_a_binding_that_lacks_any_field_does_not_fit(copied: Install) -> None:
     words = [sys.executable, "-c", WITHOUT_A_FIELD, str(copied.library)]
     unnoticed = json.loads(subprocess.check_output(words, text=True))
     assert set(unnoticed) == HIDDEN
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_the_oldest_binding_is_the_first_with_all_that_the_engine_calls(archive: Path) -> None:
+    sources = (Path(engines.__file__).parent / "library").glob("*.py")
+    calls = {name for file in sources for name in re.findall(r"\blib\.(llama_\w+)", file.read_text())}
+    with tarfile.open(archive) as tar:
+        names = (member for member in tar if member.name.endswith("/llama_cpp/llama_cpp.py"))
+        binding = tar.extractfile(next(names))
+        assert binding is not None
+        defined = set(re.findall(r"^(?:def |class )?(llama_\w+)", binding.read().decode(), re.MULTILINE))
+    release = archive.name.removeprefix("llama_cpp_python-").removesuffix(".tar.gz")
+    assert "llama_get_memory" in calls
+    assert (calls <= defined) == releases.has_binding(release)

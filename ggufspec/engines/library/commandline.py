@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 from ggufspec.domain import Drafting, Experts, Sampling
-from ggufspec.engines.library.messages import ModelLoad, WorkerRun
+from ggufspec.engines.library.messages import Library, ModelLoad, WorkerRun
 
 WORKER = (sys.executable, "-P", "-m", "ggufspec.engines.library.worker")
 
 
-def format_command(run: WorkerRun, library: Path) -> tuple[str, ...]:
+def format_library(library: Library) -> tuple[str, ...]:
+    """Return the arguments that name a library and its Python binding."""
+    return ("--library", str(library.folder), "--binding", str(library.binding))
+
+
+def format_command(run: WorkerRun, library: Library) -> tuple[str, ...]:
     """Return the arguments that describe a run; flags have the names of llama.cpp's programs."""
     target, drafter, sampling, drafting = run.target, run.drafter, run.sampling, run.drafting
     values: dict[str, object] = {
-        "library": library,
         "model": target.path,
         "n-gpu-layers": target.gpu_layers,
         "ctx-size": target.context_tokens,
@@ -49,20 +52,17 @@ def format_command(run: WorkerRun, library: Path) -> tuple[str, ...]:
         }
     flags = {name: value for name, value in values.items() if value is not None}
     return (
+        *format_library(library),
         *(word for name, value in flags.items() for word in (f"--{name}", str(value))),
         f"--prompt={run.prompt}",
     )
 
 
-def binding_release() -> str:
-    """Return the version of the installed Python binding."""
-    return metadata.version("llama-cpp-python")
-
-
-def parse_command(argv: Sequence[str]) -> tuple[Path, WorkerRun | None]:
-    """Return the library's folder, and the run if the arguments describe one."""
+def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
+    """Return the library, and the run if the arguments describe one."""
     parser = argparse.ArgumentParser(prog="python -m ggufspec.engines.library.worker")
     parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--binding", type=Path, required=True)
     for name in ("model", "model-draft", "prompt", "cache-type", "split-mode"):
         parser.add_argument(f"--{name}")
     for name in ("n-gpu-layers", "n-gpu-layers-draft", "ubatch-size", "draft-max", "main-gpu"):
@@ -78,8 +78,9 @@ def parse_command(argv: Sequence[str]) -> tuple[Path, WorkerRun | None]:
     for name, share in (("temp", 0.0), ("top-p", 1.0), ("min-p", 0.0), ("draft-p-min", 0.0)):
         parser.add_argument(f"--{name}", type=float, default=share)
     options = parser.parse_args(argv)
+    library = Library(folder=options.library, binding=options.binding)
     if options.model is None:
-        return options.library, None
+        return library, None
 
     def load(path: str, layers: int | None, devices: tuple[str, ...], cpu_moe: Experts | None) -> ModelLoad:
         return ModelLoad(
@@ -117,7 +118,7 @@ def parse_command(argv: Sequence[str]) -> tuple[Path, WorkerRun | None]:
         if drafts
         else None,
     )
-    return options.library, run
+    return library, run
 
 
 def _names(text: str) -> tuple[str, ...]:

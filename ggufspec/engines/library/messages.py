@@ -9,9 +9,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ggufspec.domain import Drafting, Experts, Sampling, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """The folder of llama.cpp's library, and that of the Python binding that describes it."""
+
+    folder: Path
+    binding: Path
 
 
 @dataclass(frozen=True, kw_only=True)

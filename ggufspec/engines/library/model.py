@@ -217,7 +217,10 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
             raise Failure(Status.FAILED, f"the library does not support the cache type {load.kv_type}")
         params.type_k = params.type_v = cache_type
         if load.kv_type not in _FLOAT_TYPES:
-            params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            if hasattr(lib, "LLAMA_FLASH_ATTN_TYPE_ENABLED"):
+                params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            else:  # before llama.cpp b6325
+                params.flash_attn = True
     context = lib.llama_init_from_model(model, params)
     if not context:
         reason = f"the library cannot create a context of {load.context_tokens} tokens for {load.path}"

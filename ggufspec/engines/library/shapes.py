@@ -10,14 +10,16 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from ggufspec.engines.library.binding import import_binding
+from ggufspec.engines.library.commandline import parse_command
+from ggufspec.engines.library.messages import Library
 
 PROBE = (sys.executable, "-P", "-m", "ggufspec.engines.library.shapes")
 AGREES = "agrees"
 """Printed if every field agrees; otherwise the first difference is printed."""
 
-_VARIABLE = "LLAMA_CPP_LIB_PATH"
 _UNTOUCHED = 0xA5
 _ROOM_BYTES = 4096  # after a struct, in case the library's is larger
 
@@ -139,11 +141,10 @@ def _bytes(ctype: Any, value: Default) -> bytes:
     return bytes(ctypes.sizeof(ctype)) if value is None else bytes(ctype(value))
 
 
-def main(folder: Path) -> str:
-    """Return the line to print for the library in a folder."""
-    os.environ[_VARIABLE] = str(folder)
+def main(library: Library) -> str:
+    """Return the line to print for a library."""
     try:
-        from llama_cpp import llama_cpp as binding
+        binding = import_binding(library)
     except (OSError, RuntimeError, FileNotFoundError) as error:
         return f"it does not load: {error}"
     except AttributeError as error:
@@ -156,6 +157,6 @@ def main(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{main(Path(sys.argv[1]))}\n")
+    sys.stdout.write(f"{main(parse_command(sys.argv[1:])[0])}\n")
     sys.stdout.flush()
     os._exit(0)  # skip unloading, in which libraries have crashed

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +22,7 @@ from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
 from ggufspec.engines.library.messages import (
     CurveRun,
+    Library,
     LibraryRecord,
     ModelLoad,
     Prepare,
@@ -44,7 +44,7 @@ _Key = tuple[ModelLoad, bool]  # the second: the target drafts for itself and ne
 class Worker:
     """All loaded models, by the request that loaded them."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Library) -> None:
         self._library = library
         self._lib: Any = None
         self._threadpools: Threadpools | None = None
@@ -107,7 +107,7 @@ class Worker:
         return model
 
 
-def serve(channel: Connection, library: Path) -> None:
+def serve(channel: Connection, library: Library) -> None:
     """Answer requests one by one until the channel is closed."""
     worker = Worker(library)
     gc.disable()  # it must not run during a measurement
@@ -121,7 +121,7 @@ def serve(channel: Connection, library: Path) -> None:
         gc.freeze()  # what remains is kept, and later collections skip it
 
 
-def run_once(run: WorkerRun, library: Path) -> int:
+def run_once(run: WorkerRun, library: Library) -> int:
     """Make one run and print its record; return the exit code."""
     worker = Worker(library)
     drafters = () if run.drafter is None else (run.drafter,)

@@ -66,6 +66,7 @@ class Install:
     tokenizer: Executable | None = None
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
+    binding: Path | None = None  # the folder of the Python binding from that source
     note: str | None = None  # a note for the user about an own build
     passed_over: tuple[str, ...] = ()  # newer builds that cannot be used, and why
 
@@ -278,6 +279,7 @@ def _assemble(
         tokenizer=_tokenizer(paths_by_name),
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
+        binding=built.binding if built else None,
         note=_note(built) if built else None,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from ggufspec.domain import Build
 
 # Release -> upstream build number (`git rev-list --count` of the vendored commit). The number of 0.3.36 comes
@@ -44,6 +46,18 @@ COMMITS: Mapping[str, str] = {
     "0.3.36": "0c1e57098bba43ac29e6e3b677cdceebdd22334f",
 }
 """Release -> the commit of llama.cpp that its source distribution carries (.git/modules/vendor/…/HEAD)."""
+
+
+OLDEST_BINDING = "0.3.10"
+"""The first release whose Python binding has all that the engine ``inprocess`` calls.
+
+That of 0.3.9 lacks llama_get_memory, llama_memory_clear and llama_memory_seq_rm.
+"""
+
+
+def has_binding(release: str) -> bool:
+    """Whether the engine ``inprocess`` can use the binding of a release."""
+    return Version(release) >= Version(OLDEST_BINDING)
 
 
 def parts(release: str) -> tuple[int, int, int] | None:

@@ -1,6 +1,6 @@
 """The folder of builds: each build is complete or absent; several may run at once.
 
-builds/<key>/bin/          programs and libraries
+builds/<key>/bin/          programs, libraries, and the Python binding in bin/llama_cpp/
 builds/<key>/build.json    its properties and files; written last, before the folder gets its name
 builds/<key>/build.log     the output of the compilers
 builds/.work/<key>/        a build in progress, cleaned up by the next holder of its lock
@@ -26,7 +26,7 @@ import filelock
 
 from ggufspec import paths
 from ggufspec.errors import BuildError
-from ggufspec.llama.install import contents, processor
+from ggufspec.llama.install import binding_files, contents, processor
 from ggufspec.llama.install.contents import FileRecord
 from ggufspec.redaction import without_credentials
 
@@ -76,6 +76,12 @@ class Built:
         """The names of the programs, in alphabetical order."""
         files = (path for path in self.bin.iterdir() if path.is_file())
         return tuple(sorted(path.name for path in files if not _LIBRARY.search(path.name)))
+
+    @property
+    def binding(self) -> Path | None:
+        """The folder with the Python binding; None where the source has none or it was not recorded."""
+        names = {f"{binding_files.FOLDER}/{name}" for name in binding_files.FILES}
+        return self.bin / binding_files.FOLDER if names <= (self.files or {}).keys() else None
 
     @property
     def command(self) -> str:
@@ -245,7 +251,7 @@ def publish(name: str, folder: Path, built: Built, log: Path) -> Built:
 
 
 def adopt(built: Built) -> Built:
-    """Record the files of a build by an older ggufspec, which has just been tested.
+    """Record the files of a build by an older ggufspec as they are now: tested, or with a binding added.
 
     Raises:
         OSError: the folder cannot be written.

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ggufspec.errors import SourceError
+from ggufspec.llama.install import binding_files, releases
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from ggufspec.llama.source import git, index
 
@@ -29,7 +30,9 @@ else:  # Debian 12's Python cannot keep an archive within a folder
 LEGACY = "0.2.63"
 """April 2024: llama.cpp, one day newer than that of the Llama-3 notebook, with `main` and `speculative`."""
 
-_EXAMPLE = "0.3.36"
+TODAY = "0.3.36"
+"""What is built by default without an installed llama-cpp-python: the newest release that was tested."""
+
 UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _VENDORED = Path("vendor/llama.cpp")
 _VENDORED_HEAD = Path(".git/modules/vendor/llama.cpp/HEAD")
@@ -106,13 +109,17 @@ Source = Sdist | Git | Local
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A private copy of llama.cpp's source, and its version, as far as it is known."""
+    """A private copy of llama.cpp's source, and its version, as far as it is known.
+
+    ``package`` is the folder of llama-cpp-python's Python files; None where the source has none.
+    """
 
     root: Path
     version: str
     number: int | None = None
     commit: str | None = None
     history: bool = False  # the tree has the complete git history
+    package: Path | None = None
 
 
 def choose_source(text: str | None, version: str | None) -> Source:
@@ -121,7 +128,7 @@ def choose_source(text: str | None, version: str | None) -> Source:
     Args:
         text: sdist, git, git+URL or a path; None to choose by the version.
         version: a version of llama-cpp-python, a tag or commit of llama.cpp, "legacy", or None for the
-            version of the installed binding.
+            version of the installed llama-cpp-python, or TODAY where it is not installed.
 
     Raises:
         SourceError: the two contradict each other, or the path contains no llama.cpp.
@@ -130,7 +137,7 @@ def choose_source(text: str | None, version: str | None) -> Source:
     if text is None:
         text = "git" if version and (_TAG.fullmatch(version) or _COMMIT.fullmatch(version)) else "sdist"
     if text == "sdist":
-        return Sdist(_binding_version() if version is None else _release(version))
+        return Sdist(_default_version() if version is None else _release(version))
     if text == "git" or text.startswith("git+"):
         if version is None:
             raise SourceError("git needs a tag or commit", "for example --source git --version b4159")
@@ -167,6 +174,18 @@ def prepare_tree(source: Source, into: Path, log: Path) -> Generator[BuildProgre
             return _copy(root, into, version=source.label)
 
 
+def has_binding(source: Source) -> bool:
+    """Whether a source has a Python binding that the engine ``inprocess`` can use, as far as is known."""
+    match source:
+        case Sdist(version):
+            return releases.has_binding(version)
+        case Local(path):
+            root = find_root(path)
+            return root is not None and _package(root) is not None
+        case Git():
+            return False
+
+
 def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     """Unpack an archive; no file is written outside ``into``.
 
@@ -184,7 +203,7 @@ def unpack(archive: Path, into: Path, *, version: str) -> Tree:
     root = find_root(tops[0]) if len(tops) == 1 else None
     if root is None:
         raise SourceError(f"{archive.name} contains no source of llama.cpp", "use another archive")
-    return Tree(root=root, version=version, commit=_vendored_commit(tops[0]))
+    return Tree(root=root, version=version, commit=_vendored_commit(tops[0]), package=_package(root))
 
 
 def find_root(folder: Path) -> Path | None:
@@ -233,10 +252,11 @@ def _copy(root: Path, into: Path, *, version: str) -> Tree:
         shutil.copy2(file, target, follow_symlinks=False)
     if (root / ".git").is_dir():
         (copy / ".git").write_text(f"gitdir: {root / '.git'}\n")
-        known = _with_history(copy, version)
+        known = replace(_with_history(copy, version), package=_package(root))
         unchanged = git.succeeds("-C", str(root), "diff", "--quiet", "HEAD")
         return known if unchanged else replace(known, commit=f"{known.commit}-dirty")
-    return Tree(root=copy, version=version, commit=_vendored_commit(root.parent.parent))
+    commit = _vendored_commit(root.parent.parent)
+    return Tree(root=copy, version=version, commit=commit, package=_package(root))
 
 
 def _with_history(root: Path, version: str | None) -> Tree:
@@ -268,7 +288,7 @@ def _release(version: str) -> str:
     try:
         return index.release(version)
     except SourceError as error:
-        example = f"`ggufspec build --version {_EXAMPLE}`"
+        example = f"`ggufspec build --version {TODAY}`"
         with suppress(SourceError):
             git.check_ref(version)
             example += f"; for a branch: `ggufspec build --source git --version {version}`"
@@ -287,11 +307,13 @@ def _vendored_commit(package: Path) -> str | None:
     return text if re.fullmatch(r"[0-9a-f]{40}", text) else None
 
 
-def _binding_version() -> str:
+def _package(root: Path) -> Path | None:
+    """Return the binding's folder in the tree of llama-cpp-python around a llama.cpp; None where none is."""
+    return binding_files.find_binding(root.parent.parent) if root.match(str(_VENDORED)) else None
+
+
+def _default_version() -> str:
     try:
         return metadata.version(index.PACKAGE)
-    except metadata.PackageNotFoundError as error:
-        raise SourceError(
-            f"{index.PACKAGE} is not installed, so there is no default version",
-            f"name one: --version {_EXAMPLE} or --version legacy",
-        ) from error
+    except metadata.PackageNotFoundError:
+        return TODAY
