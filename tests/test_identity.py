@@ -18,7 +18,6 @@ from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
 from ggufspec.errors import ResultsError
 from ggufspec.measure import identity, request
 from ggufspec.measure.request import Request
-from ggufspec.report.text.comparison import BY_NAME, comparison
 from ggufspec.results import ResultSet
 from tests.support import fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
@@ -241,11 +240,12 @@ def test_models_of_the_same_name_are_not_joined_in_silence(setup: Setup) -> None
     )
     text = shell.here("compare", "first", "second").stdout
     assert f"  drafter.gguf: {before} → {after}" in text
-    assert BY_NAME not in text
     _overwrite(setup.target)
     third = _measure(setup, "-r", "2", name="third")
     with pytest.raises(
-        ResultsError, match=r"no arm in common; target.gguf: SHA-256 .*; drafter.gguf: SHA-256"
+        ResultsError,
+        match=r"no arm in common; two models are called target.gguf: SHA-256 .*, and SHA-256 .*; two models "
+        r"are called drafter.gguf: SHA-256",
     ):
         comparing.compare(first, third)
 
@@ -257,7 +257,7 @@ def test_models_of_the_same_content_are_joined_whatever_their_names_are(setup: S
     assert done.returncode == 0, done.stderr
     compared = comparing.compare(first, results.load("second"))
     assert len(compared.rows) == 3
-    assert (compared.unmatched, compared.by_name) == ((), False)
+    assert compared.unmatched == ()
 
 
 def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
@@ -268,19 +268,34 @@ def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
     assert len(compared.rows) == 3
 
 
-def test_benches_that_do_not_say_what_their_models_hold_are_matched_by_name_and_say_so() -> None:
-    known = ModelFile(filename="target.gguf", content="1" * 64)
+def test_a_bench_that_does_not_say_what_its_models_hold_is_not_compared(home: Path) -> None:
     run = values.run()
-    plain = values.bench(run, values.run(repeat=1))
-    content = values.bench(
-        *(
-            replace(one, spec=replace(one.spec, pair=replace(one.spec.pair, target=known)))
-            for one in plain.runs
-        )
-    )
-    compared = comparing.compare(plain, content)
-    assert (len(compared.rows), compared.by_name) == (1, True)
-    assert BY_NAME in comparison(compared, plain.meta, content.meta)
+    unknown = replace(run.spec.pair.target, content=None)
+    plain = values.bench(replace(run, spec=replace(run.spec, pair=replace(run.spec.pair, target=unknown))))
+    for sides in ((plain, values.bench(run)), (values.bench(run), plain), (plain, plain)):
+        with pytest.raises(
+            ResultsError, match=r"does not say what target\.gguf holds \(schema \d\)"
+        ) as caught:
+            comparing.compare(*sides)
+        assert "measure it again" in str(caught.value.hint)
+    shutil.copytree(Path(__file__).parent / "stores" / "v2", home / "data" / "runs" / "old")
+    refused = shell.here("compare", "old", "old")
+    assert (refused.returncode, "(schema 2)" in refused.stderr) == (13, True)
+
+
+def test_two_models_of_one_name_are_not_compared() -> None:
+    def bench(content: str) -> ResultSet:
+        run = values.run()
+        model = ModelFile(filename="model.gguf", content=content * 64)
+        spec = replace(run.spec, pair=replace(run.spec.pair, target=model))
+        file = FileIdentity(use=FileUse.MODEL, path="/m/model.gguf", size_bytes=9, sha256=content * 64)
+        return values.bench(replace(run, spec=spec), files=(file,))
+
+    first, second = bench("a"), bench("b")
+    with pytest.raises(
+        ResultsError, match=r"two models are called model\.gguf: SHA-256 a{12}.*, and SHA-256 b"
+    ):
+        comparing.compare(first, second)
 
 
 def test_the_key_of_a_run_follows_the_content_of_its_models() -> None:

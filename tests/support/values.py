@@ -15,6 +15,7 @@ from ggufspec import results
 from ggufspec.domain import (
     Build,
     Drafting,
+    FileIdentity,
     Machine,
     ModelFile,
     Pair,
@@ -39,8 +40,10 @@ def spec(
     """A run of a small pair; paths are absent unless given."""
     pair = Pair(
         name="tiny",
-        target=ModelFile(filename="target.gguf", path=path),
-        draft=ModelFile(filename="drafter.gguf", path=path and path.with_name("drafter.gguf")),
+        target=ModelFile(filename="target.gguf", path=path, content="a" * 64),
+        draft=ModelFile(
+            filename="drafter.gguf", path=path and path.with_name("drafter.gguf"), content="b" * 64
+        ),
     )
     return RunSpec(
         pair=pair if role is not Role.TARGET else replace(pair, draft=None),
@@ -97,6 +100,7 @@ def bench(
     name: str | None = None,
     planned_runs: int | None = None,
     builds: dict[str, Build] | None = None,
+    files: tuple[FileIdentity, ...] | None = None,
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
@@ -108,6 +112,7 @@ def bench(
         name=name,
         planned_runs=planned_runs,
         builds=builds,
+        files=files,
     )
     for one in runs:
         stored = results.append(stored, one)

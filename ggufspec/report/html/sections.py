@@ -25,7 +25,7 @@ from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
 from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison
-from ggufspec.report.text.comparison import BY_NAME, engines
+from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -134,7 +134,7 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        verdict=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
+        verdict=" ".join(comparison.basis(compared)),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
