@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
 
 import numpy as np
 
 from ggufspec import notebooks, stats
-from ggufspec.analysis import arms
+from ggufspec.analysis import arms, review
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError
@@ -79,6 +79,7 @@ class BenchComparison:
     """All arms that both sides have.
 
     ``differences`` name what the benches do not share.
+    ``warnings`` has the named warnings of each compared bench and their advice, by the bench's id.
     ``no_verdict`` says why ratios alone are given; None where they carry verdicts.
     """
 
@@ -88,6 +89,7 @@ class BenchComparison:
     rows: tuple[Row, ...]
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
+    warnings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     no_verdict: str | None = None
     same_engine: bool = True
 
@@ -129,7 +131,9 @@ def compare(
         sides = [first, (after,) if isinstance(after, ResultSet) else tuple(after)]
         names = tuple(", ".join(bench.meta.id for bench in side) for side in sides)
         design = Design.SESSIONS if min(map(len, sides)) >= LEAST_SESSIONS else Design.SINGLE
-    return _compare(sides, names, design, threshold)
+    benches = first if after is None else (*sides[0], *sides[1])
+    warnings = {bench.meta.id: review.warnings(bench) for bench in benches}
+    return replace(_compare(sides, names, design, threshold), warnings=warnings)
 
 
 def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:

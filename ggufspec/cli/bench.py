@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import output_options, pass_options
+from ggufspec.cli.options.shared import output_options, pass_options, strict_option
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import BenchOptions
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @measure_options(many=False)
 @click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
+@strict_option
 @output_options
 @pass_options
 def command(
@@ -25,6 +26,7 @@ def command(
     dry_run: bool,
     name: str | None,
     resume: str | None,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -42,4 +44,4 @@ def command(
     if dry_run:
         measuring.show_commands(session, out)
         return
-    measuring.run_bench(session, name=name, resume=resume, output=output, out=out)
+    measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)

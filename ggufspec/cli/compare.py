@@ -8,7 +8,7 @@ import click
 
 from ggufspec.cli.entry.command import BETWEEN, DividedArgument
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import Fraction, emit, output_options
+from ggufspec.cli.options.shared import Fraction, emit, output_options, strict_option
 
 
 @click.command()
@@ -33,9 +33,16 @@ from ggufspec.cli.options.shared import Fraction, emit, output_options
     show_default=True,
     help="Smallest change that counts as a difference.",
 )
+@strict_option
 @output_options
 def command(
-    *, benches: tuple[str, ...], fail_slower: float | None, threshold: float, output: str, out: Path | None
+    *,
+    benches: tuple[str, ...],
+    fail_slower: float | None,
+    threshold: float,
+    strict: bool,
+    output: str,
+    out: Path | None,
 ) -> None:
     """Compare the two llama.cpps of a bench, or stored benches of two builds, machines or settings.
 
@@ -67,6 +74,8 @@ def command(
         emit(formats.render(frames.comparison(changes, guard), output, title="comparison"), out)
     if fail_slower is not None:
         guarding.raise_if_slower(guard or guarding.guard(changes, fail_slower))
+    if strict:
+        stored.refuse_doubtful([*first, *second])
 
 
 def _divide(benches: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

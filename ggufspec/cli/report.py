@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.options.shared import check_file, emit, strict_option
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ _Folder = click.Path(file_okay=False, path_type=Path)
 )
 @click.option("--png", type=_Folder, help="Write the charts into this folder as PNG, instead of a report.")
 @click.option("--svg", type=_Folder, help="Write the charts into this folder as SVG, instead of a report.")
-def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: Path | None) -> None:
+@strict_option
+def command(
+    *, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: Path | None, strict: bool
+) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
     The report is one file that works offline. RUN is the id of a stored bench, the beginning of one, or its
@@ -57,6 +60,8 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
         content = sections.html(stored, benches.load_forecasts(stored[0].folder)).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
+    if strict:
+        benches.refuse_doubtful(stored)
 
 
 def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:

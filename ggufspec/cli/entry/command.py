@@ -29,7 +29,7 @@ _SECTIONS = {
     "plan fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
-    "html png svg open once",
+    "html png svg open once strict",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}

@@ -94,11 +94,18 @@ def announce_reading(session: Session) -> None:
 
 
 def run_bench(
-    session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None
+    session: Session,
+    *,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
 ) -> None:
     """Measure with a progress bar and print the table, even after an interruption.
 
     Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
     if name is not None and resume is not None:
@@ -123,6 +130,8 @@ def run_bench(
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
+    if strict:
+        benches.refuse_doubtful([latest])
 
 
 def check_machine(session: Session) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
-from ggufspec.cli.steps import measuring
+from ggufspec.cli.steps import benches, measuring
 from ggufspec.domain import Method, Offload, RunSpec, Runtime, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
@@ -24,7 +24,13 @@ from ggufspec.tuning import Stage, TuningForecast
 
 
 def run_tuning(
-    options: TuneOptions, *, name: str | None, forecast: bool, output: str, out: Path | None
+    options: TuneOptions,
+    *,
+    name: str | None,
+    forecast: bool,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
 ) -> None:
     """Forecast every configuration, measure the best, and print the winner.
 
@@ -34,8 +40,10 @@ def run_tuning(
         forecast: print the forecasts and stop.
         output: the table's format.
         out: a file for the table; None for standard output.
+        strict: raise an error if a warning puts the verdict in doubt.
 
     Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts the verdict in doubt.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
     request = options.to_request()
@@ -76,6 +84,8 @@ def run_tuning(
     else:
         emit(_render_forecasts(outlook, request.engine, output), out)
     measuring.raise_for_failures(confirmed)
+    if strict:
+        benches.refuse_doubtful([confirmed])
 
 
 def _measure(

@@ -96,6 +96,11 @@ def comparison_html(compared: BenchComparison) -> str:
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
         ),
+        warnings={
+            f"{name} ({bench})": advice
+            for bench, warnings in compared.warnings.items()
+            for name, advice in warnings.items()
+        },
     )
 
 

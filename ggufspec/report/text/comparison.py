@@ -42,6 +42,11 @@ def comparison(
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
         *basis(compared),
         *(_guard(guard) if guard else ()),
+        *(
+            f"warning {name}: {bench}: {advice}"
+            for bench, warnings in compared.warnings.items()
+            for name, advice in warnings.items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -76,6 +76,9 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "prompts": [prompt.id for prompt in outlook.prompts],
         "n_predict": outlook.n_predict,
         "results": tuned.results.meta.id,
+        "warnings": [
+            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
+        ],
         "selection": tuned.selection.results.meta.id,
         "calibration": _calibration(outlook),
         "forecasts": [
