@@ -17,7 +17,7 @@ from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import releases
-from ggufspec.results import ResultSet
+from ggufspec.results import Meta, ResultSet
 
 Identity = tuple[object, ...]
 
@@ -419,6 +419,7 @@ def _differences(
         "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
         "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
     }
+    facts |= dict(_other_details(one, two))
     facts |= _other_environment(one.environment, two.environment)
     facts |= dict(_other_models(before, after))
     if replace(one.build, path="") == replace(two.build, path=""):
@@ -427,6 +428,25 @@ def _differences(
         ours, theirs = _settings(row.before.spec), _settings(row.after.spec)
         facts |= {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     return ((name, (str(a), str(b))) for name, (a, b) in facts.items() if a != b)
+
+
+_DETAILS = ("microcode", "governor", "smt", "numa_nodes", "kernel", "container", "hypervisor")
+"""Details of a machine that may change a speed."""
+
+
+def _other_details(before: Meta, after: Meta) -> Iterator[tuple[str, tuple[object, object]]]:
+    """Yield how llama.cpp was built, and details of the machine, as far as both are recorded."""
+    builds = before.build, after.build
+    facts: dict[str, tuple[object, ...]] = {
+        "compiler": tuple(build.compiler for build in builds),
+        "build flags": tuple(" ".join(build.flags) for build in builds),
+    }
+    details = before.machine.details, after.machine.details
+    if None not in details:
+        facts |= {name: tuple(getattr(one, name) for one in details) for name in _DETAILS}
+    for name, (one, two) in facts.items():
+        if one not in {None, ""} and two not in {None, ""}:
+            yield name, (one, two)
 
 
 def _other_environment(

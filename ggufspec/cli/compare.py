@@ -71,7 +71,8 @@ def command(
         metas = first[0].meta, (second or first)[0].meta
         emit(comparison.comparison(changes, *metas, output, guard), out)
     else:
-        emit(formats.render(frames.comparison(changes, guard), output, title="comparison"), out)
+        rows = frames.comparison(changes, guard)
+        emit(formats.render(rows, output, title="comparison", schema="comparison"), out)
     if fail_slower is not None:
         guarding.raise_if_slower(guard or guarding.guard(changes, fail_slower))
     if strict:

@@ -39,8 +39,8 @@ ROWS = ("arm", *_TABLES)
     "--all",
     "checks",
     is_flag=True,
-    help="Print each speed-up also by medians, by equal work and without exclusions, and acceptance with "
-    "intervals.",
+    help="Print each speed-up also by medians, by equal work and without exclusions, acceptance with "
+    "intervals, and all that is recorded about build, software and machine.",
 )
 @click.option(
     "--variance",
@@ -109,14 +109,16 @@ def command(
 
 
 def _render_details(stored: ResultSet, output: str, *, checks: bool, variance: bool) -> str:
-    """Return the checks of the speed-ups, what they vary by, or without either the chart."""
-    from ggufspec.report.text import chart, precision, tables
+    """Return the checks of the speed-ups and what is recorded, what they vary by, or else the chart."""
+    from ggufspec.report.text import chart, precision, provenance, tables
 
     if not (checks or variance):
         return chart.curve(stored) or "There is no chart, as nothing was drafted.\n"
     form = output if output in tables.FOR_PEOPLE else "md"
     pages = [precision.checks(stored, form)] if checks else []
-    return "\n".join(pages + ([precision.variance(stored, form)] if variance else []))
+    pages += [precision.variance(stored, form)] if variance else []
+    pages += [provenance.page(stored)] if checks else []
+    return "\n".join(pages)
 
 
 def _render_table(stored: ResultSet, per: str, columns: str | None, output: str) -> str | bytes | None:
@@ -142,7 +144,8 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]
-    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
+    schema = "summary" if per == "arm" and columns is None else None
+    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta), schema=schema)
     if isinstance(text, str) and output in tables.FOR_PEOPLE:
         note = "".join(f"\n{line}\n" for line in overview.note(hidden, stored.meta.id, per))
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"

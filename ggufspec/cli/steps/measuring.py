@@ -194,7 +194,7 @@ def table(results: ResultSet, output: str) -> str | bytes:
     from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
     origin = frames.origin(results.meta)
-    return formats.render(frames.summary(results), output, title="summary", origin=origin)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin, schema="summary")
 
 
 def raise_for_failures(results: ResultSet) -> None:

@@ -13,6 +13,7 @@ from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
+from ggufspec.report import schemas
 from ggufspec.report.text import figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
@@ -61,6 +62,7 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
     """Return a tuning as values for JSON."""
     outlook = tuned.outlook
     return {
+        "schema": schemas.schema_name("tune"),
         "verdict": " ".join(verdict(tuned)),
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
