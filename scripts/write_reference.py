@@ -69,19 +69,16 @@ _OTHERS = (
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
 )
-_PROMISES = (
-    "- A stored bench of every earlier version is read by every later one, and shown as before. It is continued "
-    "only by a",
-    "  version with the same schema. What a newer version wrote is refused with one line.",
-    "- JSON for programs names its schema in the field `schema`, such as `summary-1`; tables have it in each row. "
-    "`jsonl` has the",
-    "  same rows. CSV, SQL and Parquet have the columns of the table itself, without schema and origin.",
-    "- Within a version, every field keeps its name, type and meaning. Every change raises the version, a new "
-    "field too.",
-    "- The schemas of earlier versions stay in the package. A stored bench and an output of every version are test "
-    "data, which",
-    "  every later version must read or find valid.",
-)
+_PROMISES = """\
+- A stored bench of every earlier version is read and shown by every later one. Only a version with the same
+  schema continues it. What a newer version wrote is refused with one line.
+- JSON for programs names its schema in the field `schema`, such as `summary-1`; tables have it in each row,
+  `jsonl` too. CSV, SQL and Parquet have the columns of the table itself, without schema and origin.
+- Within a version, every field keeps its name, type and meaning. Every change raises the version, a new field
+  too.
+- The schemas of earlier versions stay in the package. A stored bench and an output of every version are test
+  data, which every later version must read or find valid.
+"""
 _RANGE = re.compile(r"\[(\S*x[<>]\S*)\]")
 
 
@@ -188,8 +185,7 @@ def schemas() -> Iterator[str]:
     """What is stored and what programs read, from the JSON Schemas in the package."""
     yield "# Stored results and outputs\n"
     yield "## What is promised\n"
-    yield from _PROMISES
-    yield ""
+    yield _PROMISES
     yield "## Stored benches\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
     yield "llama.cpp wrote. JSON Schemas of both files are in `ggufspec/results/schemas`."

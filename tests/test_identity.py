@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from ggufspec import results
+from ggufspec import machine, results
 from ggufspec.analysis import arms, comparing
 from ggufspec.cli.steps import measuring
-from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
+from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
+from ggufspec.llama.install import installs
 from ggufspec.measure import identity, request
 from ggufspec.measure.request import Request
 from ggufspec.results import ResultSet
-from tests.support import fake_server, fakes, models, shell, values
+from tests.support import builds, fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
 
 NAME = "mine"
@@ -92,6 +96,65 @@ def test_a_bench_stores_what_was_measured(setup: Setup) -> None:
     assert named["library", "libllama.so"].sha256.startswith("31f109ab3834")  # as sha256sum says
     spec = results.load(NAME).runs[0].spec
     assert spec.pair.target.content == named["model", "target.gguf"].sha256
+
+
+def test_a_bench_stores_where_it_comes_from_and_shows_it(setup: Setup) -> None:
+    meta = _measure(setup).meta
+    assert meta.software is not None
+    assert meta.software["ggufspec"] == metadata.version("ggufspec")
+    assert meta.software["Python"].startswith(platform.python_version())
+    assert meta.software["numpy"] == metadata.version("numpy")
+    assert meta.build.compiler == "GNU 12.2.0 for Linux x86_64"
+    assert meta.machine.details == machine.snapshot().details
+    assert meta.suite_sha256 is not None
+    page = shell.here("show", NAME, "--all").stdout
+    report = html.unescape(shell.here("report", NAME, "-o", "-").stdout)
+    for fact in (
+        f"numpy {metadata.version('numpy')}",
+        "GNU 12.2.0 for Linux x86_64",
+        platform.release(),
+        f"SHA-256 {meta.suite_sha256[:12]}…",
+        f"(schema {results.SCHEMA_VERSION})",
+    ):
+        assert fact in page
+        assert fact in report
+
+
+def test_prompts_are_known_by_their_content() -> None:
+    one, two = Prompt(id="a", text="A"), Prompt(id="b", text="B", category="code")
+    known = identity.of_prompts([one, two])
+    assert identity.of_prompts([replace(one), two]) == known
+    others = ([two, one], [one], [one, replace(two, text="C")], [one, replace(two, followups=("more",))])
+    assert len({known, *map(identity.of_prompts, others)}) == 5
+    assert identity.of_prompts([Prompt(id="a", text="half a pair: \udc80")])
+
+
+def test_a_build_of_our_own_records_its_flags(setup: Setup) -> None:
+    built = replace(builds.make_build("b1-cpu-12345678"), environment={"CFLAGS": "-O1"})
+    install = installs.probe(setup.llama, "own build", built)
+    assert install is not None
+    assert install.describe().flags == ("GGML_NATIVE=ON", "CFLAGS=-O1")
+
+
+def test_the_compiler_makes_no_other_llama_cpp() -> None:
+    other = replace(values.BUILD, compiler="clang 18", flags=("GGML_NATIVE=OFF",))
+    assert other == values.BUILD
+    first = values.bench(values.run())
+    second = replace(first, meta=replace(first.meta, build=other))
+    first = replace(first, meta=replace(first.meta, build=replace(values.BUILD, compiler="gcc 12")))
+    assert comparing.compare(first, second).differences == {"compiler": ("gcc 12", "clang 18")}
+
+
+def test_details_of_machines_that_differ_are_named() -> None:
+    def bench(details: MachineDetails | None) -> ResultSet:
+        first = values.bench(values.run())
+        return replace(first, meta=replace(first.meta, machine=replace(values.MACHINE, details=details)))
+
+    quiet = bench(MachineDetails(governor="performance", smt=False, kernel="6.1"))
+    other = bench(MachineDetails(governor="powersave", smt=True, kernel="6.1", microcode="0x1"))
+    differences = comparing.compare(quiet, other).differences
+    assert differences == {"governor": ("performance", "powersave"), "smt": ("False", "True")}
+    assert comparing.compare(quiet, bench(None)).differences == {}
 
 
 @pytest.mark.parametrize("which", ["target", "drafter"])
