@@ -139,12 +139,14 @@ def test_rows_tell_warnings_of_an_arm_from_those_of_the_bench() -> None:
 
 
 def test_a_warning_known_before_that_runs_show_too_is_of_both() -> None:
-    run = replace(values.run(), doubts=("busy-machine",))
-    bench = values.bench(run, doubts={"busy-machine": "stop it"})
+    quiet = [values.run(repeat=repeat) for repeat in range(1, 7)]
+    bench = values.bench(
+        replace(values.run(), doubts=("busy-machine",)), *quiet, doubts={"busy-machine": "stop it"}
+    )
     (row,) = formats.records(frames.summary(bench))
     assert row["warnings"] == row["bench_warnings"]
     assert [item["name"] for item in row["warnings"]] == ["busy-machine"]
-    assert row["warnings"][0]["advice"].endswith("(1 of 1 runs)")
+    assert row["warnings"][0]["advice"].endswith("(1 of 7 runs)")
 
 
 def test_damage_is_of_the_bench() -> None:
@@ -178,7 +180,6 @@ def test_a_comparison_holds_the_warnings_of_both() -> None:
         ("show", "mine", "--all"),
         ("show", "mine", "--plot"),
         ("show", "mine", "-o", "json"),
-        ("report", "mine", "-o", "-"),
         ("compare", "mine", "mine"),
     ],
 )
@@ -188,6 +189,14 @@ def test_strict_ends_with_a_code_of_its_own_after_the_output(words: tuple[str, .
     assert (usual.returncode, strict.returncode) == (0, 35)
     assert len(strict.stdout) > 100
     assert "mine: few-repeats, busy-machine, drift" in strict.stderr
+
+
+def test_a_strict_report_is_written_all_the_same(tmp_path: Path) -> None:
+    _doubtful()
+    file = tmp_path / "report.html"
+    done = shell.here("report", "mine", "-o", str(file), "--strict")
+    assert (done.returncode, "mine: few-repeats" in done.stderr) == (35, True)
+    assert file.stat().st_size > 1000
 
 
 def test_strict_accepts_a_bench_without_such_warnings() -> None:
