@@ -7,7 +7,7 @@ import html
 import io
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def _doubtful(name: str = "mine") -> ResultSet:
     return results.load(name)
 
 
-def _of_rows(rows: list[dict[str, Any]]) -> set[str]:
+def _of_rows(rows: Sequence[Mapping[Any, Any]]) -> set[str]:
     """The names in the cells of rows, flat or with advice."""
     cells = [row[column] for row in rows for column in ("warnings", "bench_warnings")]
     return {
