@@ -146,6 +146,21 @@ def test_the_compiler_makes_no_other_llama_cpp() -> None:
     assert comparing.compare(first, second).differences == {"compiler": ("gcc 12", "clang 18")}
 
 
+def test_flags_of_a_build_that_differ_are_named() -> None:
+    def bench(*flags: str) -> ResultSet:
+        first = values.bench(values.run())
+        return replace(first, meta=replace(first.meta, build=replace(values.BUILD, flags=flags)))
+
+    common = bench("GGML_LTO=ON", "GGML_NATIVE=ON")
+    assert comparing.compare(common, bench("GGML_LTO=ON", "CFLAGS=-O1")).differences == {
+        "build flags": ("GGML_NATIVE=ON", "CFLAGS=-O1")
+    }
+    assert comparing.compare(common, bench("GGML_LTO=ON")).differences == {
+        "build flags": ("GGML_NATIVE=ON", "none")
+    }
+    assert comparing.compare(common, bench()).differences == {}
+
+
 def test_details_of_machines_that_differ_are_named() -> None:
     def bench(details: MachineDetails | None) -> ResultSet:
         first = values.bench(values.run())

@@ -436,17 +436,21 @@ _DETAILS = ("microcode", "governor", "smt", "numa_nodes", "kernel", "container",
 
 def _other_details(before: Meta, after: Meta) -> Iterator[tuple[str, tuple[object, object]]]:
     """Yield how llama.cpp was built, and details of the machine, as far as both are recorded."""
-    builds = before.build, after.build
-    facts: dict[str, tuple[object, ...]] = {
-        "compiler": tuple(build.compiler for build in builds),
-        "build flags": tuple(" ".join(build.flags) for build in builds),
-    }
+    old, new = before.build, after.build
+    facts: dict[str, tuple[object, ...]] = {"compiler": (old.compiler, new.compiler)}
+    if replace(old, path="") == replace(new, path=""):  # other versions have other flags
+        facts["build flags"] = (_list_others(old.flags, new.flags), _list_others(new.flags, old.flags))
     details = before.machine.details, after.machine.details
     if None not in details:
         facts |= {name: tuple(getattr(one, name) for one in details) for name in _DETAILS}
     for name, (one, two) in facts.items():
         if one not in {None, ""} and two not in {None, ""}:
             yield name, (one, two)
+
+
+def _list_others(flags: Sequence[str], others: Sequence[str]) -> str:
+    """Return the flags that are not among others; ``none`` if they all are, nothing if none are recorded."""
+    return " ".join(flag for flag in flags if flag not in others) or ("none" if flags else "")
 
 
 def _other_environment(

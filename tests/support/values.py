@@ -35,14 +35,21 @@ MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, me
 
 
 def spec(
-    role: Role = Role.TARGET, prompt: str = "p1", draft: int | None = None, path: Path | None = None
+    role: Role = Role.TARGET,
+    prompt: str = "p1",
+    draft: int | None = None,
+    path: Path | None = None,
+    *,
+    known: bool = True,
 ) -> RunSpec:
-    """A run of a small pair; paths are absent unless given."""
+    """A run of a small pair; paths are absent unless given. ``known`` is whether it says what models hold."""
     pair = Pair(
         name="tiny",
-        target=ModelFile(filename="target.gguf", path=path, content="a" * 64),
+        target=ModelFile(filename="target.gguf", path=path, content="a" * 64 if known else None),
         draft=ModelFile(
-            filename="drafter.gguf", path=path and path.with_name("drafter.gguf"), content="b" * 64
+            filename="drafter.gguf",
+            path=path and path.with_name("drafter.gguf"),
+            content="b" * 64 if known else None,
         ),
     )
     return RunSpec(
