@@ -22,7 +22,7 @@ from ggufspec.report import frames
 from ggufspec.report.html import notebook
 from ggufspec.report.text import formats
 from ggufspec.results import ResultSet
-from tests.support import shell, values
+from tests.support import fakes, shell, values
 
 BEFORE = {"few-repeats": "one repeat shows little"}
 """Known before the first run."""
@@ -189,6 +189,16 @@ def test_strict_ends_with_a_code_of_its_own_after_the_output(words: tuple[str, .
     assert (usual.returncode, strict.returncode) == (0, 35)
     assert len(strict.stdout) > 100
     assert "mine: few-repeats, busy-machine, drift" in strict.stderr
+
+
+@pytest.mark.parametrize("command", ["bench", "sweep"])
+def test_measuring_is_strict_too(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama", **fakes.AT_ONCE)))
+    words = ("-p", "A cat", "-n", "32", "-t", "1", "-r", "1", "--warmup", "0", "--name", "mine")
+    done = shell.here(command, "--pair", "demo", *words, "--strict")
+    assert (done.returncode, "few-repeats" in done.stderr) == (35, True)
+    assert "warning few-repeats: " in done.stdout
+    assert results.load("mine").is_complete
 
 
 def test_a_strict_report_is_written_all_the_same(tmp_path: Path) -> None:
