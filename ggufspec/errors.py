@@ -32,7 +32,7 @@
     ├── SlowerError              33   a bench is slower than the limit allows
     ├── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
     ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
-    └── ChangedFileError         36   a file on the Hub is not the one that a pair is pinned to
+    └── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -248,4 +248,4 @@ class DoubtfulError(GgufspecError):
 class ChangedFileError(GgufspecError):
     """A file on the Hub is not the one that the catalogue or an earlier fetch pinned."""
 
-    exit_code = 36
+    exit_code = 37

@@ -61,7 +61,7 @@ def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path, ru
     new = _change(hub)
     for words in (("fetch", "mine"), ("fetch", "mine", "--dry-run")):
         refused, out, err = run(*words)
-        assert (refused, out) == (36, "")
+        assert (refused, out) == (37, "")
         assert (
             f"{TARGET} is not the file that {config / 'pins.json'} lists: SHA-256 {old} there, {new}" in err
         )
@@ -78,7 +78,7 @@ def test_the_first_fetch_pins_and_the_next_one_checks(hub: Hub, config: Path, ru
 def test_the_catalogue_pins_as_well(hub: Hub, config: Path, run: Run) -> None:
     _write_catalogue(config, f", sha256 = '{'0' * 64}'")
     refused, _, err = run("fetch", "mine")
-    assert refused == 36
+    assert refused == 37
     assert f"the file that {config / 'pairs.toml'} lists: SHA-256 {'0' * 64} there" in err
     assert not (config / "pins.json").exists()
     assert run("fetch", "mine", "--repin")[0] == 0
@@ -101,7 +101,7 @@ def test_a_revision_that_was_asked_for_is_not_checked(hub: Hub, config: Path, ru
     run("fetch", "-q", "mine")
     _change(hub)
     assert run("fetch", "-q", "mine", "--revision", "main")[0] == 0
-    assert run("fetch", "-q", "mine")[0] == 36
+    assert run("fetch", "-q", "mine")[0] == 37
 
 
 def test_a_model_in_parts_is_pinned_part_by_part(hub: Hub, config: Path, run: Run) -> None:
