@@ -101,8 +101,8 @@ def test_what_is_printed_now_is_valid() -> None:
     )
     for words in ((), ("--vram", "2G")):
         validate("plan", json.loads(shell.here("plan", "--pair", "demo", *words, "-o", "json").stdout))
-    found = doctor.Checkup(findings=(finding.ok("a", "b"), finding.missing("c", "d", "e")), can_run=True)
-    validate("doctor", json.loads(finding.render(found, "json")))
+    checkup = doctor.Checkup(findings=(finding.ok("a", "b"), finding.missing("c", "d", "e")), can_run=True)
+    validate("doctor", json.loads(finding.render(checkup, "json")))
 
 
 def test_some_columns_of_a_bench_follow_novalidator() -> None:

@@ -55,7 +55,7 @@ def _tree(root: Path, files: Mapping[str, str]) -> Path:
 
 def test_a_server_is_described(tmp_path: Path) -> None:
     cpus = {f"sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor": "performance\n" for n in range(2)}
-    found = details(
+    described = details(
         _tree(
             tmp_path,
             {
@@ -72,20 +72,25 @@ def test_a_server_is_described(tmp_path: Path) -> None:
             },
         )
     )
-    assert (found.vendor, found.family, found.model, found.stepping) == ("GenuineIntel", "6", "106", "6")
-    assert (found.microcode, found.governor, found.smt) == ("0xd0003a5", "performance", True)
-    assert (found.numa_nodes, found.swap_bytes, found.memory_limit_bytes) == (2, 2 << 20, 8 << 30)
-    assert found.distribution == "Debian GNU/Linux 12 (bookworm)"
-    assert (found.container, found.hypervisor) == (None, None)
-    assert found.kernel
+    assert (described.vendor, described.family, described.model, described.stepping) == (
+        "GenuineIntel",
+        "6",
+        "106",
+        "6",
+    )
+    assert (described.microcode, described.governor, described.smt) == ("0xd0003a5", "performance", True)
+    assert (described.numa_nodes, described.swap_bytes, described.memory_limit_bytes) == (2, 2 << 20, 8 << 30)
+    assert described.distribution == "Debian GNU/Linux 12 (bookworm)"
+    assert (described.container, described.hypervisor) == (None, None)
+    assert described.kernel
 
 
 def test_cores_that_differ_are_all_named(tmp_path: Path) -> None:
     governors = {"cpu0": "schedutil", "cpu1": "performance"}
     files = {f"sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor": g for cpu, g in governors.items()}
-    found = details(_tree(tmp_path, {"proc/cpuinfo": ARM, **files}))
-    assert (found.vendor, found.family, found.model) == ("0x41", "8", "0xd05, 0xd0a")
-    assert (found.governor, found.microcode, found.smt) == ("performance, schedutil", None, None)
+    described = details(_tree(tmp_path, {"proc/cpuinfo": ARM, **files}))
+    assert (described.vendor, described.family, described.model) == ("0x41", "8", "0xd05, 0xd0a")
+    assert (described.governor, described.microcode, described.smt) == ("performance, schedutil", None, None)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +118,8 @@ def test_cores_that_differ_are_all_named(tmp_path: Path) -> None:
 def test_containers_and_virtual_machines(
     files: Mapping[str, str], container: str | None, hypervisor: str | None, tmp_path: Path
 ) -> None:
-    found = details(_tree(tmp_path, files))
-    assert (found.container, found.hypervisor) == (container, hypervisor)
+    described = details(_tree(tmp_path, files))
+    assert (described.container, described.hypervisor) == (container, hypervisor)
 
 
 @pytest.mark.parametrize(("text", "limit"), [("9223372036854771712", None), ("4294967296", 4 << 30)])
@@ -124,8 +129,8 @@ def test_older_control_groups(text: str, limit: int | None, tmp_path: Path) -> N
 
 
 def test_a_machine_that_says_nothing_is_no_error(tmp_path: Path) -> None:
-    found = details(tmp_path)
-    assert {field.name for field in fields(MachineDetails) if getattr(found, field.name) is not None} <= {
+    described = details(tmp_path)
+    assert {field.name for field in fields(MachineDetails) if getattr(described, field.name) is not None} <= {
         "kernel"
     }
 
@@ -136,8 +141,8 @@ def test_files_that_are_no_text_or_cannot_be_read_are_no_error(tmp_path: Path) -
     (tree / "etc/os-release").mkdir(parents=True)
     (tree / "proc/self").mkdir()
     (tree / "proc/self/cgroup").write_text("0::/../../elsewhere\n")
-    found = details(tree)
-    assert (found.swap_bytes, found.smt, found.distribution) == (None, None, None)
+    described = details(tree)
+    assert (described.swap_bytes, described.smt, described.distribution) == (None, None, None)
 
 
 def test_this_machine_is_described_in_no_time() -> None:

@@ -56,8 +56,9 @@ def _cpuinfo(root: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _join(cpuinfo: Mapping[str, tuple[str, ...]], keys: Iterable[str]) -> str | None:
-    found = next((cpuinfo[key] for key in keys if key in cpuinfo), ())
-    return ", ".join(filter(None, found)) or None
+    """Return the values of a field, by the first of its names that is there; None without one."""
+    values = next((cpuinfo[key] for key in keys if key in cpuinfo), ())
+    return ", ".join(filter(None, values)) or None
 
 
 def _governor(root: Path) -> str | None:
@@ -82,8 +83,8 @@ def _container(root: Path) -> str | None:
     if named:
         return named
     groups = _read(root / "proc/self/cgroup")
-    kind = next((kind for part, kind in _CONTAINERS.items() if part in groups), None)
-    return kind or ("docker" if _exists(root / ".dockerenv") else None)
+    maker = next((maker for part, maker in _CONTAINERS.items() if part in groups), None)
+    return maker or ("docker" if _exists(root / ".dockerenv") else None)
 
 
 def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | None:
