@@ -48,7 +48,8 @@ class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
     Tuples are axes: every combination is measured. ``method`` is what drafts, by default what the catalogue
-    states for the pair; without ``draft``, each has its own size. Decoding is greedy unless ``temp`` is
+    states for the pair; without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each
+    method has its own size, and no draft ends early. Decoding is greedy unless ``temp`` is
     positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
     ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
     probability, or the shares of rounds that accept each position. ``offload`` is what places the models
@@ -69,7 +70,7 @@ class Request:
     offload: Offload = field(default_factory=Offload)
     method: str | tuple[str, ...] | None = None
     draft: int | tuple[int, ...] = ()
-    p_min: float | tuple[float, ...] = 0.0
+    p_min: float | tuple[float, ...] | None = None
     synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
@@ -154,6 +155,7 @@ def prepare_session(request: Request) -> Session:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     methods = _methods(request)
+    request, left_out = _with_pairs_drafting(request)
     name, targets, drafters, why, pair = _models(request, methods)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     every = _find_installs(request)
@@ -199,7 +201,7 @@ def prepare_session(request: Request) -> Session:
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=methods,
         draft_sizes=_axis(request.draft),
-        p_mins=_axis(request.p_min),
+        p_mins=_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
         threads=_axis(request.threads or machine.usable_cores()),
         kv_types=_axis(request.kv_type),
@@ -243,6 +245,7 @@ def prepare_session(request: Request) -> Session:
             *_same_builds(builds),
             *asked.notes,
             *never,
+            *left_out,
             *_same_layers(sweep),
             *_without_drafter(methods, drafters),
             *tight,
@@ -316,6 +319,25 @@ def pair_method(request: Request) -> Method | None:
         return Method.DRAFT_MODEL
     pair, _ = _pair(request)
     return catalog.drafting_method(pair)
+
+
+def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Return a request with the draft size and p-min of the pair's catalogue entry, where it names none.
+
+    The entry's values are for its own drafter and method. Notes say what the engine cannot do.
+    """
+    if request.target is not None or request.draft_model is not None:
+        return request, ()
+    entry = catalog.entry_of(_pair(request)[0])
+    if entry is None or (request.method is not None and _axis(request.method) != (entry.method,)):
+        return request, ()
+    request = replace(request, draft=request.draft or entry.gamma or ())
+    if request.p_min is not None or not entry.p_min:
+        return request, ()
+    if engines.ENGINES[request.engine] is Program.TREE:
+        why = f"the engine {request.engine} has none; --engine server does"
+        return request, (f"p-min: {entry.p_min:g} of the pair is left out, because {why}",)
+    return replace(request, p_min=entry.p_min), ()
 
 
 def _methods(request: Request) -> tuple[Method, ...]:

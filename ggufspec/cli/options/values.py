@@ -207,7 +207,7 @@ class MeasureOptions(RunOptions):
         return replace(
             super().to_request(),
             method=self.method,
-            p_min=self.p_min or 0.0,
+            p_min=self.p_min,
             suite=self.suite,
             prompt=self.prompt,
             prompt_file=self.prompt_file,

@@ -93,6 +93,8 @@ def pair_entry(tuned: Tuned) -> str:
     drafting = spec.drafting
     if drafting is not None and choice.gain is not None:
         lines.append(f"method = {json.dumps(drafting.method.value)}")
+        lines.append(f"gamma = {drafting.n_max}")
+        lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.needs_drafter else []
         p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
         measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
