@@ -50,6 +50,18 @@ if TYPE_CHECKING:
     "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
+    "-ctkd",
+    "--cache-type-k-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's K cache. [default: the target's]",
+)
+@click.option(
+    "-ctvd",
+    "--cache-type-v-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's V cache. [default: the target's]",
+)
+@click.option(
     "-ub",
     "--ubatch-size",
     "--ubatch",

@@ -284,6 +284,8 @@ class PlanOptions:
     kv_type: str
     cache_type_k: str | None
     cache_type_v: str | None
+    cache_type_k_draft: str | None
+    cache_type_v_draft: str | None
     ubatch: int
     build: int | None
     offline: bool
@@ -298,6 +300,8 @@ class PlanOptions:
             kv_type_v=(self.cache_type_v or self.kv_type).upper(),
             n_ubatch=self.ubatch,
             layout=memory.layout_for(self.build),
+            draft_kv_type_k=self.cache_type_k_draft and self.cache_type_k_draft.upper(),
+            draft_kv_type_v=self.cache_type_v_draft and self.cache_type_v_draft.upper(),
         )
 
 
