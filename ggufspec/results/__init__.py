@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ggufspec.results.configuration import (
     CONFIGURATION_VERSION,
-    Basis,
     Configuration,
     PassedOver,
     Recommendation,
@@ -39,7 +38,6 @@ __all__ = [
     "CONFIGURATION_VERSION",
     "LATEST",
     "SCHEMA_VERSION",
-    "Basis",
     "CellKey",
     "Configuration",
     "Lock",

@@ -11,13 +11,6 @@ from ggufspec.domain import Build, Estimate, FileIdentity, Launch, Machine, RunS
 CONFIGURATION_VERSION = 1
 
 
-class Basis(StrEnum):
-    """What a recommendation rests on."""
-
-    MEASURED = "measured"
-    FORECAST = "forecast"  # nothing that was measured could be used
-
-
 class Verdict(StrEnum):
     """Whether to draft."""
 
@@ -63,7 +56,6 @@ class Configuration:
         id: the bench that confirmed it; its folder has this configuration.
         made_at: ISO 8601, UTC.
         ggufspec_version: the version that tuned.
-        basis: measurements or, where none could be used, the forecast.
         overall: the recommendation over all prompts.
         by_category: recommendations for categories that significantly need another one.
         engine: the engine that measured.
@@ -84,7 +76,6 @@ class Configuration:
     id: str
     made_at: str
     ggufspec_version: str
-    basis: Basis
     overall: Recommendation
     engine: str
     serving: Serving

@@ -33,7 +33,7 @@ from ggufspec.domain import (
     Serving,
     Status,
 )
-from ggufspec.results import Basis, Configuration, PassedOver, Recommendation, ResultSet, Verdict
+from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet, Verdict
 
 Value = TypeVar("Value")
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
@@ -161,7 +161,6 @@ def configuration(**changes: Any) -> Configuration:
         "id": "tuned",
         "made_at": "2026-01-02T03:04:05+00:00",
         "ggufspec_version": "1.0",
-        "basis": Basis.MEASURED,
         "overall": recommendation(),
         "engine": "server",
         "serving": Serving(context=2048, slots=2),

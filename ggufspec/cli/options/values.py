@@ -243,8 +243,13 @@ class BenchOptions(MeasureOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(MeasureOptions):
-    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
+    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes.
 
+    ``serve_ctx`` is in tokens for each of ``serve_parallel`` requests.
+    """
+
+    serve_ctx: int | None
+    serve_parallel: int
     vram: int | None
     max_time: float
     precision: float
