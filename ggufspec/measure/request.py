@@ -30,16 +30,18 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import fitting, identity, loading, texts
+from ggufspec.measure import configured, fitting, identity, loading, texts
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
 from ggufspec.prompts import Render
+from ggufspec.results import Configuration, read_configuration
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
 _MOST_LOADS = 32  # at once; more would only be processes that wait
 _MOST_NAMED = 8
+_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 T = TypeVar("T")
 
 
@@ -59,9 +61,11 @@ class Request:
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
     decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
     repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
-    first llama.cpp with each other one.
+    first llama.cpp with each other one. ``tuned`` names a tuned configuration, which decides the models, how
+    they draft, where they are, llama.cpp's settings, the context and the engine.
     """
 
+    tuned: str | None = None
     pair: str | None = None
     target: Path | tuple[Path, ...] | None = None
     draft_model: Path | tuple[Path, ...] | None = None
@@ -129,6 +133,40 @@ def check_finite(request: object) -> None:
                 )
 
 
+_DEFAULT = Request()
+
+
+def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
+    """Return a request with what its tuned configuration decides, and that configuration; None without one.
+
+    Sampling and, for the embedded pair, prompts are as they were tuned, unless the request names others.
+
+    Raises:
+        GgufspecError: the request names what the configuration decides.
+        ResultsError: there is no such configuration, or it cannot be trusted.
+        ModelFileError: a model is not here, or another file is in its place.
+    """
+    if request.tuned is None:
+        return request, None
+    configuration = read_configuration(request.tuned)
+    fields = configured.fields_of(configuration)
+    named = [name for name in configured.DECIDED if getattr(request, name) != getattr(_DEFAULT, name)]
+    if request.engine not in {_DEFAULT.engine, fields["engine"]}:
+        named.append("engine")
+    if named:
+        raise GgufspecError(
+            f"the tuned configuration {configuration.id} decides {named[0]}", f"leave {named[0]} or tuned out"
+        )
+    if all(getattr(request, name) == getattr(_DEFAULT, name) for name in _SAMPLING):
+        sampling = configuration.spec.sampling
+        fields |= {name: getattr(sampling, field) for name, field in _SAMPLING.items()}
+    if not (request.suite or request.prompt or request.prompt_file):
+        fields["suite"] = configured.suite_of(configuration)
+    if request.llama is None:
+        fields["llama"] = configured.llama_of(configuration)
+    return replace(request, tuned=None, **fields), configuration
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
@@ -154,6 +192,7 @@ def prepare_session(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
+    request, configuration = with_tuned(request)
     methods = _methods(request)
     request, left_out = _with_pairs_drafting(request)
     name, targets, drafters, why, pair = _models(request, methods)
@@ -239,6 +278,7 @@ def prepare_session(request: Request) -> Session:
         install=install,
         render=asked.render,
         notes=(
+            *_tuned(configuration, install),
             f"pair: {name} ({why})",
             *(f"llama.cpp: {one.version or 'unknown version'} in {one.root}" for one in every),
             *(f"llama.cpp: {reason}" for reason in install.passed_over),
@@ -284,6 +324,14 @@ def identify(session: Session) -> Session:
 def unread_files(session: Session) -> Mapping[Path, int]:
     """Return the files of models that ``identify`` has to read, and their sizes in bytes."""
     return identity.unread(identity.models(session.suite.blocks))
+
+
+def _tuned(configuration: Configuration | None, install: installs.Install) -> Iterator[str]:
+    """Yield which configuration is measured, and what is not as it was when that was tuned."""
+    if configuration is None:
+        return
+    yield f"tuned: {configuration.id}, made on {configuration.made_at[:10]}"
+    yield from configured.compare_machines(configuration, install)
 
 
 def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:

@@ -39,19 +39,26 @@ def served(launch: Launch | None, serving: Serving | None) -> Iterator[str]:
         for request in launch.requests
     )
     yield f"It serves {slots}, each of up to {units.format_count(serving.context)} tokens."
-    yield f"llama-server was started by exactly this command, and answered requests of {sizes}."
+    yield f"llama-server was started by exactly its command, and answered requests of {sizes}."
 
 
 def lines(configuration: Configuration) -> Iterator[str]:
-    """Yield the verdict, what is served and the commands, a sentence or a command each."""
+    """Yield the sentences on a configuration and the command that serves it, a line each."""
+    *sentences, basis = sentences_of(configuration)
+    yield from sentences
+    if configuration.serving_argv:
+        yield f"    {shlex.join(configuration.serving_argv)}"
+    yield basis
+
+
+def sentences_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the verdict, what is served, and last what it rests on."""
     yield f"Tuned: {verdict(configuration.overall)}"
     for category, choice in configuration.by_category.items():
         yield f"For {category}: {verdict(choice)}"
     for one in configuration.passed_over:
         yield passed_over(one.spec, one.reason)
     yield from served(configuration.launch, configuration.serving)
-    if configuration.serving_argv:
-        yield f"    {shlex.join(configuration.serving_argv)}"
     bench = shlex.quote(configuration.id)
     made = f"{configuration.made_at[:10]} on {configuration.machine.cpu}, {llama_cpp(configuration.build)}"
     yield f"Tuned on {made}: `ggufspec bench --tuned {bench}` measures it again."
