@@ -73,12 +73,13 @@ def _described(spec: RunSpec, files: Files) -> RunSpec:
 
 def _with_origin(model: ModelFile, files: Files) -> ModelFile:
     """Return a model with its repository, revision and size; with its checksum, if it is one file."""
-    if model.path is None:
+    path = model.path
+    if path is None:
         return model
-    origin = cache.origin(model.path)
+    origin = cache.origin(path)
     if origin is not None:
         model = replace(model, repo=origin.repo, filename=origin.filename, revision=origin.revision)
-    parts = [files.get(str(part)) for part in gguf.part_paths(model.path)]
+    parts = [files.get(str(part)) for part in gguf.part_paths(path)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return model

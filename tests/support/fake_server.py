@@ -238,8 +238,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if not body["stream"]:
             self.server.drafted_for = prompt
-            timings = {"prompt_n": len(prompt), "predicted_n": n, "predicted_ms": MS_PER_ROUND * n}
-            self._answer(200, {"content": "words", "stop": True, "timings": timings})
+            whole = {"prompt_n": len(prompt), "predicted_n": n, "predicted_ms": MS_PER_ROUND * n}
+            self._answer(200, {"content": "words", "stop": True, "timings": whole})
             _log(_SUMMARY)
             return
         if "@long" in prompt:
