@@ -50,6 +50,7 @@ _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where th
 _REPEATS = 2  # of the selection
 _CONFIRMING_REPEATS = 3  # at least, each with loads of its own
 _SELECTION_SHARE = 0.5  # of the time that is left after the forecast; the rest confirms
+_AGAIN_SHARE = 0.5  # of the complete time: at least so much is left to measure again where runs are unusable
 _SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
 _LOAD_S = 5.0
 _QUIETER = "stop other programs, or allow more time with --max-time, and tune again"
@@ -418,8 +419,8 @@ class Bench:
 def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, ResultSet | None, Tuned]:
     """Yield each bench to measure, take its results, and return the verdict.
 
-    Where no run of the target alone can be used, the bench is measured once more, with one thread fewer than
-    there are free cores.
+    Where no run of the target alone can be used, the bench is measured once more, with at most one thread
+    fewer than there are free cores, and with up to half of the complete time in addition.
 
     Raises:
         InconclusiveError: nor can any run of that bench be used.
@@ -433,7 +434,8 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, R
     assert selected is not None
     if (cause := verdicts.why_unusable(selected)) is not None:
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        selected = yield Bench(session=finals(plan, outlook, measuring_s=elapsed_s()), note=note)
+        again_s = _before_again_s(plan, outlook, elapsed_s())
+        selected = yield Bench(session=finals(plan, outlook, measuring_s=again_s), note=note)
         assert selected is not None
         _refuse_unusable(selected, outlook)
     while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
@@ -445,7 +447,8 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, R
     assert confirmed is not None
     if (cause := verdicts.why_unusable(confirmed)) is not None:
         plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
-        confirming = confirmation(plan, outlook, selection, measuring_s=elapsed_s())
+        again_s = _before_again_s(plan, outlook, elapsed_s())
+        confirming = confirmation(plan, outlook, selection, measuring_s=again_s)
         confirmed = yield Bench(session=confirming, confirms=True, note=note)
         assert confirmed is not None
         _refuse_unusable(confirmed, outlook)
@@ -453,17 +456,18 @@ def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, R
 
 
 def _with_fewer_threads(plan: Plan, outlook: TuningForecast, cause: str) -> tuple[Plan, TuningForecast, str]:
-    """Return what to measure beside other programs, and a note that says so.
-
-    Raises:
-        InconclusiveError: there are no fewer threads to measure with.
-    """
+    """Return what to measure again beside other programs, and a note that says so."""
     free = machine.usable_cores() - machine.busy_cores()
-    threads = max(1, math.floor(free) - 1)
-    if threads >= plan.alone.threads:
-        raise _without_verdict(cause, outlook)
-    note = f"{cause}: measuring again with {units.counted(threads, 'thread')}, one fewer than free cores"
+    threads = min(plan.alone.threads, max(1, math.floor(free) - 1))
+    note = f"{cause}: measuring again with {units.counted(threads, 'thread')}"
     return plan.with_threads(threads), outlook.with_threads(threads), note
+
+
+def _before_again_s(plan: Plan, outlook: TuningForecast, elapsed_s: float) -> float:
+    """Return the seconds of measurements to count, so that enough time is left to measure again."""
+    if plan.max_time_s is None:
+        return elapsed_s
+    return min(elapsed_s, plan.max_time_s * (_OURS - _AGAIN_SHARE) - outlook.spent.total_s)
 
 
 def _refuse_unusable(measured: ResultSet, outlook: TuningForecast) -> None:
