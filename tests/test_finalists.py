@@ -34,6 +34,7 @@ from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast
 from tests.support import fake_server, fakes, values
 
 PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
+TOO_LATE = "the time was over before the target alone was measured"
 APART = (
     "1 run of the target alone ended well, 1 of them while other programs used the machine, but no drafting "
     "run on the same prompt and repeat did"
@@ -190,6 +191,7 @@ def test_there_is_time_to_measure_again(plan: Plan, monkeypatch: pytest.MonkeyPa
     first = next(steps).session.suite.max_time_s
     again = steps.send(values.bench(*_failed(Status.TIMED_OUT, doubts=BUSY))).session.suite.max_time_s
     assert first is not None
+    assert again is not None
     assert again == pytest.approx(25.0)  # half of the time for the selection, as ever
     assert first < again
 

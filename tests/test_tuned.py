@@ -173,7 +173,7 @@ def test_notebooks_take_it_and_get_the_same_refusal() -> None:
         Request(tuned="tuned", engine="inprocess"),
         Request(tuned="tuned", threads=2),
     ):
-        with pytest.raises(GgufspecError, match="the tuned configuration tuned decides (draft|engine|thr)"):
+        with pytest.raises(GgufspecError, match=r"the tuned configuration tuned decides (draft|engine|thr)"):
             ggufspec.bench(request)
 
 

@@ -37,7 +37,7 @@ def command(
     ggufspec bench                     the pair fetched last, or the embedded one
     ggufspec bench --ngl 45 --draft 3  the measurement of the Llama-3 notebook
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
-    ggufspec bench --tuned last        what the last tuning recommends, beside the target alone
+    ggufspec bench --tuned last        what the last tuning recommends
     ggufspec bench --llama OLD --llama NEW  two llama.cpps, run in turn
     """
     from ggufspec.cli.steps import measuring

@@ -130,23 +130,10 @@ def _check_commands(commands: dict[str, str]) -> None:
 def test_the_printed_line_serves_and_the_configuration_is_measured_again(
     embedded: Install, steady: None
 ) -> None:
-    words = ["tune", *QUICK, "--draft", "2,4", "--p-min", "0", "--method", "draft-model", "--name", "served"]
-    result = CliRunner().invoke(
-        cli,
-        [
-            *words,
-            "--serve-ctx",
-            "512",
-            "--serve-parallel",
-            "2",
-            "--precision",
-            "50%",
-            "--max-time",
-            "10m",
-            "-o",
-            "json",
-        ],
-    )
+    chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", "--max-time", "10m")
+    served = ("--serve-ctx", "512", "--serve-parallel", "2", "--name", "served")
+    words = ["tune", *QUICK, *chosen, *served, "--precision", "50%", "-o", "json"]
+    result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert facts["serving"] == {"context": 512, "slots": 2}
