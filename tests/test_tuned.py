@@ -154,6 +154,12 @@ def test_what_the_configuration_decides_cannot_be_named_as_well(words: tuple[str
     assert f"--tuned decides {option}: leave one of them out" in done.stderr
 
 
+def test_a_tuning_measures_at_the_context_that_is_to_be_served() -> None:
+    done = shell.here("tune", "--pair", "demo", "--ctx", "512", "--serve-ctx", "1024")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "error: --ctx 512 and --serve-ctx 1024 differ"
+
+
 def test_settings_do_not_stand_against_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     _store(_spec())
     for name, value in (("PAIR", "llama-3-70b"), ("THREADS", "2"), ("ENGINE", "binary")):
