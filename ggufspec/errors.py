@@ -30,7 +30,7 @@
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
     ├── ConsentNeededError       32   a large download needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
-    ├── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
+    ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
     ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
     └── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
 

@@ -69,16 +69,19 @@ def _format_details(entry: catalog.CatalogueEntry) -> str:
         "target": _format_location(entry.pair.target),
         "drafter": None if entry.pair.draft is None else _format_location(entry.pair.draft),
         "method": _format_method(entry),
+        "γ": entry.gamma,
+        "p-min": entry.p_min,
         "pinned": "; ".join(
             _format_pin(model, entry.catalogue) for model in entry.pair.models if model.repo is not None
-        ),
+        )
+        or None,
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.evidence or "no; check with --verify",
         "note": entry.note,
         "listed in": entry.catalogue,
     }
-    return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value)
+    return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
 
 
 def _describe_drafter(entry: catalog.CatalogueEntry) -> str:
@@ -116,6 +119,8 @@ def _format_json(entry: catalog.CatalogueEntry) -> dict[str, object]:
         "drafter": None if entry.pair.draft is None else _format_model(entry.pair.draft, entry.catalogue),
         "method": entry.method,
         "supported": entry.supported,
+        "gamma": entry.gamma,
+        "p_min": entry.p_min,
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.verified,

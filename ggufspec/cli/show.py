@@ -79,6 +79,8 @@ def command(
 ) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
+    A bench that confirmed a tuning begins with the verdict and the tuned configuration.
+
     RUN is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
@@ -125,7 +127,7 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
     """Return a table with a row for each arm, prompt, …; None if people see only why it is empty."""
     from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import figures, formats, overview, tables
+    from ggufspec.report.text import configuration, figures, formats, overview, tables
 
     reason = overview.why_empty(stored, per)
     if reason is not None:
@@ -133,7 +135,9 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         if output in tables.FOR_PEOPLE:
             return None
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
-        return benches.describe_incomplete(stored) + overview.overview(stored, output)
+        tuned = benches.load_configuration(stored.folder)
+        head = "" if tuned is None else "\n".join((*configuration.lines(tuned), "", ""))
+        return head + benches.describe_incomplete(stored) + overview.overview(stored, output)
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     if per in {"run", "round"} and output in tables.FOR_PEOPLE:

@@ -148,9 +148,13 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``warnings`` are those that the arm's runs show, ``bench_warnings`` those about the bench, the same in
     each row; each has a name and advice.
     """
-    groups = arms.group(results)
+    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS)
+
+
+def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Return the cells of each arm by column; what an arm does not have is left out."""
     listed = review.list_warnings(results, groups)
-    return frame([_summary_row(results, arm, listed) for arm in groups], SUMMARY_COLUMNS)
+    return [_summary_row(results, arm, listed) for arm in groups]
 
 
 def runs(results: ResultSet) -> pd.DataFrame:
