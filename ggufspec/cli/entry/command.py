@@ -30,7 +30,7 @@ _SECTIONS = {
     "plan fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
-    "html png svg open once strict",
+    "html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}
