@@ -88,7 +88,7 @@ def _container(root: Path) -> str | None:
 
 
 def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | None:
-    """Return the maker of the virtual machine, or a word for one that only the processor shows."""
+    """Return the maker of the virtual machine, which may be unknown; None where nothing shows one."""
     if "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower():
         return "WSL"
     xen = _read(root / "sys/hypervisor/type")
