@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.measurements import (
+    Answer,
     Build,
     Conditions,
     Difference,
@@ -11,13 +12,16 @@ from ggufspec.domain.measurements import (
     FileUse,
     Machine,
     Placement,
+    RequestOutcome,
     Round,
     RunOutcome,
     RunResult,
     Sample,
+    ServedRequest,
     Status,
     TextAudit,
     TextVerdict,
+    TrafficSample,
 )
 from ggufspec.domain.specs import (
     NO_PROMPT,
@@ -29,11 +33,13 @@ from ggufspec.domain.specs import (
     RunSpec,
     Runtime,
     Sampling,
+    Traffic,
 )
 
 __all__ = [
     "ENGINES",
     "NO_PROMPT",
+    "Answer",
     "Build",
     "Conditions",
     "Difference",
@@ -50,6 +56,7 @@ __all__ = [
     "Placement",
     "Program",
     "Prompt",
+    "RequestOutcome",
     "Role",
     "Round",
     "RunOutcome",
@@ -58,8 +65,11 @@ __all__ = [
     "Runtime",
     "Sample",
     "Sampling",
+    "ServedRequest",
     "SplitMode",
     "Status",
     "TextAudit",
     "TextVerdict",
+    "Traffic",
+    "TrafficSample",
 ]

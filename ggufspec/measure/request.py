@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ggufspec import engines, machine
+from ggufspec import engines, machine, serving
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
     FileIdentity,
@@ -30,7 +30,7 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import fitting, identity, loading, texts
+from ggufspec.measure import fitting, identity, loading, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
@@ -58,7 +58,8 @@ class Request:
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
     decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
     repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
-    first llama.cpp with each other one.
+    first llama.cpp with each other one. With ``parallel``, that many users send requests at once, each the
+    next one when the last was answered; only the engine ``server`` can measure that.
     """
 
     pair: str | None = None
@@ -97,6 +98,7 @@ class Request:
     llama: Path | tuple[Path, ...] | None = None
     engine: str = "binary"
     force: bool = False
+    parallel: int | tuple[int, ...] | None = None
 
     @property
     def llamas(self) -> tuple[Path | None, ...]:
@@ -158,6 +160,7 @@ def prepare_session(request: Request) -> Session:
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     every = _find_installs(request)
     install = every[0]
+    traffic.check_engine(request.parallel, request.engine)
     for one in every:
         _check_programs(one, request.engine, methods, drafting=bool(drafters))
         if request.synthetic_accept is not None:
@@ -208,6 +211,7 @@ def prepare_session(request: Request) -> Session:
         runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
+        traffics=tuple(traffic.plan_traffics(asked.prompts, _axis(request.parallel), seed=request.seed)),
     )
     engine = _engine(
         request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
@@ -229,6 +233,8 @@ def prepare_session(request: Request) -> Session:
         precision=request.precision,
         max_time_s=request.max_time,
     )
+    if sweep.has_traffic:
+        suite = traffic.plan_runs(suite)
     suite, about_loads = loading.plan_loads(suite, request.loads, engine=request.engine)
     return Session(
         name=name,
@@ -245,6 +251,7 @@ def prepare_session(request: Request) -> Session:
             *never,
             *_same_layers(sweep),
             *_without_drafter(methods, drafters),
+            *traffic.describe(sweep),
             *tight,
             *about_loads,
         ),
@@ -426,11 +433,12 @@ def _find_installs(request: Request) -> tuple[installs.Install, ...]:
 def _engine(
     request: Request, install: installs.Install, builds: Mapping[str, installs.Install], capacity: int
 ) -> engines.Engine:
+    make = engines.make if request.parallel is None else serving.make
     if builds:
         return engines.make_for_builds(
-            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True
+            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
         )
-    return engines.make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+    return make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
 
 
 def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, installs.Install]) -> None:

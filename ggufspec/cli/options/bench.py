@@ -71,7 +71,7 @@ _AXES = (
         "CPU threads. [default: all physical cores]",
     ),
 )
-_LISTS = {"--draft", "--method"}  # several values even in a bench
+_LISTS = {"--draft", "--method", "--parallel"}  # several values even in a bench
 _DEFAULTS = {"--ngl": "auto", "--ngld": "auto"}
 
 _SAMPLING = (
@@ -148,6 +148,13 @@ _SHARED = (
     click.option("--name", help="Name of the stored result."),
 )
 
+_PARALLEL = _AxisOption(
+    ("-np", "--parallel"),
+    "USERS",
+    Axis("users", least=1, most=1024),
+    "Users who send requests at once, with --engine server. [default: one request after another]",
+)
+
 _REPEATING = (
     click.option(
         "--synthetic-accept",
@@ -220,7 +227,7 @@ def measure_options(
                 show_default=True,
                 help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
             ),
-            *(_REPEATING if repeating else ()),
+            *((_axis(_PARALLEL, many=many), *_REPEATING) if repeating else ()),
         ]
         for option in reversed(options):
             command = option(command)

@@ -222,6 +222,7 @@ class BenchOptions(MeasureOptions):
     """What a bench or a sweep measures; ``max_time`` is in seconds, ``precision`` a fraction."""
 
     synthetic_accept: tuple[float, ...] | None
+    parallel: tuple[int, ...] | None
     repeats: int
     loads: int | None
     warmup: int
@@ -233,6 +234,7 @@ class BenchOptions(MeasureOptions):
         return replace(
             super().to_request(),
             synthetic_accept=self.synthetic_accept,
+            parallel=self.parallel,
             repeats=self.repeats,
             loads=self.loads,
             warmup=self.warmup,

@@ -54,6 +54,7 @@ class MemorySettings:
         n_ubatch: tokens that are evaluated at once (``-ub``).
         n_draft: the most tokens that are drafted per round (γ).
         layout: how the build in use lays models out.
+        n_slots: how many requests are answered at once, each with a context of its own.
     """
 
     context: int
@@ -62,6 +63,7 @@ class MemorySettings:
     n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     layout: Layout = TODAY
+    n_slots: int = 1
 
     @property
     def n_tokens(self) -> int:
@@ -70,11 +72,11 @@ class MemorySettings:
 
     @property
     def cells(self) -> int:
-        """How many tokens a complete cache holds."""
+        """How many tokens a complete cache of one slot holds."""
         return -(-self.context // _CELLS) * _CELLS
 
     def window_cells(self, window: int) -> int:
-        """How many tokens the cache of a layer with a sliding window holds."""
+        """How many tokens a slot's cache of a layer with a sliding window holds."""
         if not self.layout.window_cache:
             return self.cells
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
@@ -97,4 +99,5 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
         n_draft=spec.drafting.n_max if spec.drafting else 0,
         layout=layout,
+        n_slots=spec.n_slots,
     )

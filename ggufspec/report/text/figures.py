@@ -44,11 +44,12 @@ def llama_cpp(build: Build) -> str:
 
 def extent(arm: Arm) -> str:
     """Return how much was measured of an arm, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
-    spec = arm.spec
+    spec, traffic = arm.spec, arm.spec.traffic
+    texts = arm.prompts if traffic is None else len(traffic.prompts)
     temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
         (
-            f"{units.counted(arm.prompts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
+            f"{units.counted(texts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
             f"{units.counted(spec.n_predict, 'token')} each",
             units.counted(spec.threads, "thread"),
             "greedy" if spec.sampling.greedy else f"temperature {temperature}",

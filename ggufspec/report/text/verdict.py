@@ -27,7 +27,9 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
-    build = f"{base.spec.build}: " if base.spec.build else ""
+    traffic = base.spec.traffic
+    users = f"{units.counted(traffic.users, 'user')}: " if traffic else ""
+    build = users + (f"{base.spec.build}: " if base.spec.build else "")
     if not faster:
         nearest = max(drafting, key=_gain)
         return (
