@@ -38,7 +38,7 @@ from ggufspec.domain import (
 )
 from ggufspec.engines import Engine
 from ggufspec.engines.server import Timings
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.measure import request, scoring
@@ -416,9 +416,9 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_several_users_need_the_server(llama: Path) -> None:
-    with pytest.raises(GgufspecError, match="answers one request after another") as caught:
+    with pytest.raises(GgufspecError, match="neither several users") as caught:
         request.prepare_session(Request(parallel=4))
-    assert caught.value.hint == "add --engine server for --parallel"
+    assert caught.value.hint == "add --engine server for --parallel and --depth"
 
 
 def test_every_number_of_users_has_its_own_target_alone(llama: Path) -> None:
@@ -433,6 +433,58 @@ def test_every_number_of_users_has_its_own_target_alone(llama: Path) -> None:
     cells = suite.cells(suite.blocks[1], range(1), load_key=session.engine.load_key, capacity=9)
     assert [(cell.warmup, cell.anchor) for cell in cells] == [(False, False)] * 3
     assert any(note.startswith("traffic: 4 users, 24 requests of 8 prompts") for note in session.notes)
+
+
+WORDS = "printf '[1'; for word in $2; do printf ', 2'; done; echo ']'\n"
+"""A tokenizer for which every word is a token, behind a BOS."""
+
+
+@pytest.fixture
+def tokenizer(llama: Path) -> None:
+    fakes.program(llama / "llama-tokenize", WORDS)
+
+
+def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokenizer: None) -> None:
+    session = request.prepare_session(Request(engine="server", parallel=(1, 2), depth=(0, 300)))
+    traffics = [block.arms[0].traffic for block in session.suite.blocks]
+    assert [(each.depth, each.users) for each in traffics if each] == [(0, 1), (0, 2), (300, 1), (300, 2)]
+    shallow, deep = (each for each in traffics if each and each.users == 1)
+    for before, behind in zip(shallow.prompts, deep.prompts, strict=True):
+        assert behind.id == before.id
+        other_text = behind.text.removesuffix(f"\n\n{before.text}")
+        assert len(other_text.split()) == 300
+    assert {arm.context for block in session.suite.blocks for arm in block.arms} == {1024}
+
+
+def test_one_user_is_measured_where_only_a_depth_is_given(llama: Path, tokenizer: None) -> None:
+    (block,) = request.prepare_session(Request(engine="server", depth=10)).suite.blocks
+    assert block.arms[0].n_slots == 1
+    with pytest.raises(GgufspecError, match="neither several users nor other text"):
+        request.prepare_session(Request(depth=10))
+
+
+def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, tokenizer: None) -> None:
+    with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
+        request.prepare_session(Request(engine="server", depth=(0, 1000)))
+    assert caught.value.hint is not None
+    assert "a smaller --depth" in caught.value.hint
+
+
+def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None, tmp_path: Path) -> None:
+    file = tmp_path / "book.txt"
+    file.write_text("one two three four five six")
+    asked = Request(engine="server", depth=3, context_file=file, prompt=("go on",))
+    traffic = request.prepare_session(asked).suite.blocks[0].arms[0].traffic
+    assert traffic is not None
+    assert [prompt.text for prompt in traffic.prompts] == ["one two three\n\ngo on"]
+    assert request.prepare_session(replace(asked, depth=6)).suite.blocks[0].arms[0].traffic is not None
+    with pytest.raises(GgufspecError, match=r"book.txt has 6 tokens, fewer than a depth of 7"):
+        request.prepare_session(replace(asked, depth=7))
+
+
+def test_a_depth_needs_a_tokenizer(llama: Path) -> None:
+    with pytest.raises(GgufspecError, match="no tokenizer program"):
+        request.prepare_session(Request(engine="server", depth=3))
 
 
 def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:

@@ -24,6 +24,7 @@ class TrafficFigures:
         ttft_s: percentile -> time to the first token in s, of requests sent in the steady windows. A
             percentile with fewer than ten requests beyond it is left out.
         token_s: the same of the mean time between a request's tokens.
+        prompt_tps: prompt tokens over the seconds of their evaluation, while other users are served.
         burst_share: share of tokens that arrived together with the token before them, 0 to 1.
         client_share: see ``TrafficSample``; the highest of all runs.
     """
@@ -33,6 +34,7 @@ class TrafficFigures:
     failed: Mapping[RequestOutcome, int]
     ttft_s: Mapping[int, stats.Estimate]
     token_s: Mapping[int, stats.Estimate]
+    prompt_tps: float | None
     burst_share: float | None
     client_share: float | None
 
@@ -55,6 +57,7 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         failed=outcomes,
         ttft_s=_percentiles([[each.ttft_s for each in _steady(sample)] for sample in samples]),
         token_s=_percentiles([[each.token_s for each in _steady(sample)] for sample in samples]),
+        prompt_tps=_mean(runs.column("prompt_tps")),
         burst_share=_mean([sample.burst_share for sample in samples]),
         client_share=max((s.client_share for s in samples if s.client_share is not None), default=None),
     )

@@ -21,6 +21,7 @@ from ggufspec.domain import (
     Offload,
     Pair,
     Program,
+    Prompt,
     Runtime,
     Sampling,
     offloading,
@@ -59,7 +60,9 @@ class Request:
     decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
     repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
     first llama.cpp with each other one. With ``parallel``, that many users send requests at once, each the
-    next one when the last was answered; only the engine ``server`` can measure that.
+    next one when the last was answered; only the engine ``server`` can measure that. ``depth`` is how many
+    tokens of other text stand before each prompt, from ``context_file`` or a built-in text; it needs the same
+    engine, and one user unless ``parallel`` says more.
     """
 
     pair: str | None = None
@@ -99,6 +102,15 @@ class Request:
     engine: str = "binary"
     force: bool = False
     parallel: int | tuple[int, ...] | None = None
+    depth: int | tuple[int, ...] | None = None
+    context_file: Path | None = None
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """The numbers of users to measure; empty for one request after another."""
+        if self.parallel is None:
+            return () if self.depth is None else (1,)
+        return _axis(self.parallel)
 
     @property
     def llamas(self) -> tuple[Path | None, ...]:
@@ -160,7 +172,8 @@ def prepare_session(request: Request) -> Session:
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     every = _find_installs(request)
     install = every[0]
-    traffic.check_engine(request.parallel, request.engine)
+    traffic.check_engine(request.users, request.engine)
+    depths = _axis(request.depth or 0)
     for one in every:
         _check_programs(one, request.engine, methods, drafting=bool(drafters))
         if request.synthetic_accept is not None:
@@ -183,6 +196,13 @@ def prepare_session(request: Request) -> Session:
         system=request.system,
     )
     asked = texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+
+    def read(depth: int) -> tuple[Prompt, ...]:
+        """Return the prompts behind so many tokens of other text."""
+        preface = texts.read_preface(request.context_file, depth, targets[0], install)
+        behind = replace(sources, preface=preface)
+        return texts.read_texts(behind, cards[targets[0]], embedded=name == _EMBEDDED).prompts
+
     sweep = Sweep(
         name=name,
         targets=targets,
@@ -196,6 +216,7 @@ def prepare_session(request: Request) -> Session:
             install,
             n_predict=request.n_predict,
             longest_draft=max(sizes, default=0),
+            depth=max(depths),
         ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),
@@ -211,7 +232,9 @@ def prepare_session(request: Request) -> Session:
         runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
-        traffics=tuple(traffic.plan_traffics(asked.prompts, _axis(request.parallel), seed=request.seed)),
+        traffics=tuple(
+            traffic.plan_traffics({depth: read(depth) for depth in depths}, request.users, seed=request.seed)
+        ),
     )
     engine = _engine(
         request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
@@ -433,7 +456,7 @@ def _find_installs(request: Request) -> tuple[installs.Install, ...]:
 def _engine(
     request: Request, install: installs.Install, builds: Mapping[str, installs.Install], capacity: int
 ) -> engines.Engine:
-    make = engines.make if request.parallel is None else serving.make
+    make = serving.make if request.users else engines.make
     if builds:
         return engines.make_for_builds(
             request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make

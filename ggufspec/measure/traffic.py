@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ggufspec.domain import ENGINES, Program, Prompt, Traffic
@@ -16,30 +16,34 @@ PROMPT = Prompt(id="traffic", text="")
 """Stands for the prompts of ``RunSpec.traffic`` in the runs of several users."""
 
 
-def check_engine(parallel: int | tuple[int, ...] | None, engine: str) -> None:
-    """Make sure that an engine can measure several users.
+def check_engine(users: Sequence[int], engine: str) -> None:
+    """Make sure that an engine can measure several users, or one with text before the prompts.
 
     Raises:
         GgufspecError: it cannot.
     """
-    if parallel is not None and ENGINES[engine] is not Program.SERVER:
+    if users and ENGINES[engine] is not Program.SERVER:
         raise GgufspecError(
-            f"the engine {engine} answers one request after another", "add --engine server for --parallel"
+            f"the engine {engine} measures neither several users nor other text before prompts",
+            "add --engine server for --parallel and --depth",
         )
 
 
 def plan_traffics(
-    prompts: Sequence[Prompt], users: Sequence[int | None], *, seed: int
+    prompts: Mapping[int, Sequence[Prompt]], users: Sequence[int], *, seed: int
 ) -> Iterator[Traffic | None]:
-    """Yield the traffic of each number of users; None for one request after another.
+    """Yield the traffic of each number of users at each depth; None for one request after another.
 
     Args:
-        prompts: what users send.
-        users: how many send requests at once, an axis.
+        prompts: what users send, by the number of tokens before each prompt.
+        users: how many send requests at once, an axis; empty for one request after another.
         seed: fixes the order in which prompts are dealt.
     """
-    for number in users:
-        yield None if number is None else plan_traffic(prompts, number, seed=seed)
+    if not users:
+        yield None
+    for depth, behind in prompts.items():
+        for number in users:
+            yield plan_traffic(behind, number, seed=seed, depth=depth)
 
 
 def plan_runs(suite: RunPlan) -> RunPlan:
@@ -56,10 +60,10 @@ def describe(sweep: Sweep) -> Iterator[str]:
     traffics = [traffic for traffic in sweep.traffics if traffic is not None]
     if not traffics:
         return
-    for traffic in traffics:
+    for users, requests in {traffic.users: traffic.n_requests for traffic in traffics}.items():
         yield (
-            f"traffic: {counted(traffic.users, 'user')}, {traffic.n_requests} requests of "
-            f"{counted(len(traffic.prompts), 'prompt')} in each run; each user's first request is left out"
+            f"traffic: {counted(users, 'user')}, {requests} requests of "
+            f"{counted(len(traffics[0].prompts), 'prompt')} in each run; the first of each user is left out"
         )
     learning = [method.value for method in sweep.methods if method in LEARNING_METHODS]
     if learning and any(traffic.n_requests > len(traffic.prompts) for traffic in traffics):

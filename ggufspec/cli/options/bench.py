@@ -71,7 +71,7 @@ _AXES = (
         "CPU threads. [default: all physical cores]",
     ),
 )
-_LISTS = {"--draft", "--method", "--parallel"}  # several values even in a bench
+_LISTS = {"--draft", "--method", "--parallel", "--depth"}  # several values even in a bench
 _DEFAULTS = {"--ngl": "auto", "--ngld": "auto"}
 
 _SAMPLING = (
@@ -148,14 +148,27 @@ _SHARED = (
     click.option("--name", help="Name of the stored result."),
 )
 
-_PARALLEL = _AxisOption(
-    ("-np", "--parallel"),
-    "USERS",
-    Axis("users", least=1, most=1024),
-    "Users who send requests at once, with --engine server. [default: one request after another]",
+_TRAFFIC = (
+    _AxisOption(
+        ("-np", "--parallel"),
+        "USERS",
+        Axis("users", least=1, most=1024),
+        "Users who send requests at once, with --engine server. [default: one request after another]",
+    ),
+    _AxisOption(
+        ("--depth",),
+        "TOKENS",
+        Axis("tokens", most=1 << 24),
+        "Tokens of other text before each prompt, with --engine server. [default: 0]",
+    ),
 )
 
 _REPEATING = (
+    click.option(
+        "--context-file",
+        type=_FILE,
+        help="Text for --depth. [default: plays of Shakespeare, in the public domain]",
+    ),
     click.option(
         "--synthetic-accept",
         type=Shares(),
@@ -227,7 +240,8 @@ def measure_options(
                 show_default=True,
                 help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
             ),
-            *((_axis(_PARALLEL, many=many), *_REPEATING) if repeating else ()),
+            *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
+            *(_REPEATING if repeating else ()),
         ]
         for option in reversed(options):
             command = option(command)

@@ -223,6 +223,8 @@ class BenchOptions(MeasureOptions):
 
     synthetic_accept: tuple[float, ...] | None
     parallel: tuple[int, ...] | None
+    depth: tuple[int, ...] | None
+    context_file: Path | None
     repeats: int
     loads: int | None
     warmup: int
@@ -235,6 +237,8 @@ class BenchOptions(MeasureOptions):
             super().to_request(),
             synthetic_accept=self.synthetic_accept,
             parallel=self.parallel,
+            depth=self.depth,
+            context_file=self.context_file,
             repeats=self.repeats,
             loads=self.loads,
             warmup=self.warmup,

@@ -158,7 +158,7 @@ def row(arm: Arm) -> dict[str, str]:
         "ubatch": str(spec.ubatch or ""),
         "settings": shlex.join(spec.runtime.words),
         "users": str(spec.traffic.users) if spec.traffic else "",
-        "depth": str(spec.traffic.depth or "") if spec.traffic else "",
+        "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),

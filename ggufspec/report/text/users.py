@@ -26,6 +26,8 @@ def describe_users(groups: Sequence[Arm], output: str) -> Iterator[str]:
     if not rows:
         return
     names = [name for name in rows[0] if name in {"", "users"} or any(line[name] for line in rows)]
+    if {line["depth"] for line in rows} == {"0"}:
+        names.remove("depth")
     yield tables.table(names, rows, output, labels=_LABELS)
     yield ""
     yield from _explain(groups)
@@ -40,7 +42,7 @@ def row(arm: Arm) -> dict[str, str]:
         "": arm.what,
         "γ": str(spec.drafting.n_max) if spec.drafting else "",
         "users": str(spec.traffic.users),
-        "depth": f"{spec.traffic.depth:,}" if spec.traffic.depth else "",
+        "depth": f"{spec.traffic.depth:,}",
         "tokens/s per user": spread(arm.user_rate, units.format_rate),
         "gain per user": spread(arm.user_gain.ratio if arm.user_gain else None, units.format_factor),
         **{
@@ -48,6 +50,7 @@ def row(arm: Arm) -> dict[str, str]:
             for what, field in _TIMES.items()
             for percent, name in _PERCENTILES.items()
         },
+        "prompt tokens/s": "" if figures.prompt_tps is None else units.format_rate(figures.prompt_tps),
         "requests": str(figures.requests),
         "failed": ", ".join(f"{n} {outcome.value}" for outcome, n in figures.failed.items()),
     }
