@@ -56,20 +56,19 @@ async def run():
 """
 GUIDELLM = """
 from guidellm.backends.openai import OpenAIHTTPBackend
-from guidellm.schemas import GenerationRequest, GenerationRequestArguments, RequestInfo
-backend = OpenAIHTTPBackend(target=url, model="fake")
+from guidellm.schemas import GenerationRequest, RequestInfo
+from guidellm.schemas.backends.openai_http import OpenAIHTTPBackendArgs
+backend = OpenAIHTTPBackend(
+    OpenAIHTTPBackendArgs(target=url, model="fake", request_format="/v1/completions", stream=True)
+)
 async def run():
     await backend.process_startup()
     async def act():
         while next(numbers) < answers:
-            body = {"model": "fake", "prompt": "x" * 64, "stream": True, "max_tokens": tokens}
-            request = GenerationRequest(
-                request_type="text_completions",
-                arguments=GenerationRequestArguments(stream=True, body=body),
-            )
+            request = GenerationRequest(columns={"text_column": ["x" * 64]})
             async for response, info in backend.resolve(request, RequestInfo()):
-                last = response
-            totals.append(last.output_metrics.text_tokens or 0)
+                pass
+            totals.append(info.timings.token_iterations)
     await asyncio.gather(*(act() for _ in range(users)))
 """
 DRIVER = """

@@ -580,6 +580,14 @@ def test_the_table_shows_what_users_saw(served: list[RunResult]) -> None:
     assert "3 prompts × 3 repeats" in text
 
 
+def test_the_verdict_is_for_each_number_of_users(served: list[RunResult]) -> None:
+    text = overview.overview(values.bench(*served), "table")
+    assert "1 user: Drafting with drafter.gguf at γ = 3 is fastest" in text
+    assert "4 users: No arm is significantly faster than target.gguf alone" in text
+    assert "Its answers equal the target's." in text
+    assert "unequal-lengths" not in text
+
+
 def test_the_frame_has_what_users_saw(served: list[RunResult]) -> None:
     frame = frames.summary(values.bench(*served))
     last = frame.iloc[-1]

@@ -89,7 +89,8 @@ def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[Measu
     disturbed = max((arm.disturbed for arm in groups), default=0.0)
     if disturbed > arms.MOST_DISTURBED:
         yield MeasurementWarning.DISTURBED, f"{disturbed:.0%} of the runs"
-    lengths = [length for arm in groups for length in arm.good.numbers("decoded").tolist() if length > 0]
+    single = [arm for arm in groups if arm.spec.traffic is None]  # others have windows of any length
+    lengths = [length for arm in single for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
         yield MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens"
     restless = [arm for arm in groups if stats.unstable(arm.measured)]

@@ -58,10 +58,15 @@ def extent(arm: Arm) -> str:
 
 
 def unchanged(arm: Arm) -> str:
-    """Return on how many prompts an arm's text equals the target's; an empty text if none was compared."""
+    """Return on how many prompts an arm's text equals the target's; an empty text if none was compared.
+
+    With several users it is whether all answers do, in all runs.
+    """
     if arm.synthetic:
         return "not checked: synthetic acceptance"
     compared = arm.compared if arm.role is Role.DRAFTING else {}
+    if arm.traffic is not None and compared:
+        return "yes" if all(compared.values()) else "no"
     return f"{sum(compared.values())} of {len(compared)}" if compared else ""
 
 
