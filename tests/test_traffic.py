@@ -30,11 +30,11 @@ from ggufspec.domain import (
     RunResult,
     RunSpec,
     Sample,
-    ServedRequest,
     Status,
     TextAudit,
     Traffic,
     TrafficSample,
+    UserRequest,
 )
 from ggufspec.engines import Engine
 from ggufspec.engines.server import Timings
@@ -505,11 +505,11 @@ def _served(
 ) -> RunResult:
     """A run of so many users, each of whom has 20 answers at ``rate`` tokens/s."""
     requests = tuple(
-        ServedRequest(number % 3, OK, number >= users, 101, 0.1 + number / 1000, 1 / rate)
+        UserRequest(number % 3, OK, number >= users, 101, 0.1 + number / 1000, 1 / rate)
         for number in range(20 * users)
     )
     sample = TrafficSample(
-        requests=(*requests, ServedRequest(0, RequestOutcome.REFUSED, True, 0)),
+        requests=(*requests, UserRequest(0, RequestOutcome.REFUSED, True, 0)),
         answers=(Answer(0, "same words" if same else "other words", 32),),
         window_tokens=round(1000 * users * rate),
         burst_share=0.25,

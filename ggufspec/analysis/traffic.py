@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ggufspec import stats
-from ggufspec.domain import RequestOutcome, ServedRequest, TrafficSample
+from ggufspec.domain import RequestOutcome, TrafficSample, UserRequest
 from ggufspec.results import Runs
 
 PERCENTILES = (50, 95, 99)
@@ -74,7 +74,7 @@ def user_rate(sample: TrafficSample) -> float | None:
     return sum(gaps for gaps, _ in timed) / seconds if seconds else None
 
 
-def _steady(sample: TrafficSample) -> list[ServedRequest]:
+def _steady(sample: TrafficSample) -> list[UserRequest]:
     return [each for each in sample.requests if each.is_steady and each.outcome is RequestOutcome.OK]
 
 

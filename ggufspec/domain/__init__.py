@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
     Answer,
     Build,
@@ -17,12 +18,13 @@ from ggufspec.domain.measurements import (
     RunOutcome,
     RunResult,
     Sample,
-    ServedRequest,
     Status,
     TextAudit,
     TextVerdict,
     TrafficSample,
+    UserRequest,
 )
+from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
     NO_PROMPT,
     Drafting,
@@ -44,9 +46,11 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Estimate",
     "Experts",
     "FileIdentity",
     "FileUse",
+    "Launch",
     "Layers",
     "Machine",
     "Method",
@@ -66,10 +70,12 @@ __all__ = [
     "Sample",
     "Sampling",
     "ServedRequest",
+    "Serving",
     "SplitMode",
     "Status",
     "TextAudit",
     "TextVerdict",
     "Traffic",
     "TrafficSample",
+    "UserRequest",
 ]

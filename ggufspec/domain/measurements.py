@@ -89,7 +89,7 @@ class Round(NamedTuple):
     accepted: int
 
 
-class ServedRequest(NamedTuple):
+class UserRequest(NamedTuple):
     """One request of several users.
 
     ``prompt`` counts the prompts of ``RunSpec.traffic`` from 0; ``is_steady`` is whether it was sent after
@@ -128,7 +128,7 @@ class TrafficSample:
             between two tokens.
     """
 
-    requests: tuple[ServedRequest, ...]
+    requests: tuple[UserRequest, ...]
     answers: tuple[Answer, ...] = ()
     window_tokens: int = 0
     burst_share: float | None = None

@@ -15,9 +15,9 @@ from ggufspec.domain import (
     RequestOutcome,
     RunSpec,
     Sample,
-    ServedRequest,
     Status,
     TrafficSample,
+    UserRequest,
 )
 from ggufspec.engines.server import Parsed
 from ggufspec.serving.records import RequestRecord
@@ -104,7 +104,7 @@ class _Tally:
 
     def __init__(self, *, n_requests: int, window: Window | None) -> None:
         self._n_requests, self._window = n_requests, window
-        self.served: list[tuple[int, ServedRequest]] = []
+        self.served: list[tuple[int, UserRequest]] = []
         self._answers: dict[int, Answer] = {}
         self._window_tokens = 0.0
         self._followers = self._burst = 0
@@ -123,7 +123,7 @@ class _Tally:
         is_steady = self._window is not None and record.sent_s >= self._window.start_s
         first = record.arrivals[0] if record.arrivals else None
         duration_s = record.arrivals[-1] - record.arrivals[0] if record.arrivals else 0.0
-        request = ServedRequest(
+        request = UserRequest(
             prompt=record.prompt,
             outcome=record.outcome,
             is_steady=is_steady,
@@ -155,7 +155,7 @@ class _Tally:
             self._prompt_s += timings.prompt_n / timings.prompt_per_second
 
     def to_sample(
-        self, spec: RunSpec, requests: Sequence[ServedRequest], *, client_share: float | None
+        self, spec: RunSpec, requests: Sequence[UserRequest], *, client_share: float | None
     ) -> Sample:
         """Return the sample of all records that were added."""
         n_draft = spec.drafting.n_max if spec.drafting else None
@@ -184,7 +184,7 @@ class _Tally:
             ),
         )
 
-    def _status(self, spec: RunSpec, requests: Sequence[ServedRequest]) -> Status:
+    def _status(self, spec: RunSpec, requests: Sequence[UserRequest]) -> Status:
         outcomes = {request.outcome for request in requests}
         if RequestOutcome.OK not in outcomes:
             return Status.TIMED_OUT if outcomes == {RequestOutcome.TIMED_OUT} else Status.FAILED

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ggufspec.stats.estimates import Estimate, quantile
+from ggufspec.domain import Estimate
+from ggufspec.stats.estimates import quantile
 
 LEAST_BEYOND = 10
 """Values that must lie beyond a percentile on each side; with fewer, single requests decide it."""

@@ -6,6 +6,7 @@ from ggufspec.engines.server.engine import LEARNING_METHODS, LoadedServer, Serve
 from ggufspec.engines.server.events import Timings, read_event
 from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
 from ggufspec.engines.server.response import Parsed
+from ggufspec.engines.server.serving import serve_once
 from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "load_of",
     "ranker",
     "read_event",
+    "serve_once",
 ]

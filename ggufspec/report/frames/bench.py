@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
@@ -182,9 +183,13 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
     ``new_over_old`` is the speed over the same arm's with the first llama.cpp, in a bench of several.
     """
-    groups = arms.group(results)
+    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS)
+
+
+def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Return the cells of each arm by column; what an arm does not have is left out."""
     advice = review.warnings(results, groups)
-    return frame([_summary_row(results, arm, advice) for arm in groups], SUMMARY_COLUMNS)
+    return [_summary_row(results, arm, advice) for arm in groups]
 
 
 def runs(results: ResultSet) -> pd.DataFrame:
