@@ -31,7 +31,7 @@ import httpx2
 import psutil
 
 from ggufspec.domain import Prompt, RequestOutcome, Traffic
-from ggufspec.serving import ClosedLoop, Reply, RequestRecord, open_client, take_events
+from ggufspec.serving import Reply, RequestRecord, TrafficRun, open_client, take_events
 from tests.support import stream_server
 
 USERS = 64
@@ -162,7 +162,7 @@ async def send(url: str, n_requests: int, write: Callable[[RequestRecord], None]
     """Send requests of all users."""
     traffic = Traffic(users=USERS, prompts=(Prompt(id="p", text="x" * 64),), n_requests=n_requests)
     async with open_client(url, {}) as client:
-        await ClosedLoop(
+        await TrafficRun(
             client=client, traffic=traffic, make_body=lambda prompt: {"prompt": prompt.text}, write=write
         ).run()
 

@@ -10,8 +10,10 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+import click
 import httpx2
 import msgspec
 import numpy as np
@@ -21,6 +23,7 @@ from hypothesis import strategies as st
 
 from ggufspec import paths, serving, stats
 from ggufspec.analysis import arms, traffic
+from ggufspec.cli.options.axes import Limits
 from ggufspec.domain import (
     Answer,
     Method,
@@ -30,6 +33,7 @@ from ggufspec.domain import (
     RunResult,
     RunSpec,
     Sample,
+    ServiceLevel,
     Status,
     TextAudit,
     Traffic,
@@ -186,6 +190,67 @@ def test_records_survive_their_file_and_a_torn_end() -> None:
     assert [*serving.decode_records(['{"run": {}}\n', *lines[:2], lines[2][:30]])] == RECORDS[:2]
 
 
+# Requests that arrive at a rate
+
+
+def _queue(rate: float, *, slots: int, service_s: float, n: int = 60, count: int = 40) -> list[RequestRecord]:
+    """Records of a server that takes the same time for each request, in the order of arrival."""
+    free = [0.0] * slots
+    records = []
+    for number, sent_s in enumerate(islice(serving.arrival_times(rate, seed=3), n)):
+        slot = free.index(min(free))
+        free[slot] = max(sent_s, free[slot]) + service_s
+        records.append(_record(number, number, sent_s, free[slot]))
+    return records
+
+
+def _open(rate: float, users: int, n_requests: int = 40) -> RunSpec:
+    traffic = Traffic(users=users, prompts=PROMPTS, n_requests=n_requests, rate=rate)
+    return replace(_spec(), traffic=traffic)
+
+
+def test_requests_arrive_as_often_as_asked_for() -> None:
+    times = [*islice(serving.arrival_times(4.0, seed=1), 4000)]
+    gaps = np.diff(times)
+    assert gaps.mean() == pytest.approx(0.25, rel=0.05)
+    assert gaps.std() == pytest.approx(0.25, rel=0.1)  # exponential
+    assert times[:9] == [*islice(serving.arrival_times(4.0, seed=1), 9)]
+    assert times[1] != next(islice(serving.arrival_times(4.0, seed=2), 1, None))
+
+
+def test_enough_requests_arrive() -> None:
+    assert serving.plan_traffic(PROMPTS, 1, seed=1, rate=2.0).n_requests >= serving.LEAST_ARRIVALS
+
+
+@pytest.mark.parametrize(("load", "saturated"), [(0.3, False), (0.6, False), (2.0, True), (4.0, True)])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_server_that_cannot_keep_up_is_recognised(load: float, slots: int, saturated: bool) -> None:
+    records = _queue(load * slots, slots=slots, service_s=1.0)
+    sample = serving.summarize(_open(load * slots, slots), lambda: records).sample
+    assert sample.traffic is not None
+    assert sample.traffic.is_saturated is saturated
+
+
+def test_the_first_requests_are_left_out_where_they_arrive_at_a_rate() -> None:
+    records = _queue(1.0, slots=4, service_s=1.0)
+    sample = serving.summarize(_open(1.0, 4), lambda: records).sample
+    assert sample.traffic is not None
+    assert [each.is_steady for each in sample.traffic.requests] == [False] * 4 + [True] * 36
+    last = max(record.end_s for record in records if record.number < 40)
+    assert sample.gen_s == pytest.approx(last - records[4].sent_s)
+
+
+def test_goodput_is_what_keeps_the_limits() -> None:
+    level = ServiceLevel(ttft_s=0.5, token_s=0.05)
+    good = UserRequest(0, OK, True, 9, 0.5, 0.05)
+    assert traffic.is_good(good, level)
+    assert traffic.is_good(good._replace(token_s=None), level)
+    assert traffic.is_good(good._replace(token_s=9.0), ServiceLevel(ttft_s=0.5))
+    assert not traffic.is_good(good._replace(ttft_s=0.6), level)
+    assert not traffic.is_good(good._replace(token_s=0.06), level)
+    assert not traffic.is_good(good._replace(outcome=RequestOutcome.CUT_OFF), level)
+
+
 # Percentiles
 
 
@@ -276,6 +341,20 @@ def test_users_are_served_at_once_by_one_load(folder: Path, tmp_path: Path) -> N
     assert not any(each["cache_prompt"] for each in asked)
 
 
+def test_requests_that_arrive_are_all_recorded(folder: Path, tmp_path: Path) -> None:
+    spec = _sent(2, "one", "two", n_requests=20)
+    assert spec.traffic is not None
+    with _engine(folder) as engine:
+        measured = engine.measure(replace(spec, traffic=replace(spec.traffic, rate=40.0)), tmp_path / "log")
+    assert measured.sample.status is Status.OK
+    assert _outcomes(measured.sample) == {OK: 20}
+    lines = (tmp_path / "log.out").read_text().splitlines(keepends=True)
+    records = sorted(serving.decode_records(lines), key=lambda record: record.number)
+    sent = [record.sent_s for record in records]
+    for at_s, expected in zip(sent, serving.arrival_times(40.0, seed=1), strict=False):
+        assert expected - 0.001 <= at_s  # never early; late on a busy machine
+
+
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
@@ -354,7 +433,7 @@ def test_a_record_that_cannot_be_written_ends_all_users() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
         async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
-            await serving.ClosedLoop(
+            await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=write
             ).run()
 
@@ -370,7 +449,7 @@ def test_several_users_can_be_measured_from_a_notebook() -> None:
         transport = httpx2.MockTransport(lambda _: httpx2.Response(503))
         async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
             traffic = Traffic(users=3, prompts=PROMPTS, n_requests=9)
-            await serving.ClosedLoop(
+            await serving.TrafficRun(
                 client=client, traffic=traffic, make_body=lambda _: {}, write=records.append
             ).run()
 
@@ -487,6 +566,37 @@ def test_a_depth_needs_a_tokenizer(llama: Path) -> None:
         request.prepare_session(Request(engine="server", depth=3))
 
 
+def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
+    level = ServiceLevel(ttft_s=0.5)
+    session = request.prepare_session(
+        Request(engine="server", parallel=2, rate=(0.5, 2.0), slo=level, method="draft-model")
+    )
+    traffics = [block.arms[0].traffic for block in session.suite.blocks]
+    assert [(each.users, each.rate, each.service_level) for each in traffics if each] == [
+        (2, 0.5, level),
+        (2, 2.0, level),
+    ]
+    with pytest.raises(GgufspecError, match="no goodput"):
+        request.prepare_session(Request(engine="server", parallel=2, slo=level))
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("ttft=500ms,itl=50ms", ServiceLevel(ttft_s=0.5, token_s=0.05)),
+        ("itl=0.1s", ServiceLevel(token_s=0.1)),
+    ],
+)
+def test_limits_are_read(text: str, limits: ServiceLevel) -> None:
+    assert Limits().convert(text, None, None) == limits
+
+
+@pytest.mark.parametrize("text", ["", "ttft", "ttft=5", "ttft=0ms", "ttft=1s,ttft=2s", "itl=-1s", "p99=1s"])
+def test_other_limits_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="not a list of limits"):
+        Limits().convert(text, None, None)
+
+
 def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:
     asked = Request(engine="server", parallel=2, method=("draft-model", Method.NGRAM_MOD.value), draft=3)
     notes = request.prepare_session(asked).notes
@@ -578,6 +688,24 @@ def test_the_table_shows_what_users_saw(served: list[RunResult]) -> None:
     assert "Client: at most 3.0 % of the time between two tokens." in text
     assert "Bursts: 25.0 % of the tokens" in text
     assert "3 prompts × 3 repeats" in text
+
+
+def test_the_table_shows_goodput(served: list[RunResult]) -> None:
+    level = ServiceLevel(ttft_s=0.11)
+    runs = []
+    for run in served:
+        asked, sample = run.spec.traffic, run.sample.traffic
+        assert asked is not None
+        assert sample is not None
+        spec = replace(run.spec, traffic=replace(asked, rate=2.0, service_level=level))
+        runs.append(replace(run, spec=spec, sample=replace(run.sample, traffic=sample)))
+    text = overview.overview(values.bench(*runs))
+    assert "good/s" in text
+    assert "requests/s that kept the service level" in text
+    arm = arms.group(values.bench(*runs))[0]
+    assert arm.traffic is not None
+    assert arm.traffic.goodput is not None
+    assert arm.traffic.goodput.value == pytest.approx(2.0 * 10 / 20)  # 1 of 21 is not steady, 1 failed
 
 
 def test_the_verdict_is_for_each_number_of_users(served: list[RunResult]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import stats
-from ggufspec.domain import RequestOutcome, TrafficSample, UserRequest
+from ggufspec.domain import RequestOutcome, ServiceLevel, Traffic, TrafficSample, UserRequest
 from ggufspec.results import Runs
 
 PERCENTILES = (50, 95, 99)
@@ -26,6 +26,8 @@ class TrafficFigures:
         token_s: the same of the mean time between a request's tokens.
         prompt_tps: prompt tokens over the seconds of their evaluation, while other users are served.
         burst_share: share of tokens that arrived together with the token before them, 0 to 1.
+        goodput: requests/s that kept the service level, over loads; None without one.
+        saturated: in how many runs requests arrived faster than they were answered.
         client_share: see ``TrafficSample``; the highest of all runs.
     """
 
@@ -37,6 +39,8 @@ class TrafficFigures:
     prompt_tps: float | None
     burst_share: float | None
     client_share: float | None
+    goodput: stats.Estimate | None
+    saturated: int
 
 
 def summarize_traffic(runs: Runs) -> TrafficFigures | None:
@@ -60,6 +64,8 @@ def summarize_traffic(runs: Runs) -> TrafficFigures | None:
         prompt_tps=_mean(runs.column("prompt_tps")),
         burst_share=_mean([sample.burst_share for sample in samples]),
         client_share=max((s.client_share for s in samples if s.client_share is not None), default=None),
+        goodput=_goodput(runs.specs[0].traffic, samples),
+        saturated=sum(sample.is_saturated is True for sample in samples),
     )
 
 
@@ -72,6 +78,26 @@ def user_rate(sample: TrafficSample) -> float | None:
     timed = [(each.tokens - 1, each.token_s) for each in _steady(sample) if each.token_s]
     seconds = sum(gaps * token_s for gaps, token_s in timed)
     return sum(gaps for gaps, _ in timed) / seconds if seconds else None
+
+
+def is_good(request: UserRequest, level: ServiceLevel) -> bool:
+    """Whether a request was answered within the limits; an answer of one token has no time between tokens."""
+    if request.outcome is not RequestOutcome.OK or request.ttft_s is None:
+        return False
+    has_begun = level.ttft_s is None or request.ttft_s <= level.ttft_s
+    return has_begun and (level.token_s is None or (request.token_s or 0.0) <= level.token_s)
+
+
+def _goodput(traffic: Traffic | None, samples: Sequence[TrafficSample]) -> stats.Estimate | None:
+    """Return the rate of arrivals times the share of good requests among those behind the first ones."""
+    if traffic is None or traffic.rate is None or traffic.service_level is None:
+        return None
+    good, every = {}, {}
+    for number, sample in enumerate(samples):
+        steady = [request for request in sample.requests if request.is_steady]
+        good[str(number)] = traffic.rate * sum(is_good(request, traffic.service_level) for request in steady)
+        every[str(number)] = float(len(steady))
+    return stats.ratio_of_sums(good, every, highest=traffic.rate)
 
 
 def _steady(sample: TrafficSample) -> list[UserRequest]:

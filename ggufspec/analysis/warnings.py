@@ -54,6 +54,7 @@ class MeasurementWarning(StrEnum):
     SYNTHETIC = "synthetic-acceptance"
     REQUESTS_FAILED = "requests-failed"
     CLIENT_BUSY = "client-busy"
+    SATURATED = "saturated"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
     DAMAGED = "damaged"
@@ -177,6 +178,10 @@ ADVICE = {
         "the client took more than 2 % of the time between two tokens, which may slow the server down: leave "
         "it a core with a smaller --threads, or take speed-ups rather than tokens/s from this bench"
     ),
+    MeasurementWarning.SATURATED: (
+        "requests arrived faster than they were answered, so they piled up, and their times grow with the "
+        "length of the run: lower --rate, or raise --parallel"
+    ),
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
@@ -254,6 +259,8 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.REQUESTS_FAILED)
     if sent is not None and (sent.client_share or 0.0) > CLIENT_SHARE:
         warnings.append(MeasurementWarning.CLIENT_BUSY)
+    if sent is not None and sent.is_saturated:
+        warnings.append(MeasurementWarning.SATURATED)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)

@@ -35,6 +35,7 @@ from ggufspec.domain.specs import (
     RunSpec,
     Runtime,
     Sampling,
+    ServiceLevel,
     Traffic,
 )
 
@@ -70,6 +71,7 @@ __all__ = [
     "Sample",
     "Sampling",
     "ServedRequest",
+    "ServiceLevel",
     "Serving",
     "SplitMode",
     "Status",

@@ -126,6 +126,7 @@ class TrafficSample:
         burst_share: the share of tokens that arrived together with the token before them, 0 to 1.
         client_share: the processor time of the client over the time of the window: its share of the time
             between two tokens.
+        is_saturated: whether requests arrived faster than they were answered; None for users who wait.
     """
 
     requests: tuple[UserRequest, ...]
@@ -133,6 +134,7 @@ class TrafficSample:
     window_tokens: int = 0
     burst_share: float | None = None
     client_share: float | None = None
+    is_saturated: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,8 +194,23 @@ NO_PROMPT = Prompt(id="", text="")
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServiceLevel:
+    """What a request has to keep to count as good, in seconds; None for no limit.
+
+    Attributes:
+        ttft_s: most time to the first token.
+        token_s: most mean time between tokens.
+    """
+
+    ttft_s: float | None = None
+    token_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Traffic:
     """Several users at once, each of whom sends a request as soon as the last one was answered.
+
+    With ``rate``, requests arrive instead at random times, whether earlier ones are answered or not.
 
     Attributes:
         users: how many; the server has a slot for each.
@@ -203,12 +218,16 @@ class Traffic:
             specification that stands for a load of the models.
         n_requests: how many requests count.
         depth: tokens of other text before each prompt, which is part of its text.
+        rate: mean number of requests that arrive in a second (a Poisson process); None for users who wait.
+        service_level: which requests count as good, with ``rate``.
     """
 
     users: int
     prompts: tuple[Prompt, ...] = ()
     n_requests: int = 0
     depth: int = 0
+    rate: float | None = None  # requests/s
+    service_level: ServiceLevel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from ggufspec.domain import (
     Prompt,
     Runtime,
     Sampling,
+    ServiceLevel,
     offloading,
 )
 from ggufspec.errors import GgufspecError
@@ -66,7 +67,8 @@ class Request:
     engine. With ``parallel``, that many users send requests at once, each the next one when the last was
     answered; only the engine ``server`` can measure that. ``depth`` is how many tokens of other text stand
     before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
-    unless ``parallel`` says more.
+    unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
+    is the number of slots; those that keep ``slo`` are good.
     """
 
     tuned: str | None = None
@@ -109,12 +111,14 @@ class Request:
     parallel: int | tuple[int, ...] | None = None
     depth: int | tuple[int, ...] | None = None
     context_file: Path | None = None
+    rate: float | tuple[float, ...] | None = None
+    slo: ServiceLevel | None = None
 
     @property
     def users(self) -> tuple[int, ...]:
         """The numbers of users to measure; empty for one request after another."""
         if self.parallel is None:
-            return () if self.depth is None else (1,)
+            return () if self.depth is None and self.rate is None else (1,)
         return _axis(self.parallel)
 
     @property
@@ -214,6 +218,7 @@ def prepare_session(request: Request) -> Session:
     every = _find_installs(request)
     install = every[0]
     traffic.check_engine(request.users, request.engine)
+    traffic.check_service_level(request.slo, _axis(request.rate))
     depths = _axis(request.depth or 0)
     for one in every:
         _check_programs(one, request.engine, methods, drafting=bool(drafters))
@@ -274,7 +279,13 @@ def prepare_session(request: Request) -> Session:
         offload=request.offload,
         builds=tuple(builds) or (None,),
         traffics=tuple(
-            traffic.plan_traffics({depth: read(depth) for depth in depths}, request.users, seed=request.seed)
+            traffic.plan_traffics(
+                {depth: read(depth) for depth in depths},
+                request.users,
+                _axis(request.rate),
+                service_level=request.slo,
+                seed=request.seed,
+            )
         ),
     )
     engine = _engine(

@@ -524,6 +524,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--kv-type": sweep.kv_types,
         "--ubatch": sweep.ubatches,
         "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
+        "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
         "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),
         "llama.cpp's settings": sweep.runtimes,
     }

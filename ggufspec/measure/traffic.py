@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
-from ggufspec.domain import ENGINES, Program, Prompt, Traffic
+from ggufspec.domain import ENGINES, Program, Prompt, ServiceLevel, Traffic
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.measure.sweep import RunPlan, Sweep
@@ -29,21 +30,39 @@ def check_engine(users: Sequence[int], engine: str) -> None:
         )
 
 
+def check_service_level(service_level: ServiceLevel | None, rates: Sequence[float | None]) -> None:
+    """Make sure that requests arrive at a rate where a service level is asked for.
+
+    Raises:
+        GgufspecError: they do not.
+    """
+    if service_level is not None and None in rates:
+        raise GgufspecError(
+            "users who wait for their answers have no goodput", "add --rate, or leave --slo out"
+        )
+
+
 def plan_traffics(
-    prompts: Mapping[int, Sequence[Prompt]], users: Sequence[int], *, seed: int
+    prompts: Mapping[int, Sequence[Prompt]],
+    users: Sequence[int],
+    rates: Sequence[float | None],
+    *,
+    service_level: ServiceLevel | None,
+    seed: int,
 ) -> Iterator[Traffic | None]:
-    """Yield the traffic of each number of users at each depth; None for one request after another.
+    """Yield the traffic of each number of users at each depth and rate; None for one request after another.
 
     Args:
         prompts: what users send, by the number of tokens before each prompt.
         users: how many send requests at once, an axis; empty for one request after another.
-        seed: fixes the order in which prompts are dealt.
+        rates: requests that arrive in a second, an axis; None for users who wait for their answers.
+        service_level: which requests count as good.
+        seed: fixes the order in which prompts are dealt, and when requests arrive.
     """
     if not users:
         yield None
-    for depth, behind in prompts.items():
-        for number in users:
-            yield plan_traffic(behind, number, seed=seed, depth=depth)
+    for (depth, behind), number, rate in product(prompts.items(), users, rates):
+        yield plan_traffic(behind, number, seed=seed, depth=depth, rate=rate, service_level=service_level)
 
 
 def plan_runs(suite: RunPlan) -> RunPlan:

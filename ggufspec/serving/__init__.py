@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
-from ggufspec.serving.client import ClosedLoop, Reply, open_client, run_in_loop, take_events
-from ggufspec.serving.dealing import REQUESTS_PER_USER, plan_traffic
+from ggufspec.serving.client import Reply, TrafficRun, open_client, run_in_loop, take_events
+from ggufspec.serving.dealing import LEAST_ARRIVALS, REQUESTS_PER_USER, arrival_times, plan_traffic
 from ggufspec.serving.engine import TrafficEngine
 from ggufspec.serving.figures import BURST_S, summarize
 from ggufspec.serving.records import RequestRecord, decode_records, encode_record
 
 __all__ = [
     "BURST_S",
+    "LEAST_ARRIVALS",
     "REQUESTS_PER_USER",
-    "ClosedLoop",
     "Reply",
     "RequestRecord",
+    "TrafficRun",
+    "arrival_times",
     "decode_records",
     "encode_record",
     "make",

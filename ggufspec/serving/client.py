@@ -9,9 +9,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import httpx2
@@ -19,6 +19,7 @@ import httpx2
 from ggufspec.domain import Prompt, RequestOutcome, Traffic
 from ggufspec.engines import Failure, failures
 from ggufspec.engines.server import Timings, read_event
+from ggufspec.serving.dealing import arrival_times
 from ggufspec.serving.records import RequestRecord
 
 _CONNECT_S = 10.0
@@ -139,17 +140,19 @@ def _take(data: str, arrived_at: float, reply: Reply) -> bool:
 
 
 @dataclass(kw_only=True)
-class ClosedLoop:
-    """Users who send the next request when the last one was answered, until enough requests have ended.
+class TrafficRun:
+    """Users who send requests until enough of them have ended.
 
-    Every user goes on until then, so that the last requests that count have company; requests that are cut
-    off at the end have the outcome STOPPED. Each request is written when it ends, whatever its outcome.
+    Each sends the next request when the last one was answered; with a rate, requests arrive by themselves.
+    Further requests are sent until the last one that counts has ended, so that it has company; those that are
+    cut off at the end have the outcome STOPPED. Each request is written when it ends, whatever its outcome.
 
     Attributes:
         client: sends the requests.
         traffic: what to send.
         make_body: returns the body of a request for a prompt.
         write: stores a record.
+        seed: fixes the times at which requests arrive.
         timeout_s: time limit for everything; None for none.
     """
 
@@ -157,6 +160,7 @@ class ClosedLoop:
     traffic: Traffic
     make_body: Callable[[Prompt], Mapping[str, Any]]
     write: Callable[[RequestRecord], None]
+    seed: int = 1
     timeout_s: float | None = None
     _numbers: Iterator[int] = field(default_factory=count)
     _ended: int = 0  # of the requests that count
@@ -177,6 +181,9 @@ class ClosedLoop:
             self._deadline = asyncio.get_running_loop().time() + self.timeout_s
         try:
             async with asyncio.TaskGroup() as group:
+                if self.traffic.rate is not None:
+                    await self._receive(group, self.traffic.rate)
+                    return
                 users = [group.create_task(self._act(user)) for user in range(self.traffic.users)]
                 await self._finished.wait()
                 for task in users:
@@ -189,13 +196,37 @@ class ClosedLoop:
         while True:
             number = next(self._numbers)
             outcome = await self._ask(number, user)
-            if number < self.traffic.n_requests:
-                self._ended += 1
-            elif outcome is not RequestOutcome.OK:
-                return  # it keeps nobody company, and would be sent again at once
-            if self._ended == self.traffic.n_requests:
-                self._finished.set()
+            self._count(number)
+            if self._finished.is_set():
                 return
+            if number >= self.traffic.n_requests and outcome is not RequestOutcome.OK:
+                return  # it keeps nobody company, and would be sent again at once
+
+    async def _receive(self, group: asyncio.TaskGroup, rate: float) -> None:
+        """Send each request when it arrives, at most as many again as count."""
+        sent = []
+        arrivals = islice(arrival_times(rate, seed=self.seed), 2 * self.traffic.n_requests)
+        for number, at_s in enumerate(arrivals):
+            wait_s = self._started + at_s - time.perf_counter()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finished.wait(), max(0.0, wait_s))
+            if self._finished.is_set():
+                break
+            sent.append(group.create_task(self._serve(number)))
+        await self._finished.wait()
+        for task in sent:
+            task.cancel()
+
+    async def _serve(self, number: int) -> None:
+        """Send one request that has arrived."""
+        await self._ask(number, number)
+        self._count(number)
+
+    def _count(self, number: int) -> None:
+        """Count a request that has ended; the last one that counts ends the run."""
+        self._ended += number < self.traffic.n_requests
+        if self._ended == self.traffic.n_requests:
+            self._finished.set()
 
     async def _ask(self, number: int, user: int) -> RequestOutcome:
         """Send one request and write its record."""

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from ggufspec.domain import Prompt, RequestOutcome, RunSpec, Status
 from ggufspec.engines import Failure
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, request
-from ggufspec.serving.client import ClosedLoop, open_client, run_in_loop
+from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
 from ggufspec.serving.figures import summarize
 from ggufspec.serving.records import RequestRecord, decode_records, encode_record
 from ggufspec.units import counted
@@ -55,11 +55,12 @@ class TrafficEngine(ServerEngine):
             base_url, headers = loaded.server.client.base_url, loaded.server.client.headers
             async with open_client(base_url, headers) as client:
                 assert spec.traffic is not None
-                await ClosedLoop(
+                await TrafficRun(
                     client=client,
                     traffic=spec.traffic,
                     make_body=make_body,
                     write=store,
+                    seed=spec.sampling.seed,
                     timeout_s=self.timeout_s,
                 ).run()
 

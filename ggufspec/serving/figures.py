@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from ggufspec.domain import (
@@ -16,6 +16,7 @@ from ggufspec.domain import (
     RunSpec,
     Sample,
     Status,
+    Traffic,
     TrafficSample,
     UserRequest,
 )
@@ -38,24 +39,30 @@ class _Sent(NamedTuple):
 
     number: int
     user: int
+    sent_s: float
     end_s: float
     cpu_s: float
 
 
-def find_window(requests: Iterable[_Sent], *, users: int, n_requests: int) -> Window | None:
+def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     """Return the time in which all users were served and none waited for the others to begin.
 
     It begins when every user has had an answer, and ends with the last request that counts. Until then every
-    user sends further requests, so that there is no tail.
+    user sends further requests, so that there is no tail. Where requests arrive at a rate, it begins with the
+    first one behind as many as there are slots.
 
     Args:
         requests: of all users.
-        users: how many there are.
-        n_requests: how many requests count; their numbers are below this.
+        traffic: what was to be sent.
 
     Returns:
         The window; None if a user had no answer, or the last request ended before that.
     """
+    if traffic.rate is not None:
+        started = [request.sent_s for request in requests if request.number == traffic.users]
+        ended = [request.end_s for request in requests if request.number < traffic.n_requests]
+        return Window(started[0], max(ended)) if started else None
+    users, n_requests = traffic.users, traffic.n_requests
     first: dict[int, float] = {}
     end_s = 0.0
     for request in requests:
@@ -81,10 +88,10 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
     sent: list[_Sent] = []
     reasons: dict[RequestOutcome, str] = {}
     for record in read():
-        sent.append(_Sent(record.number, record.user, record.end_s, record.cpu_s))
+        sent.append(_Sent(record.number, record.user, record.sent_s, record.end_s, record.cpu_s))
         if record.reason is not None:
             reasons.setdefault(record.outcome, record.reason)
-    window = find_window(sent, users=traffic.users, n_requests=traffic.n_requests)
+    window = find_window(sent, traffic)
     tally = _Tally(n_requests=traffic.n_requests, window=window)
     for record in read():
         tally.add(record)
@@ -92,7 +99,12 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
     requests = tuple(request for _, request in served)
     failed = Counter(request.outcome for request in requests)
     failed.pop(RequestOutcome.OK, None)
-    sample = tally.to_sample(spec, requests, client_share=_client_share(sent, window))
+    sample = tally.to_sample(
+        spec,
+        requests,
+        client_share=_client_share(sent, window),
+        saturated=None if traffic.rate is None else is_saturated(sent, traffic),
+    )
     remark = _describe(failed, len(requests), reasons) if failed else None
     if sample.status is not Status.OK and remark is None:
         remark = "no steady window: a user had no answer before the last request ended"
@@ -155,7 +167,12 @@ class _Tally:
             self._prompt_s += timings.prompt_n / timings.prompt_per_second
 
     def to_sample(
-        self, spec: RunSpec, requests: Sequence[UserRequest], *, client_share: float | None
+        self,
+        spec: RunSpec,
+        requests: Sequence[UserRequest],
+        *,
+        client_share: float | None,
+        saturated: bool | None,
     ) -> Sample:
         """Return the sample of all records that were added."""
         n_draft = spec.drafting.n_max if spec.drafting else None
@@ -181,6 +198,7 @@ class _Tally:
                 window_tokens=round(self._window_tokens),
                 burst_share=self._burst / self._followers if self._followers else None,
                 client_share=client_share,
+                is_saturated=saturated,
             ),
         )
 
@@ -195,6 +213,25 @@ class _Tally:
         if spec.drafter is not None and not self._drafted:
             return Status.DRAFTING_INACTIVE
         return Status.OK
+
+
+def is_saturated(requests: Sequence[_Sent], traffic: Traffic) -> bool:
+    """Return whether requests arrived faster than they were answered, so that they piled up.
+
+    At each arrival the requests are counted that have not ended. They pile up if in the last third of the
+    arrivals there are on average more than the server has slots, and half as many again as in the first.
+    """
+    counting = sorted(request for request in requests if request.number < traffic.n_requests)
+    ends = sorted(request.end_s for request in requests)
+    waiting = [
+        place - bisect_right(ends, request.sent_s)  # those that were sent before, less those that have ended
+        for place, request in enumerate(counting)
+    ]
+    third = len(waiting) // 3
+    if not third:
+        return False
+    first, last = fmean(waiting[:third]), fmean(waiting[-third:])
+    return last > traffic.users and last > 1.5 * first
 
 
 def tokens_within(record: RequestRecord, window: Window) -> float:

@@ -62,6 +62,7 @@ def _traffic_of(arm: Arm) -> dict[str, Any]:
         },
         "requests": figures.requests,
         "requests_failed": sum(figures.failed.values()),
+        **{f"goodput{end}": getattr(figures.goodput, part, None) for end, part in _ENDS.items()},
         "burst_share": figures.burst_share,
         "client_share": figures.client_share,
     }
@@ -75,7 +76,7 @@ def _throttled(runs: Runs) -> list[str | None]:
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
     *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
-    *("settings", "llama_build", "users", "depth"),
+    *("settings", "llama_build", "users", "depth", "rate"),
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
 
@@ -95,7 +96,7 @@ TRAFFIC_ARM_COLUMNS = (
         for percent in traffic.PERCENTILES
         for end in _ENDS
     ),
-    *("requests", "requests_failed", "burst_share", "client_share"),
+    *("requests", "requests_failed", "goodput", "goodput_lo", "goodput_hi", "burst_share", "client_share"),
 )
 """Per arm with several users: what each saw, in tokens/s and seconds; see ``TrafficFigures``."""
 
@@ -215,7 +216,8 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     ``draft_p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
     that a round accepts each position; it is empty where the target itself decided. ``llama_build``
     names the llama.cpp where a bench compares several. ``users`` is how many sent requests at once, ``depth``
-    how many tokens stood before each prompt; both are empty for one request after another.
+    how many tokens stood before each prompt, ``rate`` how many requests arrived in a second; they are empty
+    for one request after another.
     """
     drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
@@ -239,6 +241,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "llama_build": spec.build,
         "users": spec.traffic and spec.traffic.users,
         "depth": spec.traffic and spec.traffic.depth,
+        "rate": spec.traffic and spec.traffic.rate,
     }
 
 

@@ -56,7 +56,7 @@ _KEYS = {
 """What a row of such a table is about, beside the arm."""
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "p-min")
+_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "requests/s", "p-min")
 _LABELS = ("", "γ", "users", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
 """Columns that a table for people leaves out where it has too many, in this order."""
@@ -159,6 +159,7 @@ def row(arm: Arm) -> dict[str, str]:
         "settings": shlex.join(spec.runtime.words),
         "users": str(spec.traffic.users) if spec.traffic else "",
         "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
+        "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ggufspec import units
 from ggufspec.analysis import Arm
 from ggufspec.report.text import tables
-from ggufspec.report.text.figures import spread
+from ggufspec.report.text.figures import spread, three_digits
 from ggufspec.stats import Estimate
 
 _PERCENTILES = {50: "p50", 95: "p95", 99: "p99"}
-_LABELS = ("", "γ", "users", "depth")
+_LABELS = ("", "γ", "users", "depth", "requests/s")
 _TIMES = {"first token": "ttft_s", "between tokens": "token_s"}
 
 
@@ -43,6 +43,8 @@ def row(arm: Arm) -> dict[str, str]:
         "γ": str(spec.drafting.n_max) if spec.drafting else "",
         "users": str(spec.traffic.users),
         "depth": f"{spec.traffic.depth:,}",
+        "requests/s": units.format_number(spec.traffic.rate) if spec.traffic.rate else "",
+        "good/s": spread(figures.goodput, three_digits),
         "tokens/s per user": spread(arm.user_rate, units.format_rate),
         "gain per user": spread(arm.user_gain.ratio if arm.user_gain else None, units.format_factor),
         **{
@@ -62,11 +64,18 @@ def _format_ms(estimates: Mapping[int, Estimate], percent: int) -> str:
 
 def _explain(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what the figures of users mean, and how much the client took."""
-    yield (
-        "Users: each sends the next request when the last one was answered. Tokens/s are of all users "
-        "together, in the steady window: from every user's first answer until the last request that counts. "
-        "Users go on until then, so there is no tail."
-    )
+    if any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
+        yield (
+            "Requests/s arrive at random times, and users are slots of the server. Tokens/s are of the time "
+            "from the first request behind as many as there are slots until the last one that counts. "
+            "Good/s: requests/s that kept the service level."
+        )
+    else:
+        yield (
+            "Users: each sends the next request when the last one was answered. Tokens/s are of all users "
+            "together, in the steady window: from every user's first answer until the last request that "
+            "counts. Users go on until then, so there is no tail."
+        )
     yield (
         "Per user: tokens after the first over the seconds from the first to the last, of requests sent in "
         "the steady window. Times are percentiles of these requests, with at least ten of them beyond; "

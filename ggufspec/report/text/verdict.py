@@ -29,6 +29,7 @@ def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
     traffic = base.spec.traffic
     depth = f", depth {traffic.depth:,}" if traffic and traffic.depth else ""
+    depth += f", {units.format_number(traffic.rate)} requests/s" if traffic and traffic.rate else ""
     users = f"{units.counted(traffic.users, 'user')}{depth}: " if traffic else ""
     build = users + (f"{base.spec.build}: " if base.spec.build else "")
     if not faster:
