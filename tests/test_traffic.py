@@ -265,9 +265,10 @@ def test_a_percentile_needs_ten_values_beyond_it() -> None:
 
 
 def test_the_interval_of_a_percentile_is_over_loads() -> None:
-    one = stats.percentile_over_loads([np.linspace(1.0, 2.0, 100)], 50)
-    assert one is not None
-    assert (one.lo, one.hi) == (None, None)
+    for n_loads in (1, 2):
+        few = stats.percentile_over_loads([np.linspace(1.0, 2.0, 100)] * n_loads, 50)
+        assert few is not None
+        assert (few.lo, few.hi) == (None, None)
     near = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.01, 0.99)]
     far = [np.linspace(1.0, 2.0, 100) * factor for factor in (1.0, 1.5, 0.7)]
     widths = [

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ggufspec.domain import Estimate
+from ggufspec.stats.effects import MIN_LOADS
 from ggufspec.stats.estimates import quantile
 
 LEAST_BEYOND = 10
@@ -27,7 +28,7 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
         percent: from 0 to 100, ends excluded.
 
     Returns:
-        The estimate; without an interval for fewer than two loads, or where all loads agree exactly. None
+        The estimate; without an interval for fewer than three loads, or where all loads agree exactly. None
         with fewer than ten values beyond the percentile on either side.
     """
     loads = [load for load in (np.asarray(of_load, dtype=np.float64) for of_load in values) if load.size]
@@ -35,7 +36,7 @@ def percentile_over_loads(values: Sequence[ArrayLike], percent: float) -> Estima
     if len(every) * min(percent, 100 - percent) / 100 < LEAST_BEYOND:
         return None
     value = float(np.percentile(every, percent))
-    if len(loads) < 2 or value <= 0:
+    if len(loads) < MIN_LOADS or value <= 0:
         return Estimate(value=value, lo=None, hi=None)
     left = np.log(
         [np.percentile(np.concatenate(loads[:i] + loads[i + 1 :]), percent) for i in range(len(loads))]
