@@ -43,7 +43,7 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "forecast/profiles", "results", "serving"},
+    "msgspec": {"engines", "forecast/profiles", "report/schemas", "results", "serving"},
     "httpx2": {"engines/server", "serving"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},

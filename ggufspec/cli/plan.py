@@ -116,7 +116,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
+        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan", schema="plan"), out)
         return
     steps = max(1, len(plans) // 16)
     rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]

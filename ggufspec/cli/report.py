@@ -10,7 +10,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.options.shared import check_file, emit, strict_option
 from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.errors import GgufspecError
 
@@ -33,8 +33,15 @@ _Folder = click.Path(file_okay=False, path_type=Path)
 @tuned_option("Report the bench that confirmed this tuning, before any RUN.", decides=False)
 @click.option("--png", type=_Folder, help="Write the charts into this folder as PNG, instead of a report.")
 @click.option("--svg", type=_Folder, help="Write the charts into this folder as SVG, instead of a report.")
+@strict_option
 def command(
-    *, runs: tuple[str, ...], tuned: str | None, out: Path | None, png: Path | None, svg: Path | None
+    *,
+    runs: tuple[str, ...],
+    tuned: str | None,
+    out: Path | None,
+    png: Path | None,
+    svg: Path | None,
+    strict: bool,
 ) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
@@ -65,6 +72,8 @@ def command(
         content = sections.html(stored, forecasts, configurations).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
+    if strict:
+        benches.refuse_doubtful(stored)
 
 
 def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:

@@ -15,6 +15,7 @@ from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
+from ggufspec.report import schemas
 from ggufspec.report.text import configuration, figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
@@ -64,6 +65,7 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
     """Return a tuning as values for JSON."""
     outlook = tuned.outlook
     return {
+        "schema": schemas.schema_name("tune"),
         "verdict": " ".join(verdict(tuned)),
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
@@ -76,7 +78,9 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "serving": None if tuned.serving is None else vars(tuned.serving),
         "launch": None if tuned.launch is None else _launch(tuned.launch),
         "passed_over": [{**_configuration(spec), "reason": reason} for spec, reason in tuned.passed_over],
-        "warnings": review.warnings(tuned.results),
+        "warnings": [
+            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
+        ],
         "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
         "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
