@@ -30,7 +30,8 @@
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
     ├── ConsentNeededError       32   a large download needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
-    └── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
+    ├── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
+    └── VerificationError        36   a bundle's figures do not follow from its raw logs, or it was changed
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -235,3 +236,9 @@ class InconclusiveError(GgufspecError):
     """The runs that were measured are too few, or too different, for a verdict."""
 
     exit_code = 34
+
+
+class VerificationError(GgufspecError):
+    """A bundle's figures do not follow from its raw logs, or a file does not match its hash."""
+
+    exit_code = 36

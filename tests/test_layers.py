@@ -26,7 +26,7 @@ MODULES = {
 
 ROOMS = (
     *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "results", "forecast"),
-    *("analysis", "measure", "tuning", "report", "console", "doctor", "cli"),
+    *("analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "cli"),
 )
 """From the bottom up: a room may import from rooms to its left."""
 

@@ -18,6 +18,7 @@ from ggufspec.results.store import (
     judge,
     load,
     reopen,
+    write_bench,
 )
 from ggufspec.results.writer import Lock, disk, read_object, write_object
 
@@ -46,5 +47,6 @@ __all__ = [
     "read_object",
     "reopen",
     "schema",
+    "write_bench",
     "write_object",
 ]

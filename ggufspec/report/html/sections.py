@@ -250,12 +250,20 @@ def _when(text: str) -> str:
         return text
 
 
-def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
+def html(
+    results: ResultSet | Sequence[ResultSet],
+    forecasts: Sequence[Forecast] = (),
+    *,
+    made_at: datetime | None = None,
+    version: str | None = None,
+) -> str:
     """Return a report on one bench, or on several with a comparison of each later one with the first.
 
     Args:
         results: one or several benches.
         forecasts: for the curve of the first bench.
+        made_at: the time that the page names; None for now.
+        version: the version of ggufspec that the page names; None for this one.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
@@ -270,8 +278,8 @@ def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast]
             "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
             f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(behaviour)}"
         ),
-        version=metadata.version("ggufspec"),
-        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        version=version or metadata.version("ggufspec"),
+        made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
 
 
