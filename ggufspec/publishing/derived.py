@@ -148,8 +148,8 @@ def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
     }.items():
         yield f"| {name} | {content} |"
     yield (
-        "\n`ggufspec verify FOLDER` recomputes the figures from the raw logs. `sha256sum -c verify.txt` checks "
-        "the hashes without ggufspec.\n"
+        "\n`ggufspec verify FOLDER` recomputes the figures from the raw logs. `sha256sum -c verify.txt` "
+        "checks the hashes without ggufspec.\n"
     )
     for bench in benches:
         yield f"## {bench.meta.id}\n"

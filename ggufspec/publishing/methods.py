@@ -10,20 +10,19 @@ from datetime import datetime
 from ggufspec import units
 from ggufspec.analysis import Arm, arms
 from ggufspec.domain import Build, FileUse, Role
-from ggufspec.report.text import tables
-from ggufspec.report.text.figures import engine, extent, llama_cpp
+from ggufspec.report.text import figures, tables
 from ggufspec.results import Meta, ResultSet
 
 STATISTICS = (
     "Tokens/s are tokens decoded after the prompt over the seconds of decoding, drafting, verification and "
     "sampling. An arm's value is the geometric mean over cells (prompt, repeat) that all arms have (Fleming "
     "and Wallace 1986). A speed-up is the mean of log ratios of drafting to the target alone, paired by "
-    "prompt and repeat. Its 95 % interval comes from a model with random effects of prompt and load, with variances by "
-    "Henderson's method III (Searle, Casella and McCulloch 1992) and degrees of freedom after Satterthwaite "
-    "(1946); it is for other prompts of this kind and other loads on this machine. A verdict needs p < 0.05 "
-    "and a change of more than 1 %; there is no correction for multiple comparisons. Intervals of acceptance are "
-    "jackknife intervals over prompts (Efron and Tibshirani 1993). Drift is the median of pairwise slopes "
-    "(Theil 1950, Sen 1968)."
+    "prompt and repeat. Its 95 % interval comes from a model with random effects of prompt and load, with "
+    "variances by Henderson's method III (Searle, Casella and McCulloch 1992) and degrees of freedom after "
+    "Satterthwaite (1946); it is for other prompts of this kind and other loads on this machine. A verdict "
+    "needs p < 0.05 and a change of more than 1 %; there is no correction for multiple comparisons. "
+    "Intervals of acceptance are jackknife intervals over prompts (Efron and Tibshirani 1993). Drift is the "
+    "median of pairwise slopes (Theil 1950, Sen 1968)."
 )
 SOURCES = (
     "Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 11",
@@ -60,12 +59,12 @@ def _sentences(bench: ResultSet) -> Iterator[str]:
     yield from _models(meta)
     builds = meta.builds or {"": meta.build}
     software = "; ".join(_build(name, build) for name, build in builds.items())
-    yield f"Software: {software}. {engine(meta.engine)}"
+    yield f"Software: {software}. {figures.engine(meta.engine)}"
     yield f"Machine: {', '.join(_machine(meta))}."
     if not groups:
         yield "Nothing was measured."
         return
-    yield f"Design: {extent(groups[0])}; {'; '.join(_arms(groups))}."
+    yield f"Design: {figures.extent(groups[0])}; {'; '.join(_arms(groups))}."
     yield (
         "Every arm was measured on every prompt in every repeat, with prompts and arms in random order "
         f"(seed {groups[0].spec.sampling.seed}); warm-ups and {_n_anchors(bench)} do not count."
@@ -86,7 +85,7 @@ def _models(meta: Meta) -> Iterator[str]:
 
 def _build(name: str, build: Build) -> str:
     commit = f", commit {build.commit}" if build.commit else ""
-    text = f"{llama_cpp(build)}{commit}, {build.backend or 'unknown'} backend"
+    text = f"{figures.llama_cpp(build)}{commit}, {build.backend or 'unknown'} backend"
     return f"{name}: {text}" if name else text
 
 
@@ -143,7 +142,7 @@ def bibtex(benches: Sequence[ResultSet], version: str, author: str | None, made_
         "year": f"{date.year}",
         "month": f"{date.month}",
         "howpublished": f"Bundle of raw logs and results, ggufspec {version}",
-        "note": f"{'; '.join(dict.fromkeys(llama_cpp(bench.meta.build) for bench in benches))}",
+        "note": f"{'; '.join(dict.fromkeys(figures.llama_cpp(bench.meta.build) for bench in benches))}",
     }
     key = re.sub(r"[^A-Za-z0-9]+", "-", f"ggufspec-{benches[0].meta.id}").strip("-")
     lines = (

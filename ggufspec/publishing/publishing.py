@@ -75,9 +75,9 @@ def publish(
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        left_out = _write_files(benches, draft, identity, private, with_texts=with_texts, author=author)
+        derived = _write_files(benches, draft, identity, private, with_texts=with_texts, author=author)
         sha256 = archive.write_hashes(draft)
-        verification = verify(draft)
+        verification = verify(draft, derived=derived)
         if verification.findings:
             raise ResultsError(
                 f"the bundle would not verify: {verification.findings[0]}",
@@ -87,6 +87,7 @@ def publish(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     archive.write_zip(folder, packed)
+    left_out = 0 if with_texts else sum(len(copying.hidden_prompts(bench)) for bench in benches)
     return Bundle(folder=folder, zip=packed, sha256=sha256, left_out=left_out, verification=verification)
 
 
@@ -98,8 +99,8 @@ def _write_files(
     *,
     with_texts: bool,
     author: str | None,
-) -> int:
-    """Write all files but the hashes; return how many prompts have no text."""
+) -> dict[str, bytes]:
+    """Write all files but the hashes; return those that follow from the benches."""
     logs = [log for bench in benches for log in copying.all_logs(bench)]
     redactor = make_redactor(benches, logs, identity, private, is_word=_word_test(benches))
     names = [copying.copied_id(bench, redactor) for bench in benches]
@@ -118,11 +119,12 @@ def _write_files(
         versions=library_versions(),
     )
     (folder / archive.FACTS).write_text(facts.to_json(), encoding="utf-8")
-    for name, content in derive_files(copies, facts).items():
+    derived = derive_files(copies, facts)
+    for name, content in derived.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    return 0 if with_texts else sum(len(copying.hidden_prompts(bench)) for bench in benches)
+    return derived
 
 
 def _word_test(benches: Sequence[ResultSet]) -> Callable[[str], bool]:

@@ -19,7 +19,7 @@ def describe_bundle(bundle: Bundle) -> str:
             "they are not built into ggufspec; --with-texts publishes them."
         )
     lines += [
-        "Names, paths and tokens were replaced as far as they are known: read the bundle before you share it.",
+        "Names, paths and tokens were replaced as far as known: read the bundle before you publish it.",
         f"SHA-256: {bundle.sha256}",
         "State this SHA-256 outside of the bundle, as in the paper: `ggufspec verify --sha256` compares it.",
     ]

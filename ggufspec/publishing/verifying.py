@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import results
-from ggufspec.analysis import warnings
-from ggufspec.analysis.warnings import MeasurementWarning
+from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.domain import ENGINES, FileIdentity, FileUse, Program, Role, RunResult, Sample, Status
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import GgufspecError, LogError, ResultsError
@@ -40,6 +39,9 @@ _CLOSE = 1e-9  # relative: sums round differently on other processors and Python
 _TEXTS = ("text", "tokens")
 _FROM_EXIT_CODE = ("status", "program", "n_draft")
 """Fields of failed runs that engines also take from exit codes and requests."""
+_FROM_LOG = {Status.SUMMARY_LOST, Status.DRAFTING_INACTIVE, Status.PROMPT_TOO_LONG}
+"""Ways to fail that a complete log rules out."""
+_ONLY_EXIT_CODE = "whether runs failed whose logs are complete, as only their exit codes say so"
 _PLACEMENTS = (*rereading.TARGET_PLACEMENT, *rereading.DRAFTER_PLACEMENT, "build")
 _OF_CONDITIONS = {
     MeasurementWarning.BUSY_MACHINE,
@@ -55,12 +57,15 @@ _NO_PROGRAMS = Install(
     root=Path(), origin="", programs={}, version=None, build_number=None, commit=None, backend=None
 )
 _MOST_RUNS_NAMED = 5
+_CELL = re.compile(r"-([war])(\d+)")
+"""How the name of a log ends: a warm-up, an anchor or a counted run, and its repeat."""
 CLOCK = (
     "times and memory by ggufspec's own clock (wall_s, program_s, started_at, peak_rss_bytes), and the "
     "conditions of runs (load, temperature, energy): llama.cpp's logs do not have them"
 )
 IDENTITY = (
-    "the machine, ggufspec's command line, and hashes of models and programs, which are not in the bundle"
+    "the machine, command lines and settings that no log names, and the hashes of models and programs, which "
+    "are not in the bundle"
 )
 
 
@@ -110,12 +115,15 @@ class _Report:
             yield one_line(f"{reason}: {listed}" if names else reason)
 
 
-def verify(bundle: Path, *, sha256: str | None = None) -> Verification:
+def verify(
+    bundle: Path, *, sha256: str | None = None, derived: Mapping[str, bytes] | None = None
+) -> Verification:
     """Recompute a bundle from its raw logs, and compare.
 
     Args:
         bundle: its folder or zip.
         sha256: the bundle's SHA-256, as its publisher gave it; None if that is not known.
+        derived: what ``derive_files`` makes of the bundle's benches, if the caller has just made it.
 
     Raises:
         ResultsError: it is not a bundle, or has what no bundle has, such as paths that lead out of it.
@@ -129,10 +137,12 @@ def verify(bundle: Path, *, sha256: str | None = None) -> Verification:
             folder = archive.unpack(bundle, Path(scratch))
         else:
             raise ResultsError(f"there is no bundle {bundle}", "name the folder or the zip of a bundle")
-        return _verify_folder(folder, bundle, sha256)
+        return _verify_folder(folder, bundle, sha256, derived)
 
 
-def _verify_folder(folder: Path, bundle: Path, sha256: str | None) -> Verification:
+def _verify_folder(
+    folder: Path, bundle: Path, sha256: str | None, derived: Mapping[str, bytes] | None
+) -> Verification:
     files = archive.list_files(folder)
     if archive.HASHES not in files or archive.FACTS not in files:
         raise ResultsError(
@@ -151,7 +161,7 @@ def _verify_folder(folder: Path, bundle: Path, sha256: str | None) -> Verificati
         report.find(f"{archive.FACTS} cannot be read: {error}")
     else:
         benches = facts.benches
-        _check_benches(folder, files, facts, report)
+        _check_benches(folder, files, facts, report, derived)
     return Verification(
         sha256=own_hash,
         benches=benches,
@@ -178,7 +188,13 @@ def _check_hashes(files: Mapping[str, Path], report: _Report) -> None:
             report.find(f"{name} was changed: it does not have the SHA-256 of {archive.HASHES}")
 
 
-def _check_benches(folder: Path, files: Mapping[str, Path], facts: Facts, report: _Report) -> None:
+def _check_benches(
+    folder: Path,
+    files: Mapping[str, Path],
+    facts: Facts,
+    report: _Report,
+    derived: Mapping[str, bytes] | None,
+) -> None:
     report.skip(CLOCK)
     report.skip(IDENTITY)
     benches = []
@@ -199,7 +215,7 @@ def _check_benches(folder: Path, files: Mapping[str, Path], facts: Facts, report
     if len(benches) < len(facts.benches):
         report.skip("tables, charts and report, as a bench cannot be read")
         return
-    _check_derived(benches, files, facts, report)
+    _check_derived(benches, files, facts, report, derived)
 
 
 def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -> None:
@@ -230,6 +246,7 @@ def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -
     for place, run in enumerate(bench.runs):
         label = f"{name}, run {place} ({run.log})"
         _check_run(run, label, logs_of[run.log], loads, report)
+        _check_cell(run, label, report)
         _check_warnings(run, label, bench.meta.machine.cores, report)
         build = bench.meta.build if run.spec.build is None else bench.meta.builds.get(run.spec.build)
         if build is None:
@@ -288,7 +305,12 @@ def _check_run(
     skipped = {*_TEXTS} if left_out else set[str]()
     if run.sample.status is not Status.OK:
         skipped |= {*_FROM_EXIT_CODE, *_TEXTS}
-        report.skip("why runs failed, as exit codes are not in the logs", run.log)
+        if reread.status is not Status.OK:
+            report.skip("why runs failed, as exit codes are not in the logs", run.log)
+        elif run.sample.status in _FROM_LOG:
+            report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
+        else:
+            report.skip(_ONLY_EXIT_CODE, run.log)
     shares_load = keeps_loads(run.engine)
     if shares_load:
         skipped |= {*_PLACEMENTS}
@@ -324,6 +346,17 @@ def _check_placement(run: RunResult, label: str, loads: Sequence[Sample], report
             report.find(f"{label}: the placement of its {what} is not that of its load's logs")
         else:
             report.skip(f"the {what} of runs whose load has no log", run.log)
+
+
+def _check_cell(run: RunResult, label: str, report: _Report) -> None:
+    """Compare what a run counts as with the name of its log, and its draft size with what was logged."""
+    ending = _CELL.fullmatch(run.log[run.log.rfind("-") :])
+    letter = "w" if run.warmup else "a" if run.anchor else "r"
+    if ending is not None and (ending[1], int(ending[2])) != (letter, run.repeat):
+        report.find(f"{label}: it counts as {letter}{run.repeat}, but its log is named otherwise")
+    drafting, logged = run.spec.drafting, run.sample.n_draft
+    if drafting and drafting.method.needs_drafter and logged not in {None, drafting.n_max}:
+        report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
 
 
 def _check_warnings(run: RunResult, label: str, cores: int, report: _Report) -> None:
@@ -409,12 +442,17 @@ def _contents(files: Iterable[FileIdentity]) -> Iterator[str]:
 
 
 def _check_derived(
-    benches: Sequence[ResultSet], files: Mapping[str, Path], facts: Facts, report: _Report
+    benches: Sequence[ResultSet],
+    files: Mapping[str, Path],
+    facts: Facts,
+    report: _Report,
+    derived: Mapping[str, bytes] | None,
 ) -> None:
-    """Make tables, charts, report and texts again, and compare."""
+    """Make tables, charts, report and texts again, unless they are given, and compare."""
     can_compare = can_write_parquet()
+    made_here = replace(facts, with_parquet=facts.with_parquet and can_compare)
     try:
-        expected = derive_files(benches, replace(facts, with_parquet=facts.with_parquet and can_compare))
+        expected = derive_files(benches, made_here) if derived is None else derived
     except (GgufspecError, ValueError, KeyError, ArithmeticError) as error:
         report.find(f"tables and charts cannot be made from the runs: {error}")
         return
