@@ -9,6 +9,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,12 @@ def bundle(make: Callable[[str], Published]) -> Published:
 
 def changed(value: Any) -> Any:
     """Return another value of the same kind."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int | float) and not isinstance(value, Status):
-        return value + 1
+    if isinstance(value, Enum):
+        return next(other for other in type(value) if other is not value)
     if isinstance(value, str):
-        return (
-            next(other for other in type(value) if other != value) if type(value) is not str else f"{value}x"
-        )
+        return f"{value}x"
+    if isinstance(value, int | float):
+        return value + 1
     return (changed(value[0]), *value[1:])
 
 
@@ -302,9 +301,11 @@ def _edit_hashes(change: Callable[[str], str]) -> Callable[[Published], None]:
 
 
 def _touch(name: str) -> Callable[[Published], None]:
-    return lambda bundle: (
-        (bundle.folder / name).write_bytes((bundle.folder / name).read_bytes() + b" ") and None
-    )
+    def touch(bundle: Published) -> None:
+        with (bundle.folder / name).open("ab") as file:
+            file.write(b" ")
+
+    return touch
 
 
 HASH_CHANGES: dict[str, tuple[Callable[[Published], None], str]] = {
