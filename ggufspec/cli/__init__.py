@@ -40,6 +40,7 @@ GROUPS = {
     },
     "Results": {
         "show": "Print, list or delete stored benches.",
+        "why": "Show where the time goes, and what would pay most.",
         "compare": "Compare two benches; optionally fail if one is slower.",
         "bisect": "Find the version of llama.cpp at which drafting became slower.",
         "report": "Write an HTML report or charts of a bench.",

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, comparing, review
+from ggufspec.analysis import Arm, arms, breakdown, comparing, review
 from ggufspec.domain import FileUse, Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
@@ -24,7 +24,7 @@ from ggufspec.llama.install import releases
 from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison
+from ggufspec.report.text import comparison, reasons
 from ggufspec.report.text.comparison import BY_NAME, engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.verdict import verdicts
@@ -53,6 +53,12 @@ _ENERGY = (
     number("ratio", "over the target alone", units.format_factor, interval=True),
     number("runs", "runs"),
 )
+_TIMES = (
+    Field(name="step", head="step"),
+    Field(name="part", head="spent on"),
+    number("ms", "ms", three_digits),
+    number("share", "share", units.format_percent),
+)
 _COMPARED = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
@@ -73,6 +79,8 @@ class Section:
     basis: str
     summary: Table
     energy: Table
+    times: Table
+    reasons: tuple[str, ...]
     figures: tuple[Figure, ...]
     warnings: Mapping[str, str]
     command: str  # ggufspec's own
@@ -95,6 +103,7 @@ class BenchPair:
 def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
     """Return the section of one bench; without runs, it has only the facts."""
     groups = arms.group(results)
+    diagnosis = breakdown.diagnose(groups)
     return Section(
         id=results.meta.id,
         engine=engine(results.meta.engine),
@@ -102,6 +111,8 @@ def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
         basis=_basis(groups),
         summary=_summary(groups),
         energy=_energy(groups),
+        times=table("Where the time goes", reasons.rows(diagnosis), _TIMES),
+        reasons=tuple(reasons.sentences(diagnosis, results.meta.engine)) if diagnosis.drafting else (),
         figures=figures(results, forecasts),
         warnings=review.warnings(results, groups),
         command=shlex.join(results.meta.command),
