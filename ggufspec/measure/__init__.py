@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
+from ggufspec.measure.configured import DECIDED, locate_models
+from ggufspec.measure.request import (
+    Request,
+    Session,
+    check_finite,
+    identify,
+    pair_method,
+    prepare_session,
+    with_tuned,
+)
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
+    "DECIDED",
     "Block",
     "Blocks",
     "Request",
@@ -15,8 +25,10 @@ __all__ = [
     "bench",
     "check_finite",
     "identify",
+    "locate_models",
     "pair_method",
     "prepare_session",
     "refuse_endless",
     "sizes",
+    "with_tuned",
 ]

@@ -56,7 +56,12 @@ def plan(
         ),
         draft=None
         if draft is None
-        else place(draft, offload.draft_layers, settings, n_outputs=settings.n_tokens if whole_batch else 1),
+        else place(
+            draft,
+            offload.draft_layers,
+            settings.of_drafter,
+            n_outputs=settings.n_tokens if whole_batch else 1,
+        ),
     )
 
 
