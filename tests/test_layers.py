@@ -26,7 +26,7 @@ MODULES = {
 
 ROOMS = (
     *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving", "results"),
-    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "cli"),
+    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "cli"),
 )
 """From the bottom up: a room may import from rooms to its left."""
 

@@ -101,29 +101,42 @@ def note(hidden: int, bench: str, per: str) -> Iterator[str]:
         )
 
 
-def overview(results: ResultSet, output: str = "md") -> str:
+def arm_table(groups: Sequence[Arm], output: str) -> tuple[str, int]:
+    """Return the table of a bench's arms, and how many columns it leaves out.
+
+    Args:
+        groups: the arms, at least one.
+        output: as for ``tables.grid``.
+    """
+    rows = [row(arm) for arm in groups]
+    names = columns(rows)
+    shown = keep(names, _FIRST_LEFT_OUT)
+    return tables.table(shown, rows, output, labels=_LABELS), len(names) - len(shown)
+
+
+def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) -> str:
     """Return the table of a bench, what its numbers rest on, and its warnings.
 
     Args:
         results: a bench.
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
+        is_stored: whether the store has it, so that its id is enough to show it again.
     """
     groups = arms.group(results)
     if not groups:
         return "Nothing was measured.\n"
-    rows = [row(arm) for arm in groups]
-    names = columns(rows)
-    shown = keep(names, _FIRST_LEFT_OUT)
+    table, n_hidden = arm_table(groups, output)
     verdict = (*verdicts(groups), "") if output == tables.TERMINAL else ()
+    name = results.meta.id if is_stored else str(results.folder)
     lines = (
         *verdict,
         engine(results.meta.engine),
         "",
-        tables.table(shown, rows, output, labels=_LABELS),
+        table,
         "",
-        *note(len(names) - len(shown), results.meta.id, "arm"),
+        *note(n_hidden, name, "arm"),
         *describe_users(groups, output),
-        *_basis(results, groups),
+        *_basis(results, groups, name),
         *(f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items()),
         "",
     )
@@ -188,8 +201,8 @@ def _texts(arm: Arm) -> str:
     return f"{text}, {units.counted(len(ties), 'near-tie')}" if ties else text
 
 
-def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
-    """Yield what was measured with what, and what the numbers mean."""
+def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str]:
+    """Yield what was measured with what, and what the numbers mean; ``name`` is what ``show`` takes."""
     build = results.meta.build
     backend = build.backend or "unknown backend"
     measured = f"{llama_cpp(build)}, {backend}; " if not results.meta.builds else ""
@@ -205,7 +218,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     if dropped:
         yield (
             f"{units.counted(dropped, 'run')} left out, because another arm lacks its cell or the cell was "
-            f"disturbed ({excluded} excluded): `ggufspec show {results.meta.id} --all` has both results."
+            f"disturbed ({excluded} excluded): `ggufspec show {name} --all` has both results."
         )
     placement = offload(groups)
     if placement is not None:
@@ -215,7 +228,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     if audited is not None:
         yield audited
     yield (
-        f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
+        f"Stored as {results.meta.id}: `ggufspec show {name}` prints this again, "
         f"raw logs are in {results.folder / 'logs'}"
     )
 
