@@ -218,8 +218,8 @@ def schemas() -> Iterator[str]:
         yield f"{schema['title'].rpartition(',')[0]}. The schema is `{file}`.\n"
         for title, definition in schema["$defs"].items():
             if title not in described:
-                described.add(title)
                 yield from _definition(title, definition)
+        described |= schema["$defs"].keys()
 
 
 def _definition(title: str, definition: dict[str, Any]) -> Iterator[str]:

@@ -17,6 +17,7 @@ import pytest
 from ggufspec import doctor, results
 from ggufspec.doctor import finding
 from ggufspec.report import frames, schemas
+from ggufspec.report.frames import finalists
 from ggufspec.report.schemas import outputs
 from tests.support import shell, swept, values
 from tests.support.schemas import PACKAGE, validate, validator
@@ -54,6 +55,17 @@ def test_a_bench_of_every_version_is_valid_by_its_schema(version: int) -> None:
         run.validate(json.loads(line))
 
 
+def test_a_tuned_configuration_of_every_version_is_read_and_valid() -> None:
+    files = sorted((HERE / "stores").glob("v*/configuration.json"))
+    versions = []
+    for file in files:
+        content = json.loads(file.read_bytes())
+        versions.append(content["schema_version"])
+        validator("results", f"configuration-{versions[-1]}").validate(content)
+        assert results.read_configuration(str(file)).schema_version == versions[-1]
+    assert {*versions} == {*range(1, results.CONFIGURATION_VERSION + 1)}
+
+
 @pytest.mark.parametrize(("output", "version"), PRINTED)
 def test_an_output_of_every_version_is_valid_by_its_schema(output: str, version: int) -> None:
     name = f"{output}-{version}"
@@ -83,9 +95,15 @@ def test_a_row_has_the_columns_of_its_table(row: type[msgspec.Struct], columns: 
     assert {field.name for field in msgspec.structs.fields(row)} == {"schema", *columns}
 
 
-def test_a_row_of_a_bench_has_its_columns_and_its_origin() -> None:
-    names = {*frames.SUMMARY_COLUMNS, *frames.origin(values.whole_bench().meta)}
-    assert {field.name for field in msgspec.structs.fields(outputs.SummaryRow)} == {"schema", *names}
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [(outputs.SummaryRow, frames.SUMMARY_COLUMNS), (outputs.FinalistRow, finalists.FINALIST_COLUMNS)],
+)
+def test_a_row_of_a_bench_has_its_columns_and_its_origin(
+    row: type[msgspec.Struct], columns: tuple[str, ...]
+) -> None:
+    names = {"schema", *columns, *frames.origin(values.whole_bench().meta)}
+    assert {field.name for field in msgspec.structs.fields(row)} == names
 
 
 def test_what_is_printed_now_is_valid() -> None:

@@ -73,14 +73,15 @@ def _format_details(entry: catalog.CatalogueEntry) -> str:
         "p-min": entry.p_min,
         "pinned": "; ".join(
             _format_pin(model, entry.catalogue) for model in entry.pair.models if model.repo is not None
-        ),
+        )
+        or None,
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.evidence or "no; check with --verify",
         "note": entry.note,
         "listed in": entry.catalogue,
     }
-    return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value)
+    return "".join(f"{key:<10} {value}\n" for key, value in lines.items() if value is not None)
 
 
 def _describe_drafter(entry: catalog.CatalogueEntry) -> str:

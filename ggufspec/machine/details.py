@@ -88,7 +88,7 @@ def _container(root: Path) -> str | None:
 
 
 def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | None:
-    """Return the maker of the virtual machine; ``unknown`` where only the processor shows that it is one."""
+    """Return the maker of the virtual machine, which may be unknown; None where nothing shows one."""
     if "microsoft" in _read(root / "proc/sys/kernel/osrelease").lower():
         return "WSL"
     xen = _read(root / "sys/hypervisor/type")
@@ -98,7 +98,7 @@ def _hypervisor(root: Path, cpuinfo: Mapping[str, tuple[str, ...]]) -> str | Non
         return None
     dmi = root / "sys/class/dmi/id"
     named = (_read(dmi / file) for file in ("sys_vendor", "product_name"))
-    return " ".join(dict.fromkeys(filter(None, named))) or "unknown"
+    return " ".join(dict.fromkeys(filter(None, named))) or "of unknown make"
 
 
 def _swap_bytes(root: Path) -> int | None:

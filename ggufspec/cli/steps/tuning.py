@@ -43,8 +43,8 @@ def run_tuning(
         strict: raise an error if a warning puts the verdict in doubt.
 
     Raises:
-        InconclusiveError: nothing that was measured can be used; the forecast is printed.
         DoubtfulError: ``strict`` is set, and a warning puts the verdict in doubt.
+        InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
     request = options.to_request()
@@ -124,7 +124,8 @@ def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
     from ggufspec.report.frames import finalists
 
     origin = frames.origin(tuned.results.meta)
-    return formats.render(finalists.finalists(tuned), output, title="finalists", origin=origin)
+    rows = finalists.finalists(tuned)
+    return formats.render(rows, output, title="finalists", origin=origin, schema="finalists")
 
 
 def _measure(

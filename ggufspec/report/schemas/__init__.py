@@ -12,7 +12,14 @@ from typing import Any
 
 __all__ = ["VERSIONS", "output_schemas", "schema_name"]
 
-VERSIONS: Mapping[str, int] = {"summary": 1, "comparison": 1, "tune": 1, "plan": 1, "doctor": 1}
+VERSIONS: Mapping[str, int] = {
+    "summary": 1,
+    "comparison": 1,
+    "tune": 1,
+    "finalists": 1,
+    "plan": 1,
+    "doctor": 1,
+}
 """Output -> current version of its schema; the types are in outputs.py."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

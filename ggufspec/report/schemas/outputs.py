@@ -118,6 +118,18 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     backend: str | None
 
 
+class FinalistRow(SummaryRow, forbid_unknown_fields=True, kw_only=True):
+    """An arm that a tuning measured, with its forecast; only the confirmation's figures are a verdict."""
+
+    tuning: str
+    stage: str
+    recommended: bool
+    forecast_tps: float | None
+    forecast_speedup: float | None
+    serve_context: int | None
+    serve_slots: int | None
+
+
 class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
     """An arm that both sides of a comparison have; ``ratio`` is tokens/s after over tokens/s before."""
 
@@ -182,7 +194,7 @@ class DoctorReport(Struct, forbid_unknown_fields=True, kw_only=True):
     findings: list[DoctorFinding]
 
 
-class Configuration(Struct, forbid_unknown_fields=True, kw_only=True):
+class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
     """A drafter, draft size and offload; the target alone has neither drafter nor method."""
 
     target: str
@@ -194,7 +206,7 @@ class Configuration(Struct, forbid_unknown_fields=True, kw_only=True):
     draft_layers: Layers
 
 
-class Choice(Configuration, forbid_unknown_fields=True, kw_only=True):
+class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
     """The best configuration for the prompts of a category, or for all of them (null)."""
 
     category: str | None
@@ -204,7 +216,7 @@ class Choice(Configuration, forbid_unknown_fields=True, kw_only=True):
     p_value: float | None
 
 
-class ForecastRow(Configuration, forbid_unknown_fields=True, kw_only=True):
+class ForecastRow(TunedArm, forbid_unknown_fields=True, kw_only=True):
     """The forecast of a configuration over all prompts."""
 
     tokens_per_s: Estimate
@@ -213,14 +225,14 @@ class ForecastRow(Configuration, forbid_unknown_fields=True, kw_only=True):
     break_even_accept_rate: float | None
 
 
-class PassedOverRow(Configuration, forbid_unknown_fields=True, kw_only=True):
-    """A faster configuration that llama-server could not serve, and why."""
+class PassedOverArm(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """A configuration that was better, and why it is not recommended."""
 
     reason: str
 
 
-class FinalistRow(Configuration, forbid_unknown_fields=True, kw_only=True):
-    """A measured configuration; only those of the stage ``confirmation`` have figures for a verdict."""
+class Finalist(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """A measured configuration; only the confirmation's figures are a verdict."""
 
     stage: str
     recommended: bool
@@ -254,14 +266,14 @@ class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
     drafts: bool
     overall: Choice
     by_category: list[Choice]
-    alike: list[Configuration]
+    alike: list[TunedArm]
     edge: int | None
     reason: str | None
     needs: Needs | None
     engine: str
     serving: Serving | None
     launch: Launch | None
-    passed_over: list[PassedOverRow]
+    passed_over: list[PassedOverArm]
     commands: dict[str, str]
     pair: str
     spent_s: dict[str, float]
@@ -270,7 +282,7 @@ class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
     results: str
     selection: str
     warnings: list[Warned]
-    finalists: list[FinalistRow]
+    finalists: list[Finalist]
     calibration: Corrections | None
     forecasts: list[ForecastRow]
 
@@ -279,6 +291,7 @@ TYPES: dict[str, Any] = {
     "summary": list[SummaryRow],
     "comparison": list[ComparisonRow],
     "tune": TuneReport,
+    "finalists": list[FinalistRow],
     "plan": list[PlanRow],
     "doctor": DoctorReport,
 }
@@ -288,6 +301,7 @@ TITLES = {
     "summary": "Arms of a bench: `bench`, `sweep` and `show` with -o json",
     "comparison": "A comparison of benches: `compare -o json`",
     "tune": "A tuning: `tune -o json`",
+    "finalists": "Measured configurations of a tuning: `tune -o jsonl`",
     "plan": "Memory by layers on the GPU: `plan -o json`",
     "doctor": "Checks of a machine: `doctor -o json`",
 }

@@ -78,15 +78,15 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "serving": None if tuned.serving is None else vars(tuned.serving),
         "launch": None if tuned.launch is None else _launch(tuned.launch),
         "passed_over": [{**_configuration(spec), "reason": reason} for spec, reason in tuned.passed_over],
+        "warnings": [
+            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
+        ],
         "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
         "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
         "prompts": [prompt.id for prompt in outlook.prompts],
         "n_predict": outlook.n_predict,
         "results": tuned.results.meta.id,
-        "warnings": [
-            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
-        ],
         "selection": tuned.selection.results.meta.id,
         "finalists": _finalists_measured(tuned),
         "calibration": _calibration(outlook),
