@@ -352,7 +352,7 @@ def _identity(spec: RunSpec, *, by_content: bool) -> Identity:
     return (
         spec.role.value,
         models,
-        drafting and (drafting.method, drafting.n_max, *_manner(drafting)),
+        drafting and (str(drafting.chain), drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
     )
@@ -381,6 +381,8 @@ def _knows_contents(groups: Iterable[Arm]) -> bool:
 def _manner(drafting: Drafting) -> Iterator[str]:
     if drafting.p_min:
         yield f"p-min={drafting.p_min:g}"
+    if str(drafting.ngram):
+        yield f"ngram {drafting.ngram}"
     if drafting.synthetic:
         yield f"synthetic={','.join(f'{rate:g}' for rate in drafting.synthetic)}"
 

@@ -9,6 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
 from ggufspec.units import format_bytes
 
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     metavar="REF",
     shell_complete=completions.models,
     help="Drafter, in the same forms.",
+)
+@click.option(
+    "--method",
+    metavar="METHOD",
+    type=Methods().single(),
+    help="What drafts, such as draft-mtp for layers of the target. [default: the pair's own]",
 )
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
@@ -75,17 +82,18 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     """
     from ggufspec.cli.options import models
     from ggufspec.domain import Offload
-    from ggufspec.modelfiles import catalog, hub, memory
+    from ggufspec.modelfiles import hub, memory
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
     access = hub.Access(offline=options.offline)
     pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
     target, draft = models.read_cards(pair, access)
-    method = catalog.drafting_method(pair)
-    if method is not None and not method.needs_drafter:
-        echo(f"note: {pair.name} drafts with {method}, which needs no second model", err=True)
-    settings = options.to_settings()
+    way = models.choose_way(pair, options.method)
+    if way is not None and pair.draft is None:
+        echo(f"note: {pair.name} drafts with {way}, which needs no second model", err=True)
+    in_target = draft is None and models.drafts_by_mtp(way, target)
+    settings = options.to_settings(mtp=in_target)
     vram = _detect_vram() if options.vram is None else options.vram
     plans = memory.trade(target, draft, settings, options.ngld)
     best = memory.best_fit(plans, vram, options.reserve) if vram else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.measurements import (
     Build,
     Conditions,
@@ -10,6 +10,7 @@ from ggufspec.domain.measurements import (
     FileIdentity,
     FileUse,
     Machine,
+    MethodCounts,
     Placement,
     Round,
     RunOutcome,
@@ -23,6 +24,7 @@ from ggufspec.domain.specs import (
     NO_PROMPT,
     Drafting,
     ModelFile,
+    NgramSettings,
     Offload,
     Pair,
     Prompt,
@@ -35,6 +37,7 @@ __all__ = [
     "ENGINES",
     "NO_PROMPT",
     "Build",
+    "Chain",
     "Conditions",
     "Difference",
     "Drafting",
@@ -44,7 +47,9 @@ __all__ = [
     "Layers",
     "Machine",
     "Method",
+    "MethodCounts",
     "ModelFile",
+    "NgramSettings",
     "Offload",
     "Pair",
     "Placement",

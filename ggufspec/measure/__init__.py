@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
+from ggufspec.measure.request import Request, Session, check_finite, find_methods, identify, prepare_session
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "Session",
     "bench",
     "check_finite",
+    "find_methods",
     "identify",
-    "pair_method",
     "prepare_session",
     "refuse_endless",
     "sizes",

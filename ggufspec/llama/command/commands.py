@@ -11,8 +11,8 @@ import shlex
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
-from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command.drafting import add_drafting, add_experts
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command.drafting import add_drafting, add_experts, check_chain
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
 from ggufspec.llama.install.installs import Install
@@ -68,7 +68,9 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
         "top_p": sampling.top_p < 1,
         "top_k": not sampling.greedy and sampling.top_k > 0,
         "draft_p_min": drafting is not None and drafting.p_min > 0,
-        "draft_cache_k": spec.drafter is not None and spec.kv_type is not None,
+        "draft_cache_k": drafting is not None
+        and drafting.method.drafts_with_model
+        and spec.kv_type is not None,
     }
     executable = install.executable(program)
     return tuple(
@@ -183,7 +185,7 @@ def server_argv(
             the measurement needs.
     """
     executable = install.executable(Program.SERVER)
-    drafts_with_model = spec.drafting is not None and spec.drafting.method.needs_drafter
+    drafts_with_model = spec.drafting is not None and spec.drafting.method.drafts_with_model
     if drafts_with_model and not can_draft(executable.options):
         raise GgufspecError(
             f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
@@ -227,7 +229,9 @@ def run_commands(spec: RunSpec, install: Install) -> dict[str, str]:
     for program in programs:
         try:
             executable = install.executable(program)
-        except NoInstallError:
+            if spec.drafting is not None:
+                check_chain(install, program, spec.drafting.chain)
+        except GgufspecError:
             continue
         arguments = Arguments(executable, install)
         arguments.add_flag("model", spec.model.path)
