@@ -435,10 +435,10 @@ def _sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, .
             sizes = draft_sizes(way.method, asked, ngram)
             left_out = ", ".join(str(size) for size in asked if size not in sizes)
             if not sizes:
-                own = draft_sizes(way.method)[0]
+                default = draft_sizes(way.method)[0]
                 raise GgufspecError(
                     f"{way.method.value} drafts nothing at γ {left_out or ngram.size_m}",
-                    f"llama.cpp's own γ for it is {own}: add --draft {own}, or leave --draft out",
+                    f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
                 )
             if left_out and ngram.size_m is None:
                 note = f"draft sizes: {way.method.value} drafts nothing at γ {left_out}, which is left out"

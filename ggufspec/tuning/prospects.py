@@ -38,9 +38,9 @@ def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
     chosen = []
     for group in _groups([arm for arm in arms if not _drafting(arm).p_min]).values():
         drafting = _drafting(group[0])
-        own = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
+        default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
         by_size = {_drafting(arm).n_max: arm for arm in group}
-        sizes = [size for size in by_size if size <= own] or [min(by_size)]
+        sizes = [size for size in by_size if size <= default] or [min(by_size)]
         chosen.append(by_size[max(sizes)])
     return tuple(chosen)
 

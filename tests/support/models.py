@@ -188,8 +188,8 @@ def _head(
     metadata = {key.replace("llama.", f"{arch}.", 1): value for key, value in metadata.items()}
     metadata |= {"general.architecture": arch, f"{arch}.target_layers": list(target_layers)}
     metadata |= {f"{arch}.{key}": value for key, value in keys.items()}
-    own = [spec for spec in specs if not spec[0].startswith(("token_embd", "output.weight"))]
-    return metadata, [*own, ("fc.weight", (n_embd * len(target_layers), n_embd), "F16")]
+    layers = [spec for spec in specs if not spec[0].startswith(("token_embd", "output.weight"))]
+    return metadata, [*layers, ("fc.weight", (n_embd * len(target_layers), n_embd), "F16")]
 
 
 def with_mtp(

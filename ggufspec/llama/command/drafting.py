@@ -207,10 +207,10 @@ def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> di
     settings = resolve_ngram(drafting, method)
     size, sizes = settings["size_m"], _usable_sizes(method, settings["size_n"])
     if size not in sizes:
-        own = LOOKUPS[method].size_m
+        default = LOOKUPS[method].size_m
         raise GgufspecError(
             f"{method.value} drafts nothing with at most {size} tokens a round",
-            f"llama.cpp's own draft size for it is {own}: --draft {own}",
+            f"llama.cpp's own draft size for it is {default}: --draft {default}",
         )
     flags = {arguments.spelling(meaning): str(settings[name]) for name, meaning in _FLAGS[method].items()}
     return {flag: text for flag, text in flags.items() if flag is not None}
