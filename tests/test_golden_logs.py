@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ggufspec.domain import Status
-from ggufspec.llama.logs.parsing import diagnose, parse
+from ggufspec.domain import MethodCounts, Status
+from ggufspec.llama.logs.parsing import count_by_method, diagnose, parse
 from ggufspec.report.frames import LOG_COLUMNS
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
@@ -185,3 +185,30 @@ def test_every_era_has_its_logs() -> None:
         assert {"plain", "tree", "server"} <= stems
         assert any(stem.endswith(("missing-model", "stranger", "too-long")) for stem in stems)
     assert not {log for log in LOGS if b"/work" in log.read_bytes() or b"/home" in log.read_bytes()}
+
+
+LOGS_OF_TODAY = Path(__file__).parent / "logs" / "0.3.36"
+CHAIN = "ngram-mod+draft-eagle3"
+
+
+def test_a_chain_says_what_each_method_drafted() -> None:
+    sample = parse((LOGS_OF_TODAY / f"simple-{CHAIN}.log").read_bytes())
+    assert sample.by_method == (
+        MethodCounts("ngram-mod", 3, 48, 8),
+        MethodCounts("draft-eagle3", 289, 1150, 1),
+    )
+    assert sample.accepted_at == (4, 2, 1, 1, 1)
+    alone = parse((LOGS_OF_TODAY / "simple-draft-eagle3.log").read_bytes())
+    assert alone.by_method is None
+
+
+def test_a_servers_totals_are_told_apart_by_request() -> None:
+    log = (LOGS_OF_TODAY / f"server-{CHAIN}.log").read_bytes()
+    first, second = log.split(b"task 292 | prompt eval time", 1)
+    before = count_by_method(first)
+    assert before == (MethodCounts("ngram-mod", 3, 48, 8), MethodCounts("draft-eagle3", 286, 1138, 1))
+    assert count_by_method(second, before) == (
+        MethodCounts("ngram-mod", 2, 32, 0),
+        MethodCounts("draft-eagle3", 295, 1174, 1),
+    )
+    assert count_by_method((LOGS_OF_TODAY / "server-draft-eagle3.log").read_bytes()) is None
