@@ -124,6 +124,7 @@ class CompatVerdict:
     helps: tuple[str, ...] = ()
     n_differences: int = 0  # tokens whose texts differ
     differences: tuple[TokenDifference, ...] = ()  # the first few of them
+    of_head: bool = False  # of which llama.cpp checks less: one of another target may load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,14 +198,18 @@ def _check_head(
         rule=rule,
         reasons=tuple(fault.reason for fault in faults),
         helps=tuple(dict.fromkeys(fault.help for fault in faults)),
+        of_head=True,
     )
 
 
 def refusal(verdict: CompatVerdict) -> DrafterRefusedError:
     """Return the error that says why a pair was refused."""
-    return DrafterRefusedError(
-        f"llama.cpp refuses this drafter for this target: {verdict.reasons[0]}", verdict.helps[0]
+    refused = (
+        "this head cannot draft for this target"
+        if verdict.of_head
+        else "llama.cpp refuses this drafter for this target"
     )
+    return DrafterRefusedError(f"{refused}: {verdict.reasons[0]}", verdict.helps[0])
 
 
 def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Mismatch]:
