@@ -16,6 +16,7 @@ from ggufspec.cli.options.bench import ngram_option, sampling_options
 from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import Count, LayersParam, pass_options
+from ggufspec.cli.options.tuned import tuned_option, with_configuration
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions
@@ -24,6 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
+@tuned_option("Chat with the configuration of this tuning.")
 @click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
 @click.option("-m", "--target", type=_FILE, shell_complete=completions.files, help="Target (GGUF file).")
 @click.option(
@@ -99,11 +101,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Format of the answer to --once.",
 )
 @pass_options
-def command(options: RunOptions, *, once: str | None, output: str) -> None:
+def command(options: RunOptions, *, tuned: str | None, once: str | None, output: str) -> None:
     """Chat with a pair of models, and see which tokens were drafted and the tokens per second.
 
     \b
     ggufspec chat                         the pair fetched last, or the embedded one
+    ggufspec chat --tuned last            what the last tuning recommends
     ggufspec chat --once "Why is the sky blue?" -o json
     """
     from ggufspec import paths
@@ -116,7 +119,7 @@ def command(options: RunOptions, *, once: str | None, output: str) -> None:
     from ggufspec.console import talk as talks
 
     prompt = _read_prompt() if once == "-" else once
-    with closing(talks.begin(options.to_request())) as talk:
+    with closing(talks.begin(with_configuration(options.to_request(), tuned))) as talk:
         try:
             if prompt is None:
                 from ggufspec.console import terminal

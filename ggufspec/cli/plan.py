@@ -11,14 +11,17 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
+from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import PlanOptions
-    from ggufspec.modelfiles.memory import MemoryPlan
+    from ggufspec.domain import Chain, Pair
+    from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
 
 
 @click.command()
+@tuned_option("Plan the configuration of this tuning.")
 @click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
 @click.option(
     "-m",
@@ -57,6 +60,18 @@ if TYPE_CHECKING:
     "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
+    "-ctkd",
+    "--cache-type-k-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's K cache. [default: the target's]",
+)
+@click.option(
+    "-ctvd",
+    "--cache-type-v-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's V cache. [default: the target's]",
+)
+@click.option(
     "-ub",
     "--ubatch-size",
     "--ubatch",
@@ -70,7 +85,7 @@ if TYPE_CHECKING:
 @click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
 @pass_options
-def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
+def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path | None) -> None:
     """Plan memory for each device, and for each number of layers on the GPU.
 
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
@@ -79,6 +94,7 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
+    ggufspec plan --tuned last --vram 16G
     """
     from ggufspec.cli.options import models
     from ggufspec.domain import Offload
@@ -87,13 +103,15 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     from ggufspec.report.text import formats, tables
 
     access = hub.Access(offline=options.offline)
-    pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
-    target, draft = models.read_cards(pair, access)
-    way = models.choose_way(pair, options.method)
-    if way is not None and pair.draft is None:
-        echo(f"note: {pair.name} drafts with {way}, which needs no second model", err=True)
-    in_target = draft is None and models.drafts_by_mtp(way, target)
-    settings = options.to_settings(mtp=in_target)
+    if tuned is None:
+        pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
+        way = models.choose_way(pair, options.method)
+        _print_method(pair, way)
+        target, draft = models.read_cards(pair, access)
+        settings = options.to_settings(mtp=draft is None and models.drafts_by_mtp(way, target))
+    else:
+        options, pair, settings = _read_tuned(options, tuned)
+        target, draft = models.read_cards(pair, access)
     vram = _detect_vram() if options.vram is None else options.vram
     plans = memory.trade(target, draft, settings, options.ngld)
     best = memory.best_fit(plans, vram, options.reserve) if vram else None
@@ -107,7 +125,7 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
+        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan", schema="plan"), out)
         return
     steps = max(1, len(plans) // 16)
     rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]
@@ -117,6 +135,38 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
         f"{formats.for_people(frames.memory_overview(rows, budget), output)}",
         out,
     )
+
+
+def _print_method(pair: Pair, way: Chain | None) -> None:
+    """Print how a pair drafts, if it needs no second model."""
+    if way is not None and pair.draft is None:
+        echo(f"note: {pair.name} drafts with {way}, which needs no second model", err=True)
+
+
+def _read_tuned(options: PlanOptions, tuned: str) -> tuple[PlanOptions, Pair, MemorySettings]:
+    """Return the options, models and settings of a tuned configuration.
+
+    Raises:
+        ResultsError: there is no such configuration, or it cannot be trusted.
+        ModelFileError: a model is not here, or another file is in its place.
+    """
+    from dataclasses import replace
+
+    from ggufspec.measure import locate_models
+    from ggufspec.modelfiles import memory
+    from ggufspec.results import read_configuration
+
+    configuration = read_configuration(tuned)
+    spec, serving = configuration.spec, configuration.serving
+    slots = "" if serving.slots == 1 else f" in each of {serving.slots} slots"
+    echo(f"tuned: {configuration.id}, for a context of {serving.context:,} tokens{slots}", err=True)
+    layers, draft_layers = spec.offload.target_layers, spec.offload.draft_layers
+    placed = replace(
+        options,
+        ngl=options.ngl if layers == "auto" else layers,
+        ngld=options.ngld if draft_layers == "auto" else draft_layers,
+    )
+    return placed, locate_models(configuration), memory.settings_for(spec, memory.layout_for(options.build))
 
 
 def _detect_vram() -> int | None:

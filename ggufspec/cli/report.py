@@ -10,7 +10,8 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.options.shared import check_file, emit, strict_option
+from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -29,9 +30,19 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     help="File for the report; - for standard output.  [default: report.html]",
 )
+@tuned_option("Report the bench that confirmed this tuning, before any RUN.", decides=False)
 @click.option("--png", type=_Folder, help="Write the charts into this folder as PNG, instead of a report.")
 @click.option("--svg", type=_Folder, help="Write the charts into this folder as SVG, instead of a report.")
-def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: Path | None) -> None:
+@strict_option
+def command(
+    *,
+    runs: tuple[str, ...],
+    tuned: str | None,
+    out: Path | None,
+    png: Path | None,
+    svg: Path | None,
+    strict: bool,
+) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
     The report is one file that works offline. RUN is the id of a stored bench, the beginning of one, or its
@@ -46,6 +57,8 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     page = Path("report.html") if out is None and png is None and svg is None else out
     if page is not None and str(page) != "-":
         check_file(page)
+    if tuned is not None:
+        runs = (benches.find_tuned(tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]
     if png is not None:
         _write_charts(stored, png, "png")
@@ -54,9 +67,13 @@ def command(*, runs: tuple[str, ...], out: Path | None, png: Path | None, svg: P
     if page is not None:
         from ggufspec.report.html import sections
 
-        content = sections.html(stored, benches.load_forecasts(stored[0].folder)).encode()
+        configurations = [benches.load_configuration(bench.folder) for bench in stored]
+        forecasts = benches.load_forecasts(stored[0].folder)
+        content = sections.html(stored, forecasts, configurations).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
+    if strict:
+        benches.refuse_doubtful(stored)
 
 
 def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import emit, output_options
+from ggufspec.cli.options.shared import emit, output_options, strict_option
+
+if TYPE_CHECKING:
+    from ggufspec.results import ResultSet
 
 _TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} | {"category": "categories"}
 ROWS = ("arm", *_TABLES)
@@ -35,8 +39,8 @@ ROWS = ("arm", *_TABLES)
     "--all",
     "checks",
     is_flag=True,
-    help="Print each speed-up also by medians, by equal work and without exclusions, and acceptance with "
-    "intervals.",
+    help="Print each speed-up also by medians, by equal work and without exclusions, acceptance with "
+    "intervals, and all that is recorded about build, software and machine.",
 )
 @click.option(
     "--variance",
@@ -55,6 +59,7 @@ ROWS = ("arm", *_TABLES)
     "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench with its logs."
 )
 @click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
+@strict_option
 @output_options
 def command(
     *,
@@ -68,10 +73,13 @@ def command(
     list_runs: bool,
     delete: str | None,
     yes: bool,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
     """Print the table of a stored bench; list or delete stored benches.
+
+    A bench that confirmed a tuning begins with the verdict and the tuned configuration.
 
     RUN is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
@@ -82,8 +90,6 @@ def command(
     ggufspec show --delete 20260102       after confirmation
     """
     from ggufspec.cli.steps import benches
-    from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview, precision, tables
 
     if list_runs and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -94,22 +100,44 @@ def command(
         benches.delete_bench(delete, yes=yes)
         return
     stored = benches.load_bench(run, salvage=salvage)
-    if checks or variance:
-        table_form = output if output in tables.FOR_PEOPLE else "md"
-        pages = [precision.checks(stored, table_form)] if checks else []
-        emit("\n".join(pages + ([precision.variance(stored, table_form)] if variance else [])), out)
-        return
-    if plot:
-        emit(chart.curve(stored) or "There is no chart, as nothing was drafted.\n", out)
-        return
+    if checks or variance or plot:
+        emit(_render_details(stored, output, checks=checks, variance=variance), out)
+    else:
+        page = _render_table(stored, per, columns, output)
+        if page is not None:
+            emit(page, out)
+    if strict:
+        benches.refuse_doubtful([stored])
+
+
+def _render_details(stored: ResultSet, output: str, *, checks: bool, variance: bool) -> str:
+    """Return the checks of the speed-ups and what is recorded, what they vary by, or else the chart."""
+    from ggufspec.report.text import chart, precision, provenance, tables
+
+    if not (checks or variance):
+        return chart.curve(stored) or "There is no chart, as nothing was drafted.\n"
+    form = output if output in tables.FOR_PEOPLE else "md"
+    pages = [precision.checks(stored, form)] if checks else []
+    pages += [precision.variance(stored, form)] if variance else []
+    pages += [provenance.page(stored)] if checks else []
+    return "\n".join(pages)
+
+
+def _render_table(stored: ResultSet, per: str, columns: str | None, output: str) -> str | bytes | None:
+    """Return a table with a row for each arm, prompt, …; None if people see only why it is empty."""
+    from ggufspec.cli.steps import benches
+    from ggufspec.report import frames
+    from ggufspec.report.text import configuration, figures, formats, overview, tables
+
     reason = overview.why_empty(stored, per)
     if reason is not None:
         echo(reason, err=True)
         if output in tables.FOR_PEOPLE:
-            return
+            return None
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
-        emit(benches.describe_incomplete(stored) + overview.overview(stored, output), out)
-        return
+        tuned = benches.load_configuration(stored.folder)
+        head = "" if tuned is None else "\n".join((*configuration.lines(tuned), "", ""))
+        return head + benches.describe_incomplete(stored) + overview.overview(stored, output)
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     if per in {"run", "round"} and output in tables.FOR_PEOPLE:
@@ -120,11 +148,12 @@ def command(
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]
-    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
+    schema = "summary" if per == "arm" and columns is None else None
+    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta), schema=schema)
     if isinstance(text, str) and output in tables.FOR_PEOPLE:
         note = "".join(f"\n{line}\n" for line in overview.note(hidden, stored.meta.id, per))
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
-    emit(text, out)
+    return text
 
 
 def _parse_columns(text: str, known: Sequence[str]) -> list[str]:

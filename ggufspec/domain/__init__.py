@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
     Build,
     Conditions,
@@ -10,6 +11,7 @@ from ggufspec.domain.measurements import (
     FileIdentity,
     FileUse,
     Machine,
+    MachineDetails,
     MethodCounts,
     Placement,
     Round,
@@ -20,6 +22,7 @@ from ggufspec.domain.measurements import (
     TextAudit,
     TextVerdict,
 )
+from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
     NO_PROMPT,
     Drafting,
@@ -41,11 +44,14 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Estimate",
     "Experts",
     "FileIdentity",
     "FileUse",
+    "Launch",
     "Layers",
     "Machine",
+    "MachineDetails",
     "Method",
     "MethodCounts",
     "ModelFile",
@@ -63,6 +69,8 @@ __all__ = [
     "Runtime",
     "Sample",
     "Sampling",
+    "ServedRequest",
+    "Serving",
     "SplitMode",
     "Status",
     "TextAudit",

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.request import Request, Session, check_finite, find_methods, identify, prepare_session
+from ggufspec.measure.configured import DECIDED, locate_models
+from ggufspec.measure.request import (
+    Request,
+    Session,
+    check_finite,
+    find_methods,
+    identify,
+    prepare_session,
+    with_tuned,
+)
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
+    "DECIDED",
     "Block",
     "Blocks",
     "Request",
@@ -16,7 +26,9 @@ __all__ = [
     "check_finite",
     "find_methods",
     "identify",
+    "locate_models",
     "prepare_session",
     "refuse_endless",
     "sizes",
+    "with_tuned",
 ]

@@ -15,11 +15,12 @@ import msgspec
 
 from ggufspec import notebooks
 from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
+from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
 from ggufspec.results.records import Record
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CHECKSUM = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
 _SEAL = {
@@ -40,8 +41,10 @@ class Meta:
 
     ``number`` counts the benches of a store, so that a wrong clock does not change their order.
     ``planned_runs`` is the number of counted runs of a complete bench. ``files`` are the measured models and
-    the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed. None
-    is not recorded; schema versions 1 and 2 have none of these.
+    the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed.
+    ``software`` has the versions of ggufspec, Python and the packages that it uses, ``suite_sha256``
+    identifies the prompts. None is not recorded; schema versions 1 and 2 have none of these, version 3 has
+    neither of the last two, nor ``details`` of the machine, nor ``compiler`` and ``flags`` of a build.
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
     which they were given; ``build`` is the first. It is empty for a bench of one.
@@ -59,6 +62,8 @@ class Meta:
     files: tuple[FileIdentity, ...] | None = None
     environment: Mapping[str, str] | None = None
     builds: Mapping[str, Build] = field(default_factory=dict)
+    software: Mapping[str, str] | None = None
+    suite_sha256: str | None = None
     schema_version: int = SCHEMA_VERSION
 
     def build_of(self, spec: RunSpec) -> Build:
@@ -118,18 +123,22 @@ def finished(results: ResultSet) -> frozenset[CellKey]:
 
 
 def schema() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name: one for a line of runs.jsonl, one for meta.json."""
+    """Return the schemas by file name: a line of runs.jsonl, meta.json and configuration.json."""
+    configuration = _schema(Configuration, "configuration.json", _SEAL, CONFIGURATION_VERSION)
     return {
         f"run-{SCHEMA_VERSION}.json": _schema(Record, "One line of runs.jsonl", _JOINED | _SEAL),
         f"meta-{SCHEMA_VERSION}.json": _schema(Meta, "meta.json", _SEAL),
+        f"configuration-{CONFIGURATION_VERSION}.json": configuration,
     }
 
 
-def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any]:
+def _schema(
+    stored: Any, title: str, ending: Mapping[str, Any], version: int = SCHEMA_VERSION
+) -> dict[str, Any]:
     """Return a schema; ``ending`` has the fields at the end of each object, see seals.py."""
     table = {
         "$schema": _DIALECT,
-        "title": f"{title} of a bench stored by ggufspec, schema version {SCHEMA_VERSION}",
+        "title": f"{title} of a bench stored by ggufspec, schema version {version}",
         **msgspec.json.schema(stored, schema_hook=_hook),
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists

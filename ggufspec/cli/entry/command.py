@@ -14,9 +14,10 @@ from ggufspec.cli.entry import verbosity
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
-    "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
+    "Models": "tuned pair target draft_model target_drafter fit revision token offline local_dir no_check "
+    "repin",
     "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling",
-    "Placement": "ngl ngld threads ctx vram reserve force",
+    "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
@@ -29,7 +30,7 @@ _SECTIONS = {
     "plan fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
-    "html png svg open once",
+    "html png svg open once strict",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}

@@ -211,7 +211,7 @@ class MeasureOptions(RunOptions):
         """Return the request of one bench with these options."""
         return replace(
             super().to_request(),
-            p_min=self.p_min or 0.0,
+            p_min=self.p_min,
             suite=self.suite,
             prompt=self.prompt,
             prompt_file=self.prompt_file,
@@ -247,8 +247,13 @@ class BenchOptions(MeasureOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(MeasureOptions):
-    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
+    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes.
 
+    ``serve_ctx`` is in tokens for each of ``serve_parallel`` requests.
+    """
+
+    serve_ctx: int | None
+    serve_parallel: int
     vram: int | None
     max_time: float
     precision: float
@@ -289,6 +294,8 @@ class PlanOptions:
     kv_type: str
     cache_type_k: str | None
     cache_type_v: str | None
+    cache_type_k_draft: str | None
+    cache_type_v_draft: str | None
     ubatch: int
     build: int | None
     offline: bool
@@ -308,6 +315,8 @@ class PlanOptions:
             n_ubatch=self.ubatch,
             mtp=mtp,
             layout=memory.layout_for(self.build),
+            draft_kv_type_k=self.cache_type_k_draft and self.cache_type_k_draft.upper(),
+            draft_kv_type_v=self.cache_type_v_draft and self.cache_type_v_draft.upper(),
         )
 
 

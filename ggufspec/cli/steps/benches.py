@@ -13,12 +13,12 @@ import click
 from ggufspec import results
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
-from ggufspec.errors import ConsentNeededError, ResultsError
+from ggufspec.errors import ConsentNeededError, DoubtfulError, ResultsError
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from ggufspec.forecast import Forecast
-    from ggufspec.results import ResultSet
+    from ggufspec.results import Configuration, ResultSet
 _NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
@@ -39,6 +39,23 @@ def warn_of_damage(stored: ResultSet) -> None:
         echo(f"warning: {stored.meta.id}: {sentence}", err=True)
 
 
+def refuse_doubtful(stored: Sequence[ResultSet]) -> None:
+    """Raise for ``--strict`` if a warning puts a verdict of these benches in doubt.
+
+    Raises:
+        DoubtfulError: naming the warnings.
+    """
+    from ggufspec.analysis import review, warnings
+
+    doubts = {bench.meta.id: warnings.doubtful(review.warnings(bench)) for bench in stored}
+    named = "; ".join(f"{bench}: {', '.join(names)}" for bench, names in doubts.items() if names)
+    if named:
+        raise DoubtfulError(
+            f"warnings put a verdict in doubt: {named}",
+            "the advice follows the table; leave out --strict to accept the result as it is",
+        )
+
+
 def load_forecasts(folder: Path) -> tuple[Forecast, ...]:
     """Return the forecasts of a bench; if damaged, none, with a warning."""
     from ggufspec.forecast import profiles
@@ -48,6 +65,26 @@ def load_forecasts(folder: Path) -> tuple[Forecast, ...]:
     except ResultsError as error:
         echo(f"warning: {error.message}; the forecasts are left out", err=True)
         return ()
+
+
+def load_configuration(folder: Path) -> Configuration | None:
+    """Return the tuned configuration of a bench; None without one, or with a warning if it is damaged."""
+    if not results.has_configuration(folder):
+        return None
+    try:
+        return results.read_configuration(str(folder))
+    except ResultsError as error:
+        echo(f"warning: {error.message}; the tuned configuration is left out", err=True)
+        return None
+
+
+def find_tuned(name: str) -> str:
+    """Return the bench that confirmed a tuned configuration, as ``load_bench`` takes it.
+
+    Raises:
+        ResultsError: there is no such configuration.
+    """
+    return str(results.find_configuration(name).parent)
 
 
 def print_list(output: str, out: Path | None) -> None:

@@ -16,6 +16,7 @@ from ggufspec import errors, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps import benches
 from ggufspec.domain import RunResult, Status
@@ -34,9 +35,14 @@ _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
-def prepare_bench(options: BenchOptions) -> Session:
-    """Check the options of a bench; print what was chosen, and the warnings that are known already."""
-    session = request.prepare_session(options.to_request())
+def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
+    """Check the options of a bench; print what was chosen, and the warnings that are known already.
+
+    Args:
+        options: what to measure.
+        tuned: the name of a tuned configuration, which decides the rest.
+    """
+    session = request.prepare_session(with_configuration(options.to_request(), tuned))
     print_notes(session)
     return session
 
@@ -94,11 +100,18 @@ def announce_reading(session: Session) -> None:
 
 
 def run_bench(
-    session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None
+    session: Session,
+    *,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
 ) -> None:
     """Measure with a progress bar and print the table, even after an interruption.
 
     Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
     if name is not None and resume is not None:
@@ -123,6 +136,8 @@ def run_bench(
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
+    if strict:
+        benches.refuse_doubtful([latest])
 
 
 def check_machine(session: Session) -> dict[str, str]:
@@ -185,7 +200,7 @@ def table(results: ResultSet, output: str) -> str | bytes:
     from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
     origin = frames.origin(results.meta)
-    return formats.render(frames.summary(results), output, title="summary", origin=origin)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin, schema="summary")
 
 
 def raise_for_failures(results: ResultSet) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggufspec.domain import Method, RunSpec
 from ggufspec.llama.command import longest_draft
@@ -68,6 +68,8 @@ class MemorySettings:
         n_draft: the most tokens that are drafted per round (γ).
         mtp: whether the target's own layers for MTP draft.
         layout: how the build in use lays models out.
+        draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
+        draft_kv_type_v: likewise for values (``-ctvd``).
     """
 
     context: int
@@ -77,6 +79,17 @@ class MemorySettings:
     n_draft: int = 16
     mtp: bool = False
     layout: Layout = TODAY
+    draft_kv_type_k: str | None = None
+    draft_kv_type_v: str | None = None
+
+    @property
+    def of_drafter(self) -> MemorySettings:
+        """The settings with the drafter's cache types in the fields of a target."""
+        return replace(
+            self,
+            kv_type_k=self.draft_kv_type_k or self.kv_type_k,
+            kv_type_v=self.draft_kv_type_v or self.kv_type_v,
+        )
 
     @property
     def n_tokens(self) -> int:
@@ -99,11 +112,11 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
     """Return the memory settings of a run.
 
     Args:
-        spec: the run. What it leaves open is llama.cpp's default. The drafter's cache is planned with the
-            target's types.
+        spec: the run. What it leaves open is llama.cpp's default.
         layout: how the build in use lays models out.
     """
     kv_type_k, kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.cache_types)
+    draft_kv_type_k, draft_kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.draft_cache_types)
     ubatch = spec.ubatch or DEFAULT_UBATCH
     return MemorySettings(
         context=spec.context,
@@ -113,4 +126,6 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         n_draft=longest_draft(spec.drafting) if spec.drafting else 0,
         mtp=spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP and spec.drafter is None,
         layout=layout,
+        draft_kv_type_k=draft_kv_type_k,
+        draft_kv_type_v=draft_kv_type_v,
     )

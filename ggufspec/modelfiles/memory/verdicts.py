@@ -69,7 +69,7 @@ def plan(
         draft=place(
             draft,
             offload.draft_layers,
-            settings,
+            settings.of_drafter,
             n_outputs=n_outputs,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
