@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -22,9 +23,13 @@ class Role(StrEnum):
 
 
 class Method(StrEnum):
-    """Where draft tokens come from: a second model, or the text so far."""
+    """Where draft tokens come from: a draft model, a head that reads the target's states, or the text."""
 
     DRAFT_MODEL = "draft-model"
+    DRAFT_MTP = "draft-mtp"  # layers of the target that predict further tokens, or such layers in a file
+    DRAFT_EAGLE3 = "draft-eagle3"
+    DRAFT_DFLASH = "draft-dflash"  # a block of drafts in one evaluation
+    DRAFT_DSPARK = "draft-dspark"  # the same, each token chosen after the one before it
     NGRAM_SIMPLE = "ngram-simple"  # the tokens after the last earlier place with the same ending
     NGRAM_MAP_K = "ngram-map-k"
     NGRAM_MAP_K4V = "ngram-map-k4v"
@@ -33,8 +38,62 @@ class Method(StrEnum):
 
     @property
     def needs_drafter(self) -> bool:
-        """Whether a second model is loaded."""
-        return self is Method.DRAFT_MODEL
+        """Whether a second file is required. Layers for MTP may be in the target."""
+        return self.drafts_with_model and self is not Method.DRAFT_MTP
+
+    @property
+    def drafts_with_model(self) -> bool:
+        """Whether weights draft: a draft model's or a head's. N-gram methods look into the text so far."""
+        return self is Method.DRAFT_MODEL or self.is_head
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the drafter reads hidden states of its target, and so cannot run without it."""
+        return self in _HEADS
+
+
+_HEADS = frozenset({Method.DRAFT_MTP, Method.DRAFT_EAGLE3, Method.DRAFT_DFLASH, Method.DRAFT_DSPARK})
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Methods that are asked for a draft in turn; a round uses the first draft.
+
+    llama.cpp fixes the order: n-gram methods in the order of ``Method``, then the one that drafts with a
+    model. A single method is a chain without ``first``.
+    """
+
+    method: Method
+    first: tuple[Method, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Chain:
+        """Return the chain that a text such as ``ngram-mod+draft-mtp`` names, in any order.
+
+        Raises:
+            ValueError: it names no method, an unknown one, or no chain that can be measured.
+        """
+        names = [name.strip() for name in text.split("+")]
+        unknown = next((name for name in names if name not in list(Method)), None)
+        if unknown is not None:
+            raise ValueError(f"no drafting method is called {unknown!r}; there are {', '.join(Method)}")
+        methods = [method for method in Method if method.value in names]
+        with_model = [method for method in methods if method.drafts_with_model]
+        if len(methods) == 1:
+            return cls(methods[0])
+        if len(with_model) != 1:
+            raise ValueError(
+                f"{text} is not a chain: one of its methods drafts with a model, and the others are n-grams"
+            )
+        return cls(with_model[0], tuple(method for method in methods if not method.drafts_with_model))
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The methods in the order in which they are asked."""
+        return (*self.first, self.method)
+
+    def __str__(self) -> str:
+        return "+".join(method.value for method in self.methods)
 
 
 class SplitMode(StrEnum):

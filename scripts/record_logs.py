@@ -24,12 +24,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from gguf import GGUFReader
+from make_random_head import KINDS, Target
+from make_random_head import write as write_head
 
 from ggufspec import proc
 from ggufspec.domain import (
+    Chain,
     Drafting,
     Method,
     ModelFile,
+    NgramSettings,
     Offload,
     Pair,
     Program,
@@ -38,8 +42,8 @@ from ggufspec.domain import (
     RunSpec,
     Status,
 )
-from ggufspec.errors import NoInstallError
-from ggufspec.llama.command import commands
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.command import check_chain, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.logs import parsing
@@ -72,6 +76,44 @@ LOOKUPS = {
     Method.NGRAM_MOD: 16,
     Method.NGRAM_CACHE: 8,
 }
+
+
+HEADS = {
+    "draft-mtp": "mtp",
+    "draft-eagle3": "eagle3",
+    "draft-dflash": "dflash",
+    "draft-dspark": "dspark",
+    "ngram-mod+draft-eagle3": "eagle3",
+}
+"""Methods and chains -> the head that drafts, as make_random_head.py names it."""
+
+
+def headed(way: Chain, head: str, n_max: int = 4) -> RunSpec:
+    """Return a run that drafts with a head; the layers for MTP are the target's own."""
+    if way.first:
+        return replace(
+            headed(Chain(way.method), head, n_max),
+            prompt=Prompt(id="packing", text=REPEATING),
+            n_predict=300,
+            context=512,
+            drafting=Drafting(
+                n_max=n_max,
+                method=way.method,
+                first=way.first,
+                ngram=NgramSettings(size_n=8, size_m=16, n_min=4),
+            ),
+        )
+    file = ModelFile(filename=f"{head}.gguf", path=Path(f"{head}.gguf"))
+    pair = replace(SPEC.pair, target=file, draft=None) if head == "mtp" else replace(SPEC.pair, draft=file)
+    return replace(SPEC, pair=pair, drafting=Drafting(n_max=n_max, method=way.method))
+
+
+def drafts_by(way: Chain, llama: installs.Install, program: Program) -> bool:
+    try:
+        check_chain(llama, program, way)
+    except GgufspecError:
+        return False
+    return True
 
 
 def lookup(method: Method) -> RunSpec:
@@ -123,6 +165,17 @@ def cases(llama: installs.Install) -> Iterator[tuple[str, list[str]]]:
                 yield f"{name}-{method.value}", build(lookup(method), llama, program)
             quiet = replace(lookup(Method.NGRAM_MOD), n_predict=32)  # its text has not repeated itself yet
             yield f"{name}-nothing-to-repeat", build(quiet, llama, program)
+        for text, head in HEADS.items():
+            if drafts_by(Chain.parse(text), llama, program):
+                yield f"{name}-{text}", build(headed(Chain.parse(text), head), llama, program)
+        if drafts_by(Chain(Method.DRAFT_DFLASH), llama, program):
+            longer = headed(Chain(Method.DRAFT_DFLASH), "dflash", 12)
+            yield f"{name}-lowered", build(longer, llama, program)
+            without = replace(SPEC, pair=replace(SPEC.pair, draft=None))
+            mtp = replace(without, drafting=Drafting(n_max=4, method=Method.DRAFT_MTP))
+            yield f"{name}-no-mtp", build(mtp, llama, program)
+            eagle3 = replace(SPEC, drafting=Drafting(n_max=4, method=Method.DRAFT_EAGLE3))
+            yield f"{name}-no-head", build(eagle3, llama, program)
         if "--spec-type" in argv:
             at = argv.index("--spec-type")
             yield f"{name}-no-type", [*argv[:at], *argv[at + 2 :]]
@@ -167,10 +220,12 @@ def record_server(
     *,
     traced: bool,
     method: Method = Method.DRAFT_MODEL,
+    head: str | None = None,
 ) -> list[str] | None:
     """Serve two requests, with drafting where the server can draft, and stop the server as Ctrl-C would.
 
-    ``traced`` keeps the verbosity that ggufspec itself asks for; None where there is nothing to record.
+    ``traced`` keeps the verbosity that ggufspec itself asks for, ``head`` is a row of HEADS; None where there
+    is nothing to record.
     """
     if Program.SERVER not in llama.programs:
         return None
@@ -182,7 +237,12 @@ def record_server(
     options = llama.programs[Program.SERVER].options
     spec = SPEC if commands.can_draft(options) else PLAIN
     prompts = (PROMPT, "Q: Who is Anna?\nA:")
-    if not method.needs_drafter:
+    if head is not None:
+        if not drafts_by(Chain.parse(head), llama, Program.SERVER):
+            return None
+        spec = headed(Chain.parse(head), HEADS[head])
+        prompts = (spec.prompt.text, *prompts[1:])
+    elif not method.drafts_with_model:
         if "--spec-ngram-mod-n-max" not in options:
             return None
         spec, prompts = lookup(method), (REPEATING, REPEATING)
@@ -252,6 +312,7 @@ def main() -> None:
     parser.add_argument("--name", required=True, help="name of the build's folder of logs")
     parser.add_argument("--pair", type=Path, required=True, help="folder with target.gguf and drafter.gguf")
     parser.add_argument("--out", type=Path, default=Path("tests/logs"))
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose names contain this text")
     arguments = parser.parse_args()
     llama = installs.probe(arguments.llama, "--llama")
     if llama is None:
@@ -263,19 +324,35 @@ def main() -> None:
         for model in ("target.gguf", "drafter.gguf"):
             shutil.copyfile(arguments.pair / model, folder / model)
         write_stranger(folder)
+        for kind in KINDS:
+            write_head(folder / f"{kind}.gguf", Target(folder / "target.gguf"), kind, block=8, seed=0)
         for name, argv in cases(llama):
+            if arguments.only not in name:
+                continue
             log = out / f"{name}.log"
             completed = record_whole(argv, log, folder, home)
             if b".cpp:" in log.read_bytes():
                 log.unlink()  # it names the folder that the build was compiled in
             print(f"{name}: exit {completed.returncode}: {shortened(argv)}", file=sys.stderr)
         for name, traced in (("server", False), ("server-traced", True)):
+            if arguments.only not in name:
+                continue
             served = record_server(llama, out / f"{name}.log", folder, home, traced=traced)
             print(f"{name}: {served}", file=sys.stderr)
         for method in LOOKUPS:
             name = f"server-{method.value}"
+            if arguments.only not in name:
+                continue
             served = record_server(llama, out / f"{name}.log", folder, home, traced=True, method=method)
             print(f"{name}: {served}", file=sys.stderr)
+        for head in HEADS:
+            name = f"server-{head}"
+            if arguments.only not in name:
+                continue
+            served = record_server(llama, out / f"{name}.log", folder, home, traced=True, head=head)
+            print(f"{name}: {served}", file=sys.stderr)
+        if arguments.only not in "tree-lost-tail":
+            return
         if Program.TREE in llama.programs and "--spec-draft-n-max" in llama.programs[Program.TREE].options:
             print(
                 f"tree-lost-tail: {lose_tail(llama, out / 'tree-lost-tail.log', folder, home)}",

@@ -6,7 +6,7 @@ import pytest
 
 from ggufspec.analysis import acceptance
 from ggufspec.analysis.acceptance import Acceptance
-from ggufspec.domain import Program, Round, Sample, Status
+from ggufspec.domain import MethodCounts, Program, Round, Sample, Status
 
 # four rounds of three drafts: 3, 2, 0 and 3 of them accepted, and four tokens of the target's own
 RUN = Sample(
@@ -109,8 +109,19 @@ def test_all_drafts_in_vain() -> None:
 def test_what_one_run_does_not_tell_is_absent_in_all(silent: Sample, absent: set[str]) -> None:
     found = acceptance.of([SHORT, silent])
     assert found is not None
-    assert {name for name, value in vars(found).items() if value is None} == absent
+    assert {name for name, value in vars(found).items() if value is None} == {*absent, "by_method"}
     assert found.accept_rate == 10 / 14
+
+
+def test_the_methods_of_a_chain_are_added_each() -> None:
+    counts = (MethodCounts("ngram-mod", 2, 9, 6), MethodCounts("draft-mtp", 8, 24, 12))
+    more = (MethodCounts("draft-mtp", 1, 3, 1),)
+    found = acceptance.of([replace(RUN, by_method=counts), replace(SHORT, by_method=more)])
+    assert found is not None
+    assert found.by_method == (MethodCounts("ngram-mod", 2, 9, 6), MethodCounts("draft-mtp", 9, 27, 13))
+    found = acceptance.of([replace(RUN, by_method=counts), SHORT])
+    assert found is not None
+    assert found.by_method is None
 
 
 def test_plain_runs_are_left_out_and_idle_rounds_are_not() -> None:

@@ -263,7 +263,7 @@ def test_a_program_that_does_not_list_a_method_is_refused_with_a_way_out(build: 
 
 
 def test_the_tree_program_lists_the_methods_and_knows_none() -> None:
-    with pytest.raises(GgufspecError, match="drafts only with a second model") as caught:
+    with pytest.raises(GgufspecError, match="drafts only with a draft model, not by ngram-simple") as caught:
         commands.argv(_lookup(Method.NGRAM_SIMPLE, 16), recorded_install("0.3.36"), program=Program.TREE)
     assert "--engine server" in str(caught.value.hint)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ggufspec.domain import Status
-from ggufspec.llama.logs.parsing import diagnose, parse
+from ggufspec.domain import MethodCounts, Status
+from ggufspec.llama.logs.parsing import count_by_method, diagnose, parse
 from ggufspec.report.frames import LOG_COLUMNS
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*/*.log"))
@@ -118,7 +119,8 @@ def test_rounds_add_up_with_what_a_plain_search_finds(log: Path) -> None:
         answers = [int(count) for count in re.findall(r"(?<!prompt) eval time = .* / +(\d+) tokens", text)]
         assert values["n_rounds"] == sum(answers) - len(answers) - values["n_accepted"]
         skipped = values["n_rounds"] - int(calls)
-        assert 0 <= skipped <= (len(answers) if "ngram" in log.stem else 0)  # no draft for a last token there
+        drafts_less = "ngram" in log.stem or "draft-" in log.stem  # no draft for a last token there
+        assert 0 <= skipped <= (len(answers) if drafts_less else 0)
     else:
         tree = values["program"] == "speculative"
         tokens, _ = evaluated(text[text.rindex("target:") :])
@@ -132,10 +134,14 @@ def test_rounds_add_up_with_what_a_plain_search_finds(log: Path) -> None:
 @pytest.mark.parametrize("log", [log for log in LOGS if expected(log)["accepted_at"]], ids=name)
 def test_positions_make_the_printed_rates_and_the_total(log: Path) -> None:
     text, values = bare(log), expected(log)
-    drafts, rates = re.findall(r"#calls.* +(\d+), #gen drafts.*#acc rate/pos = \(([^)]*)\)", text)[-1]
-    printed = rates.split(", ")  # as far as anything was accepted
-    shares = [f"{count / int(drafts):.3f}" for count in values["accepted_at"]]
-    assert shares == printed + ["0.000"] * (len(shares) - len(printed))
+    lines = re.findall(r"statistics +(\S+): #calls.* +(\d+), #gen drafts.*#acc rate/pos = \(([^)]*)\)", text)
+    last = {method: (int(drafts), rates) for method, drafts, rates in lines}  # of a chain, one for each
+    counts = [
+        [round(float(rate) * drafts) for rate in filter(None, rates.split(", "))]
+        for drafts, rates in last.values()
+    ]
+    summed = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # as far as anything was accepted
+    assert values["accepted_at"] == summed + [0] * (len(values["accepted_at"]) - len(summed))
     assert sum(values["accepted_at"]) == values["n_accepted"]
 
 
@@ -152,7 +158,8 @@ def test_the_parts_of_a_window_fit_into_it_and_are_printed(log: Path) -> None:
         encoded = float(re.findall(r"encoded +\d+ tokens in +([\d.]+) seconds", text)[-1])
         assert values["verify_s"] == pytest.approx(ms / 1000 - encoded, abs=0.0006)
     elif "statistics" in text:
-        assert f", {values['draft_s'] * 1000:.3f}, " in text[text.rindex("dur(b,g,a)") :]
+        lines = re.findall(r"statistics +(\S+):.*dur\(b,g,a\) = [\d.]+, ([\d.]+), ", text)
+        assert values["draft_s"] * 1000 == pytest.approx(sum(float(ms) for ms in dict(lines).values()), 1e-5)
     else:  # the drafter's block, wherever it is printed
         blocks = re.split(r"load time = ", text[text.rindex("n_accept") :])[1:]
         assert values["draft_s"] in [pytest.approx(evaluated(block)[1] / 1000) for block in blocks]
@@ -185,3 +192,30 @@ def test_every_era_has_its_logs() -> None:
         assert {"plain", "tree", "server"} <= stems
         assert any(stem.endswith(("missing-model", "stranger", "too-long")) for stem in stems)
     assert not {log for log in LOGS if b"/work" in log.read_bytes() or b"/home" in log.read_bytes()}
+
+
+LOGS_OF_TODAY = Path(__file__).parent / "logs" / "0.3.36"
+CHAIN = "ngram-mod+draft-eagle3"
+
+
+def test_a_chain_says_what_each_method_drafted() -> None:
+    sample = parse((LOGS_OF_TODAY / f"simple-{CHAIN}.log").read_bytes())
+    assert sample.by_method == (
+        MethodCounts("ngram-mod", 3, 48, 8),
+        MethodCounts("draft-eagle3", 289, 1150, 1),
+    )
+    assert sample.accepted_at == (4, 2, 1, 1, 1)
+    alone = parse((LOGS_OF_TODAY / "simple-draft-eagle3.log").read_bytes())
+    assert alone.by_method is None
+
+
+def test_a_servers_totals_are_told_apart_by_request() -> None:
+    log = (LOGS_OF_TODAY / f"server-{CHAIN}.log").read_bytes()
+    first, second = log.split(b"task 292 | prompt eval time", 1)
+    before = count_by_method(first)
+    assert before == (MethodCounts("ngram-mod", 3, 48, 8), MethodCounts("draft-eagle3", 286, 1138, 1))
+    assert count_by_method(second, before) == (
+        MethodCounts("ngram-mod", 2, 32, 0),
+        MethodCounts("draft-eagle3", 295, 1174, 1),
+    )
+    assert count_by_method((LOGS_OF_TODAY / "server-draft-eagle3.log").read_bytes()) is None

@@ -46,9 +46,18 @@ def statistics(
     first: int = 8,
     draft_s: float | None = 0.1,
     method: str = "draft-simple",
+    drafted: int = 30,
 ) -> Statistics:
     return Statistics(
-        method, drafting, judged, first, accepted, tuple(rates.split(", ")) if rates else (), draft_s
+        method=method,
+        drafting=drafting,
+        judged=judged,
+        drafts=judged,
+        drafted=drafted,
+        first=first,
+        accepted=accepted,
+        rates=tuple(rates.split(", ")) if rates else (),
+        draft_s=draft_s,
     )
 
 
@@ -102,7 +111,8 @@ def test_verification_is_the_targets_time_without_the_prompts(
         ([], 51, (), None),
         ([statistics()], 53, ("CUDA0",), 0.1),
         ([statistics(draft_s=None)], 51, ("CPU",), None),
-        ([statistics(), statistics(method="ngram-mod")], 51, ("CPU",), None),
+        ([statistics(), statistics(method="ngram-mod")], 51, ("CPU",), 0.2),  # a chain's methods in turn
+        ([statistics(), statistics(method="ngram-mod", draft_s=None)], 51, ("CPU",), None),
         ([statistics(draft_s=9.0)], 51, ("CPU",), None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 import ggufspec
 from ggufspec import paths
 from ggufspec.console import talk
-from ggufspec.domain import Drafting, Method, Role
+from ggufspec.domain import Chain, Drafting, Method, Pair, Role
 from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.modelfiles import catalog
 from ggufspec.tuning import TuneRequest, running
-from tests.support import fake_server, fakes, hub_client, shell
+from tests.support import fake_server, fakes, hub_client, models, shell
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
 
@@ -35,6 +36,14 @@ method = "ngram-simple"
 target = {{ path = "{DEMO}/target.gguf" }}
 drafter = {{ path = "{DEMO}/drafter.gguf" }}
 method = "draft-eagle3"
+[pairs.medusa]
+target = {{ path = "{DEMO}/target.gguf" }}
+drafter = {{ path = "{DEMO}/drafter.gguf" }}
+method = "draft-medusa"
+[pairs.chain]
+target = {{ path = "{DEMO}/target.gguf" }}
+drafter = {{ path = "{DEMO}/drafter.gguf" }}
+method = "ngram-mod+draft-model"
 [pairs.tuned]
 target = {{ path = "{DEMO}/target.gguf" }}
 drafter = {{ path = "{DEMO}/drafter.gguf" }}
@@ -45,6 +54,9 @@ target = {{ path = "{DEMO}/target.gguf" }}
 [pairs.remote-heads]
 target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
 method = "draft-mtp"
+[pairs.remote-medusa]
+target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
+method = "draft-medusa"
 [pairs.remote-lookup]
 target = {{ repo = "me/T-GGUF", file = "t-Q4_K_M.gguf" }}
 method = "ngram-mod"
@@ -75,6 +87,8 @@ def test_a_pairs_method_is_measured(engine: str) -> None:
     assert drafting(Request(pair="both", engine=engine)) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
     assert drafting(Request(pair="demo", engine=engine)) == [Drafting(n_max=3)]
     assert drafting(Request(pair="alone", engine=engine)) == []
+    chain = Drafting(n_max=3, first=(Method.NGRAM_MOD,))
+    assert drafting(Request(pair="chain", engine=engine)) == [chain]
 
 
 def test_what_the_command_line_names_comes_first() -> None:
@@ -110,7 +124,7 @@ def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
 def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
     for engine in ("binary", "inprocess"):
         with pytest.raises(
-            GgufspecError, match=r"drafts only with a second model, not by ngram-mod"
+            GgufspecError, match=r"drafts only with a draft model, not by ngram-mod"
         ) as caught:
             request.prepare_session(Request(pair="lookup", engine=engine))
         assert "server" in (caught.value.hint or "")
@@ -119,7 +133,6 @@ def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
 WHATIF = ("--machine", "h100", "--accept", "0.7")
 
 
-@pytest.mark.parametrize("name", ["heads", "sidecar"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -136,21 +149,37 @@ WHATIF = ("--machine", "h100", "--accept", "0.7")
     ],
     ids=" ".join,
 )
-def test_a_method_that_is_not_supported_is_refused_by_name(words: tuple[str, ...], name: str) -> None:
-    method = "draft-mtp" if name == "heads" else "draft-eagle3"
-    done = shell.here(*words, name)
+def test_a_method_that_is_not_supported_is_refused_by_name(words: tuple[str, ...]) -> None:
+    done = shell.here(*words, "medusa")
     assert (done.returncode, done.stdout) == (17, "")
     assert done.stderr.splitlines()[0] == (
-        f"error: the pair {name} drafts by {method}, which ggufspec does not support yet"
+        "error: the pair medusa drafts by draft-medusa, which ggufspec does not support yet"
     )
     assert done.stderr.splitlines()[1].startswith("hint: name its target alone with --target, or ")
 
 
 def test_notebooks_get_the_same_refusal() -> None:
     with pytest.raises(UnsupportedMethodError):
-        ggufspec.bench(pair="heads")
+        ggufspec.bench(pair="medusa")
     with pytest.raises(UnsupportedMethodError):
-        ggufspec.tune(pair="heads")
+        ggufspec.tune(pair="medusa")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("heads", "target.gguf has no layers for MTP"),
+        ("sidecar", "draft-eagle3 needs a head, and no drafter is one"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["binary", "binary-simple", "server"])
+def test_a_head_that_is_not_in_the_files_is_not_left_out_in_silence(
+    name: str, problem: str, engine: str
+) -> None:
+    with pytest.raises(GgufspecError, match=problem):
+        request.prepare_session(Request(pair=name, engine=engine))
+    with pytest.raises(GgufspecError, match=problem):
+        running.prepare_tuning(TuneRequest(request=Request(pair=name, engine=engine)))
 
 
 def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,15 +224,24 @@ def test_questions_about_a_drafter_that_is_none_say_why() -> None:
 
 
 def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, run: Run) -> None:
-    code, out, err = run("fetch", "remote-heads")
+    code, out, err = run("fetch", "remote-medusa")
     assert (code, out.splitlines()[0].startswith("target")) == (0, True)
     assert err.startswith(
-        "note: the pair remote-heads drafts by draft-mtp, which ggufspec does not support yet: "
+        "note: the pair remote-medusa drafts by draft-medusa, which ggufspec does not support yet: "
     )
     assert "ggufspec bench" not in err
     done = shell.here("bench")
     assert done.returncode == 17
-    assert "the pair remote-heads drafts by draft-mtp" in done.stderr
+    assert "the pair remote-medusa drafts by draft-medusa" in done.stderr
+
+
+def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(hub: Hub, run: Run) -> None:
+    assert run("fetch", "remote-heads")[2].endswith("\nmeasure it: ggufspec bench --engine server\n")
+    for engine in ("binary", "binary-simple", "server"):
+        done = shell.here("bench", "--engine", engine)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "error: " in done.stderr
+        assert "MTP" in done.stderr or "draft-mtp" in done.stderr
 
 
 def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -> None:
@@ -218,19 +256,53 @@ def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -
 def test_the_list_of_pairs_says_what_is_not_supported() -> None:
     done = shell.here("pairs")
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
-    assert "draft-mtp (not supported yet)" in lines["qwen3.6-27b-mtp"]
+    assert "draft-mtp " in lines["qwen3.6-27b-mtp"]
+    assert "draft-medusa (not supported yet)" in lines["medusa"]
+    assert "ngram-mod+draft-model" in lines["chain"]
     assert "ngram-mod " in lines["gpt-oss-20b-ngram"]
     assert "ngram-simple" in lines["both"]
-    assert "method     draft-mtp (not supported yet)\n" in shell.here("pairs", "heads").stdout
+    assert "method     draft-medusa (not supported yet)\n" in shell.here("pairs", "medusa").stdout
+    assert "method     draft-mtp\n" in shell.here("pairs", "heads").stdout
 
 
 def test_the_rest_of_the_catalogue_can_be_measured() -> None:
     refused = [name for name, entry in catalog.entries().items() if not entry.supported]
-    assert refused == ["qwen3.6-27b-mtp", "heads", "sidecar", "remote-heads"]
+    assert refused == ["medusa", "remote-medusa"]
     for name, pair in catalog.load_catalogue().items():
         if name not in refused:
             method = catalog.drafting_method(pair)
             assert (method is None) == (name == "alone")
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.load_catalogue() if name != "demo"])
+@pytest.mark.parametrize("engine", ["binary", "binary-simple", "server", "inprocess"])
+def test_no_pair_of_the_catalogue_is_measured_without_drafting(
+    name: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pair as if it was fetched: with files of its shape, it drafts by its method or is refused."""
+    pair = catalog.find_pair(name)
+    way = catalog.drafting_method(pair)
+    assert way is not None
+    with_head = way.method is Method.DRAFT_MTP and pair.draft is None
+    built = models.with_mtp(context=4096) if with_head else models.llama(context=4096)
+    target = models.write_model(tmp_path / "target.gguf", *built)
+    drafter = models.write_model(tmp_path / "drafter.gguf", *models.llama(n_layers=1, context=4096))
+
+    def resolve(listed: Pair, *, offline: bool) -> Pair:
+        draft = listed.draft and replace(listed.draft, path=drafter, repo=None)
+        return replace(listed, target=replace(listed.target, path=target, repo=None), draft=draft)
+
+    monkeypatch.setattr("ggufspec.modelfiles.hub.resolve", resolve)
+    asked = Request(pair=name, engine=engine, prompt=("Hello",), chat=False)
+    can_draft = engine in {"binary-simple", "server"} or (engine, way) == (
+        "binary",
+        Chain(Method.DRAFT_MODEL),
+    )
+    if can_draft:
+        assert {arm.chain for arm in drafting(asked)} == {way}
+        return
+    with pytest.raises(GgufspecError, match=r"drafts only with a draft model|has no shared library"):
+        drafting(asked)
 
 
 def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:

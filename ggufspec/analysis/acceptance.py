@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from ggufspec import stats
-from ggufspec.domain import Sample
+from ggufspec.domain import MethodCounts, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,8 @@ class Acceptance:
         by_position: for a draft's first, second, … token, the share of all drafts of which it was accepted.
         conditional: the same among the drafts of which the token before it was: α at each position. It ends
             where no draft got that far.
+        by_method: what each method of a chain drafted, in the order in which they are asked; None for a
+            single method.
     """
 
     n_drafted: int
@@ -45,6 +47,7 @@ class Acceptance:
     coverage: float | None
     by_position: tuple[float, ...] | None
     conditional: tuple[float, ...] | None
+    by_method: tuple[MethodCounts, ...] | None = None
 
 
 def of(samples: Iterable[Sample]) -> Acceptance | None:
@@ -73,7 +76,19 @@ def of(samples: Iterable[Sample]) -> Acceptance | None:
         coverage=n_accepted / generated if generated else None,
         by_position=tuple(count / n_drafts for count in accepted_at) if accepted_at and n_drafts else None,
         conditional=_conditional(accepted_at, n_drafts) if accepted_at and n_drafts else None,
+        by_method=_by_method([sample.by_method for sample in drafting]),
     )
+
+
+def _by_method(counts: Sequence[tuple[MethodCounts, ...] | None]) -> tuple[MethodCounts, ...] | None:
+    """Return the sums over runs of the same chain; None if some run does not tell."""
+    known = [methods for methods in counts if methods is not None]
+    if not known or len(known) < len(counts):
+        return None
+    sums: dict[str, list[int]] = {}
+    for method, *numbers in (entry for methods in known for entry in methods):
+        sums[method] = [sum(pair) for pair in zip(sums.get(method, (0, 0, 0)), numbers, strict=True)]
+    return tuple(MethodCounts(method, *numbers) for method, numbers in sums.items())
 
 
 @dataclass(frozen=True, kw_only=True)

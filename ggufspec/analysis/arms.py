@@ -304,11 +304,12 @@ def _cells(runs: Runs) -> list[stats.Cell]:
 
 
 def models(spec: RunSpec) -> tuple[str, ...]:
-    """Return what a run takes: the files of its models, and the method where no model drafts."""
-    drafting = spec.drafting
-    if drafting is not None and not drafting.method.needs_drafter:
-        return (spec.model.filename, drafting.method.value)
-    return (spec.model.filename, spec.drafter.filename) if spec.drafter else (spec.model.filename,)
+    """Return what a run takes: the files of its models, and methods that draft without a file."""
+    files = [spec.model.filename, *([spec.drafter.filename] if spec.drafter else [])]
+    if spec.drafting is None:
+        return tuple(files)
+    methods = [*spec.drafting.first, *([spec.drafting.method] if spec.drafter is None else [])]
+    return (*files, *(["+".join(methods)] if methods else []))
 
 
 def counted(runs: Runs) -> NDArray[np.float64]:
@@ -534,13 +535,14 @@ def _block(spec: RunSpec) -> RunSpec:
     return replace(spec.baseline, build=None)
 
 
-def _rank(spec: RunSpec) -> tuple[int, int, str, float, float]:
+def _rank(spec: RunSpec) -> tuple[int, int, int, str, float, float]:
     """Sort the target alone first, then each drafter alone, then drafting by method and draft size."""
     drafter = spec.pair.draft.filename if spec.pair.draft and spec.role is not Role.TARGET else ""
     drafting = spec.drafting
     return (
         tuple(Role).index(spec.role),
         tuple(Method).index(drafting.method) if drafting else 0,
+        len(drafting.first) if drafting else 0,
         drafter,
         drafting.n_max if drafting else 0,
         drafting.p_min if drafting else 0.0,

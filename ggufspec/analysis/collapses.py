@@ -98,5 +98,8 @@ def _evaluations_per_token(runs: Runs, arms: Iterable[RunSpec]) -> NDArray[np.fl
     by_round = runs.numbers("n_rounds") / np.where(decoded > 0, decoded, np.nan)
     drafting = [arm.drafting for arm in arms]
     plain = np.array([drafts is None for drafts in drafting], dtype=bool)
-    equal = [drafts is not None and drafts.method.needs_drafter and not drafts.p_min for drafts in drafting]
+    equal = [
+        drafts is not None and drafts.method.drafts_with_model and not drafts.first and not drafts.p_min
+        for drafts in drafting
+    ]
     return np.where(plain, 1.0, np.where(equal, by_round, np.nan))

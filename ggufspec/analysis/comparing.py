@@ -354,7 +354,7 @@ def _identity(spec: RunSpec) -> Identity:
     return (
         spec.role.value,
         tuple(model.content for model in _models(spec)),
-        drafting and (drafting.method, drafting.n_max, *_manner(drafting)),
+        drafting and (str(drafting.chain), drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
     )
@@ -389,6 +389,8 @@ def _refuse_unknown_models(bench: ResultSet) -> None:
 def _manner(drafting: Drafting) -> Iterator[str]:
     if drafting.p_min:
         yield f"p-min={drafting.p_min:g}"
+    if str(drafting.ngram):
+        yield f"ngram {drafting.ngram}"
     if drafting.synthetic:
         yield f"synthetic={','.join(f'{rate:g}' for rate in drafting.synthetic)}"
 

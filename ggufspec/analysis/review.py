@@ -200,7 +200,7 @@ def _name(arm: Arm) -> str:
     drafting = arm.spec.drafting
     if drafting is None:
         return arm.role.value
-    how = "" if drafting.method.needs_drafter else f" {drafting.method.value}"
+    how = "" if drafting.method.needs_drafter and not drafting.first else f" {drafting.chain}"
     ends = f" p-min {drafting.p_min:g}" if drafting.p_min else ""
     return f"{arm.what}{how} γ={drafting.n_max}{ends}"
 

@@ -12,11 +12,11 @@ from ggufspec.domain import (
     Role,
     RunOutcome,
     RunResult,
-    Sample,
     Status,
     TextVerdict,
     offloading,
 )
+from ggufspec.llama.command import longest_draft
 from ggufspec.machine import SLOWDOWNS
 
 
@@ -261,7 +261,7 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.SWAPPING)
     if run.conditions is not None and not SLOWDOWNS.isdisjoint(run.conditions.gpu_throttled or ()):
         warnings.append(MeasurementWarning.GPU_THROTTLED)
-    if run.sample.status is Status.OK and not is_plausible(run.sample, run.program_s):
+    if run.sample.status is Status.OK and not is_plausible(run):
         warnings.append(MeasurementWarning.IMPLAUSIBLE)
     if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
         warnings.append(MeasurementWarning.SYNTHETIC)
@@ -310,19 +310,16 @@ def outcome(run: RunResult) -> RunOutcome:
     return next((outcome for warning, outcome in _SERIOUS.items() if warning in names), RunOutcome.OK)
 
 
-def is_plausible(sample: Sample, program_s: float) -> bool:
-    """Whether a sample's figures agree with each other and with the clock.
-
-    Args:
-        sample: a run that ended well.
-        program_s: how long the program ran, in seconds, by our own clock.
-    """
-    if not sample.decode_tps or (sample.gen_s or 0.0) > program_s * 1.05 + 0.1:
+def is_plausible(run: RunResult) -> bool:
+    """Whether the figures of a run that ended well agree with each other and with the clock."""
+    sample, drafting = run.sample, run.spec.drafting
+    if not sample.decode_tps or (sample.gen_s or 0.0) > run.program_s * 1.05 + 0.1:
         return False
     drafted, accepted, rounds = sample.n_drafted, sample.n_accepted, sample.n_rounds
     if drafted is not None and accepted is not None and not 0 <= accepted <= drafted:
         return False
-    if drafted is not None and rounds is not None and sample.n_draft and drafted > rounds * sample.n_draft:
+    longest = sample.n_draft if drafting is None or not drafting.first else longest_draft(drafting)
+    if drafted is not None and rounds is not None and longest and drafted > rounds * longest:
         return False
     parts = (sample.draft_s or 0.0) + (sample.verify_s or 0.0)
     return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01

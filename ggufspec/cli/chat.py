@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.choices import Method
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.bench import sampling_options
+from ggufspec.cli.options.axes import Methods
+from ggufspec.cli.options.bench import ngram_option, sampling_options
 from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import Count, LayersParam, pass_options
@@ -29,6 +31,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "-md", "--draft-model", type=_FILE, shell_complete=completions.files, help="Drafter (GGUF file)."
 )
+@click.option(
+    "--method",
+    metavar="METHOD",
+    type=Methods().single(),
+    help=f"Drafting method: {', '.join(Method)}; or a chain, such as ngram-mod+draft-mtp. "
+    "[default: the pair's own]",
+)
+@ngram_option(many=False)
 @click.option(
     "--draft",
     type=click.IntRange(1, 64),

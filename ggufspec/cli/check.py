@@ -33,9 +33,7 @@ _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program
 @click.option(
     "--program",
     type=click.Choice(_PROGRAMS),
-    default=_PROGRAMS[0],
-    show_default=True,
-    help="Program that drafts.",
+    help="Program that drafts. [default: speculative; server for a head]",
 )
 @click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @text_or_json
@@ -45,15 +43,15 @@ def command(
     drafter: str | None,
     llama: Path | None,
     build: int | None,
-    program: str,
+    program: str | None,
     offline: bool,
     output: str,
 ) -> None:
     """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
 
-    Both are local paths, user/repo:QUANT or halves of a pair (demo:target). TARGET alone can be a pair. Only
-    headers are read. The rule is that of the installed llama.cpp, or of the newest if none is installed. The
-    exit code 7 means refused.
+    Both are local paths, user/repo:QUANT or halves of a pair (demo:target). DRAFTER is a draft model or a
+    head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone can be a pair. Only headers are read. The rule is that
+    of the installed llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
 
     \b
     ggufspec check llama-3-70b
@@ -66,14 +64,17 @@ def command(
     access = hub.Access(offline=offline)
     is_pair = drafter is None
     pair = models.choose_pair(target if is_pair else None, None if is_pair else target, drafter, access)
-    if pair.draft is None:
-        method = catalog.drafting_method(pair)
-        reason = f": it drafts with {method}, from the text so far" if method else ""
+    way = catalog.drafting_method(pair)
+    method = way.method if way is not None and way.method.is_head else None
+    if pair.draft is None and method is None:
+        reason = f": it drafts with {way}, from the text so far" if way else ""
         raise click.UsageError(f"the pair {target!r} has no drafter{reason}")
     target_card, draft_card = models.read_cards(pair, access)
-    assert draft_card is not None
-    chosen = Program(program)
-    verdict = judging.check_pair(target_card, draft_card, _choose_rule(chosen, llama, build))
+    draft_card = draft_card or target_card  # whose layers for MTP draft
+    is_head = method is not None or judging.is_head(draft_card)
+    chosen = Program(program) if program else Program.SERVER if is_head else Program.TREE
+    rule, number = _choose_rule(chosen, llama, build)
+    verdict = judging.check_pair(target_card, draft_card, rule, build=number, method=method)
     cards = {"target": target_card, "drafter": draft_card}
     if output == "json":
         echo_json(_format_json(verdict, chosen, cards))
@@ -83,19 +84,21 @@ def command(
         raise judging.refusal(verdict)
 
 
-def _choose_rule(program: Program, llama: Path | None, build: int | None) -> judging.Rule:
+def _choose_rule(program: Program, llama: Path | None, build: int | None) -> tuple[judging.Rule, int | None]:
+    """Return how a program decides, and the build number of its llama.cpp if that is known."""
     from ggufspec.errors import NoInstallError
     from ggufspec.llama.install import installs
     from ggufspec.modelfiles.compat import judging
 
     try:
         if build is not None:
-            return judging.rule_for(program, build)
-        return judging.rule_of(installs.find_install(llama), program)
+            return judging.rule_for(program, build), build
+        install = installs.find_install(llama)
+        return judging.rule_of(install, program), install.build_number
     except NoInstallError:
         if llama is not None:
             raise
-        return judging.rule_for(program)
+        return judging.rule_for(program), None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

@@ -106,6 +106,7 @@ def command(
 
 def _describe_next_step(pair: Pair) -> tuple[bool, str]:
     """Return whether a bench can measure drafting with a pair, and what to do next or why it cannot."""
+    from ggufspec.domain import Chain, Method
     from ggufspec.errors import UnsupportedMethodError
     from ggufspec.modelfiles import catalog
 
@@ -118,7 +119,8 @@ def _describe_next_step(pair: Pair) -> tuple[bool, str]:
         model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
         find = shlex.join(["ggufspec", "suggest", model])
         return False, f"this target has no drafter; find one: {find}"
-    return True, "measure it: ggufspec bench" + ("" if method.needs_drafter else " --engine server")
+    is_draft_model = method == Chain(Method.DRAFT_MODEL)
+    return True, "measure it: ggufspec bench" + ("" if is_draft_model else " --engine server")
 
 
 def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:
@@ -224,8 +226,8 @@ def _check_pair(survey: hub.Survey, access: hub.Access) -> None:
     target, draft = survey.pair.target, survey.pair.draft
     if draft is None:
         return
-    verdict = judging.check_pair(
-        hub.read_card(target, access), hub.read_card(draft, access), hub_access.find_rule()
-    )
+    draft_card = hub.read_card(draft, access)
+    rule = hub_access.find_rule("server" if judging.is_head(draft_card) else "binary")
+    verdict = judging.check_pair(hub.read_card(target, access), draft_card, rule)
     if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)

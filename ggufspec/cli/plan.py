@@ -9,13 +9,14 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
 from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import PlanOptions
-    from ggufspec.domain import Pair
+    from ggufspec.domain import Chain, Pair
     from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
 
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     metavar="REF",
     shell_complete=completions.models,
     help="Drafter, in the same forms.",
+)
+@click.option(
+    "--method",
+    metavar="METHOD",
+    type=Methods().single(),
+    help="What drafts, such as draft-mtp for layers of the target. [default: the pair's own]",
 )
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
@@ -98,11 +105,13 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     access = hub.Access(offline=options.offline)
     if tuned is None:
         pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
-        settings = options.to_settings()
-        _print_method(pair)
+        way = models.choose_way(pair, options.method)
+        _print_method(pair, way)
+        target, draft = models.read_cards(pair, access)
+        settings = options.to_settings(mtp=draft is None and models.drafts_by_mtp(way, target))
     else:
         options, pair, settings = _read_tuned(options, tuned)
-    target, draft = models.read_cards(pair, access)
+        target, draft = models.read_cards(pair, access)
     vram = _detect_vram() if options.vram is None else options.vram
     plans = memory.trade(target, draft, settings, options.ngld)
     best = memory.best_fit(plans, vram, options.reserve) if vram else None
@@ -128,13 +137,10 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     )
 
 
-def _print_method(pair: Pair) -> None:
+def _print_method(pair: Pair, way: Chain | None) -> None:
     """Print how a pair drafts, if it needs no second model."""
-    from ggufspec.modelfiles import catalog
-
-    method = catalog.drafting_method(pair)
-    if method is not None and not method.needs_drafter:
-        echo(f"note: {pair.name} drafts with {method}, which needs no second model", err=True)
+    if way is not None and pair.draft is None:
+        echo(f"note: {pair.name} drafts with {way}, which needs no second model", err=True)
 
 
 def _read_tuned(options: PlanOptions, tuned: str) -> tuple[PlanOptions, Pair, MemorySettings]:

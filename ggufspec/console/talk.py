@@ -64,12 +64,13 @@ class Talk:
 
     def facts(self) -> dict[str, str | int | None]:
         """Return the facts at the head of a transcript."""
-        target, drafter = self.arms[Role.TARGET], self.arms.get(Role.DRAFTER)
+        target, drafting = self.arms[Role.TARGET], self.arms.get(Role.DRAFTING)
+        drafter = drafting.drafter if drafting else None
         install = self.session.install
         return {
             "pair": self.session.name,
             "target": str(target.model.path),
-            "drafter": str(drafter.model.path) if drafter else None,
+            "drafter": str(drafter.path) if drafter else None,
             "llama_cpp": f"{install.version or 'unknown version'} in {install.root}",
             "context": target.context,
             "threads": target.threads,

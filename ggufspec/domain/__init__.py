@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
     Answer,
@@ -13,6 +13,7 @@ from ggufspec.domain.measurements import (
     FileUse,
     Machine,
     MachineDetails,
+    MethodCounts,
     Placement,
     RequestOutcome,
     Round,
@@ -30,6 +31,7 @@ from ggufspec.domain.specs import (
     NO_PROMPT,
     Drafting,
     ModelFile,
+    NgramSettings,
     Offload,
     Pair,
     Prompt,
@@ -45,6 +47,7 @@ __all__ = [
     "NO_PROMPT",
     "Answer",
     "Build",
+    "Chain",
     "Conditions",
     "Difference",
     "Drafting",
@@ -57,7 +60,9 @@ __all__ = [
     "Machine",
     "MachineDetails",
     "Method",
+    "MethodCounts",
     "ModelFile",
+    "NgramSettings",
     "Offload",
     "Pair",
     "Placement",

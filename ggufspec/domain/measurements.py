@@ -137,6 +137,15 @@ class TrafficSample:
     is_saturated: bool | None = None
 
 
+class MethodCounts(NamedTuple):
+    """What one method of a chain drafted: its drafts, which are rounds, their tokens, and those accepted."""
+
+    method: str
+    n_drafts: int
+    n_drafted: int
+    n_accepted: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """The memory of one model on one device, in bytes, from the log; what it does not name is None.
@@ -187,6 +196,7 @@ class Sample:
     n_rounds: int | None = None  # the target's evaluations after the prompt's own, drafts or not
     rounds: tuple[Round, ...] | None = None  # if the program reports them
     accepted_at: tuple[int, ...] | None = None  # how often the draft's first, second, … token was accepted
+    by_method: tuple[MethodCounts, ...] | None = None  # for a chain, in the order in which they are asked
     draft_s: float | None = None  # seconds of gen_s spent on drafting
     verify_s: float | None = None  # seconds of gen_s spent on the target's evaluations
     ttft_s: float | None = None  # from the request to its first token, as the client sees it

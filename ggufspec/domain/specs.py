@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from ggufspec.choices import Experts, Layers, Method, Role, SplitMode
+from ggufspec.choices import Chain, Experts, Layers, Method, Role, SplitMode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +93,15 @@ class Runtime:
     ``kv_type_v`` is the type of the V cache, where it is not ``RunSpec.kv_type``. ``draft_kv_type`` and
     ``draft_kv_type_v`` are the types of the drafter's caches, where they are not the target's. ``batch`` is
     in tokens; ``mmap`` False does not map the file. ``override_tensor``, ``numa``, ``cpu_mask``, ``prio`` and
-    ``poll`` are values of llama.cpp's options of these names. ``args`` are passed to every program as they
-    are, ``draft_args`` only in runs that draft.
+    ``poll`` are values of llama.cpp's options of these names. ``draft_backend_sampling`` says whether draft
+    tokens are sampled where the drafter is evaluated. ``args`` are passed to every program as they are,
+    ``draft_args`` only in runs that draft.
     """
 
     kv_type_v: str | None = None
     draft_kv_type: str | None = None
     draft_kv_type_v: str | None = None
+    draft_backend_sampling: str | None = None
     flash_attn: str | None = None
     batch: int | None = None
     override_tensor: str | None = None
@@ -115,12 +117,14 @@ class Runtime:
     @property
     def target_alone(self) -> Runtime:
         """The settings of a run that loads only the target."""
-        return replace(self, draft_kv_type=None, draft_kv_type_v=None, draft_args=())
+        return replace(
+            self, draft_kv_type=None, draft_kv_type_v=None, draft_backend_sampling=None, draft_args=()
+        )
 
     @property
     def drafter_alone(self) -> Runtime:
         """The settings of a run that loads only the drafter."""
-        return replace(self, draft_args=())
+        return replace(self, draft_backend_sampling=None, draft_args=())
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -129,6 +133,7 @@ class Runtime:
             "-ctv": self.kv_type_v,
             "-ctkd": self.draft_kv_type,
             "-ctvd": self.draft_kv_type_v,
+            "--draft-backend-sampling": self.draft_backend_sampling,
             "-fa": self.flash_attn,
             "-b": self.batch,
             "-ot": self.override_tensor,
@@ -161,6 +166,25 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NgramSettings:
+    """What n-gram methods look for and how much they draft. None is ggufspec's default for the method.
+
+    ``size_n`` is how many tokens must recur, ``size_m`` how many are drafted at most, ``min_hits`` how often
+    the tokens must have recurred; drafts shorter than ``n_min`` are dropped. For a method that drafts alone,
+    ``size_m`` is None: there it is γ.
+    """
+
+    size_n: int | None = None
+    size_m: int | None = None
+    min_hits: int | None = None
+    n_min: int | None = None
+
+    def __str__(self) -> str:
+        values = {name.replace("_", "-"): value for name, value in vars(self).items() if value is not None}
+        return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drafting:
     """How draft tokens are proposed: at most ``n_max`` (γ) per round.
 
@@ -169,6 +193,9 @@ class Drafting:
 
     ``synthetic`` simulates acceptance: the probability that a round accepts the draft's first, second, …
     token; ``n_max`` numbers that do not increase. The text is then meaningless.
+
+    ``first`` are n-gram methods of a chain, asked before ``method`` in this order; ``ngram`` are the settings
+    of all n-gram methods. In a chain, ``n_max`` is the draft size of the model.
     """
 
     n_max: int
@@ -176,6 +203,13 @@ class Drafting:
     n_min: int = 0
     p_min: float = 0.0
     synthetic: tuple[float, ...] | None = None
+    first: tuple[Method, ...] = ()
+    ngram: NgramSettings = field(default_factory=NgramSettings)
+
+    @property
+    def chain(self) -> Chain:
+        """The methods, in the order in which they are asked."""
+        return Chain(self.method, self.first)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,11 +376,12 @@ def _plain(value: object) -> object:
     fields = vars(value).items()
     if isinstance(value, Runtime):
         return {name: part for name, part in fields if part not in (None, ())}
-    return {name: part for name, part in fields if part not in (None, ()) or name not in _ADDED_LATER}
+    unset = (None, (), NgramSettings())
+    return {name: part for name, part in fields if part not in unset or name not in _ADDED_LATER}
 
 
 _ADDED_LATER = {
     *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
-    *("cpu_moe", "draft_cpu_moe", "content"),
+    *("cpu_moe", "draft_cpu_moe", "content", "first", "ngram"),
 }
 """Fields that older keys do not have: they change a key only if they are set."""

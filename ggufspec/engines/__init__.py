@@ -62,7 +62,7 @@ def check_synthetic(engine: str, install: Install, methods: Sequence[Method]) ->
             f"the engine {engine} does not support synthetic acceptance: only llama-server does",
             "add --engine server",
         )
-    if not methods or any(not method.needs_drafter for method in methods):
+    if not methods or any(not method.drafts_with_model for method in methods):
         raise GgufspecError(
             "synthetic acceptance needs a draft model, and no other drafting method",
             "name one with --draft-model, and leave --method out",

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from ggufspec.domain import (
     NO_PROMPT,
+    Chain,
     Layers,
+    Method,
     ModelFile,
     Offload,
     Program,
@@ -285,10 +287,9 @@ class InprocessEngine(Engine):
                 f"the engine {self.name} cannot apply {shlex.join(spec.runtime.words)}",
                 "leave that out, or use another --engine",
             )
-        method = spec.drafting.method if spec.drafting is not None else None
-        if method is not None and not method.needs_drafter:
+        if spec.drafting is not None and spec.drafting.chain != Chain(Method.DRAFT_MODEL):
             raise GgufspecError(
-                f"the engine {self.name} drafts only with a second model, not by {method.value}",
+                f"the engine {self.name} drafts only with a draft model, not by {spec.drafting.chain}",
                 "use `--engine server` or `--engine binary-simple`",
             )
         return WorkerRun(

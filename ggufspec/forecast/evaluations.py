@@ -64,7 +64,7 @@ def drafting(
     Raises:
         ValueError: the trace is too short, or the curve knows no such batch.
     """
-    if not method.needs_drafter:
+    if not method.drafts_with_model:
         taken = ngram_steps(
             trace, method=method, n_max=n_max, program=program, n_predict=n_predict, build=build
         )
@@ -73,7 +73,7 @@ def drafting(
     else:
         taken = steps(trace, n_max=n_max, program=program, n_predict=n_predict, p_min=p_min, build=build)
     extra = 1 if program is Program.TREE else 0
-    absorbs = method.needs_drafter and bool(curve.absorb) and Rules(program=program, build=build).absorbs
+    absorbs = method.drafts_with_model and bool(curve.absorb) and Rules(program=program, build=build).absorbs
     evaluations = _EvaluationCounts(curve, trace.n_prompt)
     before: int | None = None
     for step in taken:

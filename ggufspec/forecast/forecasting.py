@@ -62,7 +62,7 @@ def forecasts(
     for category, chosen in groups.items():
         for (size, threshold), of in runs.items():
             picked = [of[trace.prompt_id] for trace in chosen]
-            alpha = _alpha(chosen, sampling=sampling) if method.needs_drafter else None
+            alpha = _alpha(chosen, sampling=sampling) if method.drafts_with_model else None
             yield _join(picked, curve, alpha, method=method, n_max=size, p_min=threshold, category=category)
 
 

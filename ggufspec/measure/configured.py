@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import ModelFile, Pair
+from ggufspec.domain import ModelFile, NgramSettings, Pair
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf, hub
@@ -15,7 +15,7 @@ from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
 DECIDED = (
-    *("pair", "target", "draft_model", "method", "draft", "p_min", "ngl", "ngld", "offload"),
+    *("pair", "target", "draft_model", "method", "ngram", "draft", "p_min", "ngl", "ngld", "offload"),
     *("kv_type", "ubatch", "runtime", "threads", "ctx"),
 )
 """Fields of a request that a tuned configuration decides, beside the engine."""
@@ -32,7 +32,8 @@ def fields_of(configuration: Configuration) -> dict[str, Any]:
     return {
         "target": pair.target.path,
         "draft_model": pair.draft.path if pair.draft is not None else None,
-        "method": None if drafting is None else drafting.method.value,
+        "method": None if drafting is None else str(drafting.chain),
+        "ngram": NgramSettings() if drafting is None else drafting.ngram,
         "draft": () if drafting is None else drafting.n_max,
         "p_min": None if drafting is None else drafting.p_min,
         "ngl": spec.offload.target_layers,

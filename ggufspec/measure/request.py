@@ -14,10 +14,13 @@ from typing import NamedTuple, TypeVar
 from ggufspec import engines, machine, serving
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
+    Chain,
+    Drafting,
     FileIdentity,
     Layers,
     Method,
     ModelFile,
+    NgramSettings,
     Offload,
     Pair,
     Program,
@@ -28,14 +31,20 @@ from ggufspec.domain import (
     offloading,
 )
 from ggufspec.errors import GgufspecError
-from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_arguments, check_method, commands
+from ggufspec.llama.command import (
+    check_arguments,
+    check_chain,
+    commands,
+    draft_sizes,
+    longest_draft,
+    unused_settings,
+)
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
 from ggufspec.measure import configured, fitting, identity, loading, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
-from ggufspec.modelfiles.compat import judging
+from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
 from ggufspec.prompts import Render
 from ggufspec.results import Configuration, read_configuration
 
@@ -51,24 +60,25 @@ T = TypeVar("T")
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
-    Tuples are axes: every combination is measured. ``method`` is what drafts, by default what the catalogue
-    states for the pair; without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each
-    method has its own size, and no draft ends early. Decoding is greedy unless ``temp`` is positive, or left
-    out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1; ``top_k`` defaults to
-    llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's probability, or the shares
-    of rounds that accept each position. ``offload`` is what places the models beside ``ngl`` and ``ngld``,
-    ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads`` default to what fits and to the usable
-    physical cores; ``timeout`` (of one run) and ``max_time`` (of the bench) are in seconds; ``precision`` is
-    half of the speed-up's interval over the speed-up. ``chat`` says whether the target's chat template makes
-    the prompts; without it the suite decides. ``loads`` is how often an engine that keeps models loaded loads
-    each arm, by default for every repeat, or less often where ``max_time`` is too short for that. Several
-    paths of ``llama`` compare the first llama.cpp with each other one. ``tuned`` names a tuned configuration,
-    which decides the models, how they draft, where they are, llama.cpp's settings, the context and the
-    engine. With ``parallel``, that many users send requests at once, each the next one when the last was
-    answered; only the engine ``server`` can measure that. ``depth`` is how many tokens of other text stand
-    before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
-    unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
-    is the number of slots; those that keep ``slo`` are good.
+    Tuples are axes: every combination is measured. ``method`` is what drafts, a method or a chain such as
+    ``ngram-mod+draft-mtp``, by default what the catalogue states for the pair or the drafter's header says;
+    without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each method has its own
+    size, and no draft ends early. ``ngram`` has settings of n-gram methods. Decoding is greedy unless
+    ``temp`` is positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at
+    temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each
+    token's probability, or the shares of rounds that accept each position. ``offload`` is what places the
+    models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads``
+    default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
+    bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. ``chat`` says
+    whether the target's chat template makes the prompts; without it the suite decides. ``loads`` is how often
+    an engine that keeps models loaded loads each arm, by default for every repeat, or less often where
+    ``max_time`` is too short for that. Several paths of ``llama`` compare the first llama.cpp with each other
+    one. ``tuned`` names a tuned configuration, which decides the models, how they draft, where they are,
+    llama.cpp's settings, the context and the engine. With ``parallel``, that many users send requests at
+    once, each the next one when the last was answered; only the engine ``server`` can measure that. ``depth``
+    is how many tokens of other text stand before each prompt, from ``context_file`` or a built-in text; it
+    needs the same engine, and one user unless ``parallel`` says more. With ``rate``, that many requests/s
+    arrive by themselves, and ``parallel`` is the number of slots; those that keep ``slo`` are good.
     """
 
     tuned: str | None = None
@@ -79,6 +89,7 @@ class Request:
     ngld: Layers | tuple[Layers, ...] = "auto"
     offload: Offload = field(default_factory=Offload)
     method: str | tuple[str, ...] | None = None
+    ngram: NgramSettings | tuple[NgramSettings, ...] = field(default_factory=NgramSettings)
     draft: int | tuple[int, ...] = ()
     p_min: float | tuple[float, ...] | None = None
     synthetic_accept: float | tuple[float, ...] | None = None
@@ -211,27 +222,32 @@ def prepare_session(request: Request) -> Session:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     request, configuration = with_tuned(request)
-    methods = _methods(request)
+    stated = _stated_ways(request)
     request, left_out = _with_pairs_drafting(request)
-    name, targets, drafters, why, pair = _models(request, methods)
+    name, targets, drafters, why, pair = _models(request, stated)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
+    heads = {model: head for model, card in cards.items() if (head := read_head(card)) is not None}
+    ways = stated or _infer_ways(drafters, heads)
+    drafters = _check_sources(request, ways, targets, drafters, heads)
     every = _find_installs(request)
     install = every[0]
     traffic.check_engine(request.users, request.engine)
     traffic.check_service_level(request.slo, _axis(request.rate))
     depths = _axis(request.depth or 0)
     for one in every:
-        _check_programs(one, request.engine, methods, drafting=bool(drafters))
+        _check_programs(one, request.engine, ways, drafting=bool(drafters))
         if request.synthetic_accept is not None:
+            methods = tuple(method for way in ways for method in way.methods)
             engines.check_synthetic(request.engine, one, methods if drafters else ())
         _check_devices(request.offload, one)
-        for target, drafter in product(targets, drafters):
-            _check_drafter(cards[target], cards[drafter], one, request.engine)
+        for target, drafter, way in product(targets, drafters, ways):
+            if way.method in usable_methods(heads.get(drafter)):
+                _check_drafter(cards[target], cards[drafter], one, request.engine, way.method)
     builds = identity.name_builds(every, request.engine) if len(every) > 1 else {}
     runtimes = _axis(request.runtime)
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
-    sizes, never = _sizes(request, methods)
+    longest, never = _sizes(request, ways)
     sources = texts.TextSources(
         prompt=request.prompt,
         prompt_file=request.prompt_file,
@@ -258,16 +274,19 @@ def prepare_session(request: Request) -> Session:
             request.ctx,
             asked.prompts,
             targets[0],
-            tuple(cards.values()),
+            tuple(card for model, card in cards.items() if model in targets or model not in heads),
             install,
             n_predict=request.n_predict,
-            longest_draft=max(sizes, default=0),
+            longest_draft=longest,
             depth=max(depths),
         ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
-        methods=methods,
+        methods=tuple(way.method for way in ways if not way.first),
+        chains=tuple(way for way in ways if way.first),
+        heads=heads,
+        ngrams=_axis(request.ngram),
         draft_sizes=_axis(request.draft),
         p_mins=_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
@@ -325,9 +344,10 @@ def prepare_session(request: Request) -> Session:
             *_same_builds(builds),
             *asked.notes,
             *never,
+            *_lowered_sizes(sweep),
             *left_out,
             *_same_layers(sweep),
-            *_without_drafter(methods, drafters),
+            *_without_drafter(sweep),
             *traffic.describe(sweep),
             *tight,
             *about_loads,
@@ -396,18 +416,43 @@ def _sampling(request: Request) -> Sampling:
     )
 
 
-def pair_method(request: Request) -> Method | None:
-    """Return what drafts in the pair that is meant where the request itself names no method.
+def find_methods(request: Request) -> tuple[str, ...]:
+    """Return what the models of a request draft by: the pair's own method, or what the headers say.
+
+    Layers for MTP in a target count, too. Only headers are read.
+
+    Raises:
+        GgufspecError: as ``prepare_session`` does for models that cannot be used.
+    """
+    stated = _stated_ways(request)
+    if stated:
+        return tuple(map(str, stated))
+    models = _named(request)
+    cards = {model: gguf.read_card(model.path) for model in (*models.targets, *models.drafters) if model.path}
+    heads = {model: head for model, card in cards.items() if (head := read_head(card)) is not None}
+    ways = list(_infer_ways(models.drafters, heads))
+    in_target = Chain(Method.DRAFT_MTP)
+    if in_target not in ways and any(model in heads for model in models.targets):
+        ways.append(in_target)
+    return tuple(map(str, ways))
+
+
+def _stated_ways(request: Request) -> tuple[Chain, ...]:
+    """Return what drafts by the request or the catalogue; nothing where the headers of the files decide.
 
     Raises:
         CatalogError: no pair has this name.
         NotCachedError: files of the pair that was fetched last are gone.
         UnsupportedMethodError: it is a method that cannot be measured here.
+        GgufspecError: a method is unknown.
     """
+    if request.method is not None:
+        return tuple(dict.fromkeys(map(_parse_way, _axis(request.method))))
     if request.target is not None or request.draft_model is not None:
-        return Method.DRAFT_MODEL
+        return ()
     pair, _ = _pair(request)
-    return catalog.drafting_method(pair)
+    way = catalog.drafting_method(pair)
+    return () if way is None or catalog.entry_of(pair) is None else (way,)
 
 
 def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
@@ -418,7 +463,7 @@ def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
     if request.target is not None or request.draft_model is not None:
         return request, ()
     entry = catalog.entry_of(_pair(request)[0])
-    if entry is None or (request.method is not None and _axis(request.method) != (entry.method,)):
+    if entry is None or (request.method is not None and _stated_ways(request) != (entry.chain,)):
         return request, ()
     request = replace(request, draft=request.draft or entry.gamma or ())
     if request.p_min is not None or not entry.p_min:
@@ -429,40 +474,89 @@ def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
     return replace(request, p_min=entry.p_min), ()
 
 
-def _methods(request: Request) -> tuple[Method, ...]:
-    if request.method is None:
-        return (pair_method(request) or Method.DRAFT_MODEL,)
-    return tuple(map(_method, _axis(request.method)))
+def _parse_way(name: str) -> Chain:
+    try:
+        return Chain.parse(name)
+    except ValueError as error:
+        raise GgufspecError(
+            str(error), "name a method, or a chain such as ngram-mod+draft-model, with --method"
+        ) from error
 
 
-def _method(name: str) -> Method:
-    if name not in list(Method):
-        raise GgufspecError(f"no drafting method is called {name!r}", f"there are {', '.join(Method)}")
-    return Method(name)
+def _infer_ways(drafters: Sequence[ModelFile], heads: Mapping[ModelFile, Head]) -> tuple[Chain, ...]:
+    """Return the usual method of each drafter; a draft model's where there is none."""
+    methods = [usable_methods(heads.get(drafter))[0] for drafter in drafters] or [Method.DRAFT_MODEL]
+    return tuple(dict.fromkeys(map(Chain, methods)))
 
 
-def _sizes(request: Request, methods: tuple[Method, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the draft sizes of all arms, and notes on those at which a method drafts nothing.
+def _check_sources(
+    request: Request,
+    ways: tuple[Chain, ...],
+    targets: Sequence[ModelFile],
+    drafters: Sequence[ModelFile],
+    heads: Mapping[ModelFile, Head],
+) -> tuple[ModelFile, ...]:
+    """Return the drafters that draft by one of the methods.
 
     Raises:
-        GgufspecError: a method drafts at none of them.
+        GgufspecError: a drafter that was named drafts by none of them, or a method has nothing to draft with.
+    """
+    methods = {way.method for way in ways}
+    used = tuple(drafter for drafter in drafters if methods.intersection(usable_methods(heads.get(drafter))))
+    unused = next((drafter for drafter in drafters if drafter not in used), None)
+    if unused is not None and (request.draft_model is not None or Method.DRAFT_MODEL in methods):
+        usual = usable_methods(heads.get(unused))[0].value
+        raise GgufspecError(
+            f"{unused.filename} drafts by {usual}, not by {', '.join(map(str, ways))}",
+            f"add {usual} to --method, or leave this drafter out",
+        )
+    for method in sorted(method for method in methods if method.is_head):
+        if any(method in usable_methods(heads.get(drafter)) for drafter in used):
+            continue
+        if method is not Method.DRAFT_MTP:
+            raise GgufspecError(
+                f"{method.value} needs a head, and no drafter is one", "name its GGUF with --draft-model"
+            )
+        bare = next((target for target in targets if target not in heads), None)
+        if bare is not None:
+            raise GgufspecError(
+                f"{bare.filename} has no layers for MTP",
+                "name a target that has them, or a GGUF of such layers with --draft-model",
+            )
+    return used
+
+
+def _sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return the longest draft of all arms in tokens, and notes on sizes at which a method drafts nothing.
+
+    Raises:
+        GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
     """
     asked = _axis(request.draft)
-    every: list[int] = []
-    notes: list[str] = []
-    for method in methods:
-        sizes = draft_sizes(method, asked)
-        left_out = ", ".join(str(size) for size in asked if size not in sizes)
-        if not sizes:
-            default = draft_sizes(method)[0]
+    longest = 0
+    notes: dict[str, None] = {}
+    for ngram in _axis(request.ngram):
+        unused = unused_settings(ways, ngram)
+        if unused:
             raise GgufspecError(
-                f"{method.value} drafts nothing at γ {left_out}",
-                f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
+                f"no n-gram method of this bench uses {', '.join(unused)}",
+                "leave it out of --ngram, or name a method that uses it with --method",
             )
-        if left_out:
-            notes.append(f"draft sizes: {method.value} drafts nothing at γ {left_out}, which is left out")
-        every += sizes
-    return tuple(every), tuple(notes)
+        for way in ways:
+            sizes = draft_sizes(way.method, asked, ngram)
+            left_out = ", ".join(str(size) for size in asked if size not in sizes)
+            if not sizes:
+                default = draft_sizes(way.method)[0]
+                raise GgufspecError(
+                    f"{way.method.value} drafts nothing at γ {left_out or ngram.size_m}",
+                    f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
+                )
+            if left_out and ngram.size_m is None:
+                note = f"draft sizes: {way.method.value} drafts nothing at γ {left_out}, which is left out"
+                notes[note] = None
+            drafting = Drafting(n_max=max(sizes), method=way.method, first=way.first, ngram=ngram)
+            longest = max(longest, longest_draft(drafting))
+    return longest, tuple(notes)
 
 
 class _Models(NamedTuple):
@@ -475,13 +569,13 @@ class _Models(NamedTuple):
     pair: Pair | None
 
 
-def _models(request: Request, methods: tuple[Method, ...]) -> _Models:
+def _models(request: Request, ways: tuple[Chain, ...]) -> _Models:
     """Choose the models: named files, a named pair, the last fetched one, the embedded one.
 
     Drafters are left out where no method loads one.
     """
     models = _named(request)
-    if any(method.needs_drafter for method in methods):
+    if not ways or any(way.method.drafts_with_model for way in ways):
         return models
     if request.draft_model is not None:
         raise GgufspecError(
@@ -589,14 +683,14 @@ def _same_builds(builds: Mapping[str, installs.Install]) -> Iterator[str]:
 
 
 def _check_programs(
-    install: installs.Install, engine: str, methods: tuple[Method, ...], *, drafting: bool
+    install: installs.Install, engine: str, ways: tuple[Chain, ...], *, drafting: bool
 ) -> None:
     """Miss a program now, not after the target has been measured."""
-    lookups = [method for method in methods if not method.needs_drafter]
+    others = [way for way in ways if way != Chain(Method.DRAFT_MODEL)]
     if engine == "inprocess":
-        if lookups:
+        if others:
             raise GgufspecError(
-                f"the engine {engine} drafts only with a second model, not by {lookups[0].value}",
+                f"the engine {engine} drafts only with a draft model, not by {others[0]}",
                 "use --engine server or binary-simple",
             )
         engines.check_library(install)
@@ -609,14 +703,15 @@ def _check_programs(
             raise GgufspecError(
                 f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
             )
-    for method in lookups:
-        check_method(install.executable(drafts_with), drafts_with, method)
+    for way in others:
+        check_chain(install, drafts_with, way)
 
 
 def _check_drafter(
-    target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str
+    target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str, method: Method
 ) -> None:
-    verdict = judging.check_pair(target, draft, judging.rule_of(install, engines.ENGINES[engine]))
+    rule = judging.rule_of(install, engines.ENGINES[engine])
+    verdict = judging.check_pair(target, draft, rule, build=install.build_number, method=method)
     if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)
 
@@ -663,20 +758,33 @@ def _same_layers(sweep: Sweep) -> Iterator[str]:
             )
 
 
+def _lowered_sizes(sweep: Sweep) -> Iterator[str]:
+    """Yield a note for each head of which several draft sizes would be the same."""
+    for model, head in sweep.heads.items():
+        lowered = [str(size) for size in sweep.draft_sizes if head.most is not None and size > head.most]
+        if lowered and any(way.method is head.method for way in sweep.ways):
+            yield (
+                f"draft sizes: {model.filename} drafts at most {head.most} tokens; "
+                f"--draft {_few(lowered)} would be the same as {head.most}, which is measured"
+            )
+
+
 def _few(words: Sequence[str]) -> str:
     """Return words in a row; of many, the first and the last."""
     return ", ".join(words) if len(words) <= _MOST_NAMED else f"{words[0]}, …, {words[-1]}"
 
 
-def _without_drafter(methods: Sequence[Method], drafters: Sequence[ModelFile]) -> Iterator[str]:
+def _without_drafter(sweep: Sweep) -> Iterator[str]:
     """Yield a note where a drafter could draft and none was named."""
-    if drafters or not any(method.needs_drafter for method in methods):
+    if sweep.drafters or all(way.method is not Method.DRAFT_MODEL for way in sweep.ways):
         return
-    others = [method.value for method in methods if not method.needs_drafter]
+    others = [str(way) for way in sweep.ways if way.method is not Method.DRAFT_MODEL]
     measured = f"the target alone and drafting by {', '.join(others)} are" if others else "only the target is"
     yield (
         f"drafter: none, so {measured} measured; name one with -md FILE, or find one with `ggufspec suggest`"
     )
+    if any(target in sweep.heads for target in sweep.targets) and Chain(Method.DRAFT_MTP) not in sweep.ways:
+        yield "drafter: the target has layers for MTP, which draft with --method draft-mtp --engine server"
 
 
 def _doubts(

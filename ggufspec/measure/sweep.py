@@ -12,10 +12,12 @@ from typing import Any, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
+    Chain,
     Drafting,
     Layers,
     Method,
     ModelFile,
+    NgramSettings,
     Offload,
     Pair,
     Prompt,
@@ -26,7 +28,8 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.errors import GgufspecError
-from ggufspec.forecast.trace import draft_sizes
+from ggufspec.llama.command import canonical_ngram, draft_sizes
+from ggufspec.modelfiles.compat import Head, usable_methods
 from ggufspec.units import counted
 
 T = TypeVar("T")
@@ -70,6 +73,10 @@ class Sweep:
     each method's own. Of several numbers of layers that put a complete model on the GPU, by ``layer_counts``,
     only the first is tried. Every block has its arms with each of ``builds``, so that builds are compared
     close together in time. With traffic, drafters are not measured alone.
+
+    ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
+    with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
+    ``ngrams`` are settings of the n-gram methods, alone or in ``chains``.
     """
 
     name: str  # of the pair, or of the targets together
@@ -83,6 +90,9 @@ class Sweep:
         default_factory=dict
     )  # as llama.cpp counts: with the output
     methods: tuple[Method, ...] = (Method.DRAFT_MODEL,)
+    chains: tuple[Chain, ...] = ()
+    heads: Mapping[ModelFile, Head] = field(default_factory=dict)
+    ngrams: tuple[NgramSettings, ...] = (NgramSettings(),)
     draft_sizes: tuple[int, ...] = ()
     p_mins: tuple[float, ...] = (0.0,)
     synthetic: tuple[float, ...] | None = None  # see ``shares``; for drafting with a model
@@ -112,11 +122,33 @@ class Sweep:
         """Return the numbers of a drafter's layers to try."""
         return distinct_layers(self.draft_layers, self.layer_counts.get(drafter))
 
+    @property
+    def ways(self) -> tuple[Chain, ...]:
+        """Everything that may draft: each method alone, then the chains."""
+        return (*map(Chain, self.methods), *self.chains)
+
+    def drafters_of(self, target: ModelFile, method: Method) -> tuple[ModelFile | None, ...]:
+        """Return the files that draft for a target by a method; None for drafting without a second file."""
+        if not method.drafts_with_model:
+            return (None,)
+        files = tuple(
+            drafter for drafter in self.drafters if method in usable_methods(self.heads.get(drafter))
+        )
+        in_target = method is Method.DRAFT_MTP and target in self.heads
+        return (None,) if in_target and not files else files
+
     def drafting(self) -> Iterator[tuple[ModelFile, Layers]]:
         """Yield each drafter with each number of its layers; nothing where no method needs one."""
-        for drafter in self.drafters if Method.DRAFT_MODEL in self.methods else ():
-            for layers in self.draft_layers_of(drafter):
-                yield drafter, layers
+        methods = {way.method for way in self.ways}
+        for drafter in self.drafters:
+            if methods.intersection(usable_methods(self.heads.get(drafter))):
+                for layers in self.draft_layers_of(drafter):
+                    yield drafter, layers
+
+    def runs_alone(self, drafter: ModelFile) -> bool:
+        """Whether a drafter is measured without its target: a head cannot run alone."""
+        is_drafting = any(way.method is Method.DRAFT_MODEL for way in self.ways)
+        return is_drafting and Method.DRAFT_MODEL in usable_methods(self.heads.get(drafter))
 
     def base_runtimes(self) -> tuple[Runtime, ...]:
         """Return the settings of targets alone."""
@@ -127,18 +159,45 @@ class Sweep:
         beside = (runtime for runtime in self.runtimes if runtime.target_alone == alone)
         return tuple(dict.fromkeys(runtime.drafter_alone for runtime in beside))
 
-    def drafting_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
-        """Return the settings of runs that draft with a model, beside a target with these settings."""
-        return tuple(runtime for runtime in self.runtimes if runtime.target_alone == alone)
+    def drafting_runtimes(self, alone: Runtime, method: Method) -> tuple[Runtime, ...]:
+        """Return the settings of runs that draft by a method, beside a target with these settings.
 
-    def lookup_runtimes(self, alone: Runtime) -> tuple[Runtime, ...]:
-        """Return the settings of runs that draft without a model, beside a target with these settings."""
-        beside = (runtime for runtime in self.runtimes if runtime.target_alone == alone)
-        return tuple(dict.fromkeys(replace(alone, draft_args=runtime.draft_args) for runtime in beside))
+        Only heads sample on the backend, and without a model there is no drafter's cache.
+        """
+        beside = [runtime for runtime in self.runtimes if runtime.target_alone == alone]
+        if not method.drafts_with_model:
+            beside = [replace(alone, draft_args=runtime.draft_args) for runtime in beside]
+        elif not method.is_head:
+            beside = [replace(runtime, draft_backend_sampling=None) for runtime in beside]
+        return tuple(dict.fromkeys(beside))
 
-    def sizes(self, method: Method) -> tuple[int, ...]:
-        """Return the draft sizes of a method."""
-        return draft_sizes(method, self.draft_sizes)
+    def draftings(self, target: ModelFile, way: Chain, drafter: ModelFile | None) -> tuple[Drafting, ...]:
+        """Return each way to draft for a target by a chain, with each of its draft sizes and settings.
+
+        Args:
+            target: the model that writes the text.
+            way: what drafts.
+            drafter: the file that drafts; None where there is none.
+        """
+        head = self.heads.get(drafter or target) if way.method.is_head else None
+        most = head.most if head is not None else None
+        is_model = way.method.drafts_with_model
+        values: dict[Drafting, None] = {}
+        for ngram in self.ngrams:
+            sizes = draft_sizes(way.method, self.draft_sizes, ngram)
+            kept = canonical_ngram(way, ngram)
+            for size, p_min in product(sizes, self.p_mins if is_model else (0.0,)):
+                n_max = size if most is None else min(size, most)
+                drafting = Drafting(
+                    n_max=n_max,
+                    method=way.method,
+                    p_min=p_min,
+                    synthetic=shares(self.synthetic, n_max) if is_model else None,
+                    first=way.first,
+                    ngram=kept,
+                )
+                values[drafting] = None
+        return tuple(values)
 
     def thinned(self, most: int) -> Sweep:
         """Return the sweep with at most so many values of each axis, evenly chosen, and with all models."""
@@ -147,6 +206,7 @@ class Sweep:
             target_layers=_spread(self.target_layers, most),
             draft_layers=_spread(self.draft_layers, most),
             draft_sizes=_spread(self.draft_sizes, most),
+            ngrams=_spread(self.ngrams, most),
             p_mins=_spread(self.p_mins, most),
             threads=_spread(self.threads, most),
             kv_types=_spread(self.kv_types, most),
@@ -199,24 +259,23 @@ class Sweep:
         for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
             offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
-            for settings in self.drafter_runtimes(runtime) if traffic is None else ():
+            is_alone = traffic is None and self.runs_alone(drafter)
+            for settings in self.drafter_runtimes(runtime) if is_alone else ():
                 yield replace(
                     alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
                 )
-            arms = product(self.drafting_runtimes(runtime), self.sizes(Method.DRAFT_MODEL), self.p_mins)
-            for settings, n_max, p_min in arms:
-                yield replace(
-                    alone,
-                    pair=pair,
-                    role=Role.DRAFTING,
-                    offload=offload,
-                    runtime=settings,
-                    drafting=Drafting(n_max=n_max, p_min=p_min, synthetic=shares(self.synthetic, n_max)),
-                )
-        for method in (method for method in self.methods if not method.needs_drafter):
-            for settings, n_max in product(self.lookup_runtimes(runtime), self.sizes(method)):
-                drafting = Drafting(n_max=n_max, method=method)
-                yield replace(alone, role=Role.DRAFTING, runtime=settings, drafting=drafting)
+            beside = replace(alone, pair=pair, role=Role.DRAFTING, offload=offload)
+            for way in self.ways:
+                if drafter in self.drafters_of(target, way.method):
+                    yield from self._drafting_arms(beside, way, drafter)
+        for way in self.ways:
+            if None in self.drafters_of(target, way.method):
+                yield from self._drafting_arms(replace(alone, role=Role.DRAFTING), way, None)
+
+    def _drafting_arms(self, spec: RunSpec, way: Chain, drafter: ModelFile | None) -> Iterator[RunSpec]:
+        settings = self.drafting_runtimes(spec.runtime, way.method)
+        for runtime, drafting in product(settings, self.draftings(spec.pair.target, way, drafter)):
+            yield replace(spec, runtime=runtime, drafting=drafting)
 
 
 class Blocks(Sequence[Block]):
@@ -254,31 +313,25 @@ class Blocks(Sequence[Block]):
     @property
     def n_arms(self) -> Counter[Role]:
         """How many different arms there are; a drafter alone is the same beside every target."""
-        sweep = self.sweep
-        lookups = (method for method in sweep.methods if not method.needs_drafter)
-        drafters = sum(1 for _ in sweep.drafting())
-        by_model = len(sweep.sizes(Method.DRAFT_MODEL)) * len(sweep.p_mins)
-        by_lookup = sum(len(sweep.sizes(method)) for method in lookups)
-        builds = len(sweep.builds)
-        bases = sweep.base_runtimes()
-        per_base = len(self) // len(bases)
-        without_traffic = sum(traffic is None for traffic in sweep.traffics)
-        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads))) * without_traffic
-        return Counter(
-            {
-                Role.TARGET: builds * len(self),
-                Role.DRAFTER: builds
-                * drafters
-                * beside_target
-                * sum(len(sweep.drafter_runtimes(base)) for base in bases),
-                Role.DRAFTING: builds
-                * per_base
-                * (
-                    drafters * by_model * len(sweep.runtimes)
-                    + by_lookup * sum(len(sweep.lookup_runtimes(base)) for base in bases)
-                ),
-            }
-        )
+        sweep, bases = self.sweep, self.sweep.base_runtimes()
+        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
+        alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
+        alone *= sum(traffic is None for traffic in sweep.traffics)
+        drafting = 0
+        for target in sweep.targets:
+            sources = (*sweep.drafting(), (None, "auto"))
+            per_base = sum(
+                len(sweep.draftings(target, way, drafter)) * len(sweep.drafting_runtimes(base, way.method))
+                for base, way, (drafter, _) in product(bases, sweep.ways, sources)
+                if drafter in sweep.drafters_of(target, way.method)
+            )
+            drafting += per_base * len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
+        counts = {
+            Role.TARGET: len(self),
+            Role.DRAFTER: alone * beside_target * sum(len(sweep.drafter_runtimes(base)) for base in bases),
+            Role.DRAFTING: drafting,
+        }
+        return Counter({role: count * len(sweep.builds) for role, count in counts.items()})
 
 
 def _simplify_cache_types(spec: RunSpec) -> RunSpec:
@@ -517,8 +570,9 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--draft-model": sweep.drafters,
         "--ngl": max(map(sweep.target_layers_of, sweep.targets), key=len),
         "--ngld": max(map(sweep.draft_layers_of, sweep.drafters), key=len, default=()),
-        "--method": sweep.methods,
+        "--method": sweep.ways,
         "--draft": sweep.draft_sizes,
+        "--ngram": sweep.ngrams,
         "--p-min": sweep.p_mins,
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import paths
-from ggufspec.domain import Method, ModelFile, Pair
+from ggufspec.domain import Chain, Method, ModelFile, Pair
 from ggufspec.errors import CatalogError, UnsupportedMethodError
 
 DEFAULT = "llama-3-70b"
@@ -35,7 +35,7 @@ class CatalogueEntry:
     licence: str
     source: str  # who recommends this pair, or where it was measured
     evidence: str | None  # the public material that shows repository and file name
-    method: str  # the drafting method, as llama.cpp names it
+    method: str  # the drafting method as llama.cpp names it, or several joined by +
     note: str | None
     catalogue: Path
     gamma: int | None = None
@@ -49,7 +49,15 @@ class CatalogueEntry:
     @property
     def supported(self) -> bool:
         """Whether ggufspec can measure the method."""
-        return self.method in {*Method, _NO_METHOD}
+        return self.method == _NO_METHOD or self.chain is not None
+
+    @property
+    def chain(self) -> Chain | None:
+        """The drafting methods; None for a pair that does not draft, or by none that can be measured."""
+        try:
+            return Chain.parse(self.method)
+        except ValueError:
+            return None
 
 
 def user_file() -> Path:
@@ -104,21 +112,21 @@ def entry_of(pair: Pair) -> CatalogueEntry | None:
     return entry if (listed.repo, listed.filename) == (target.repo, target.filename) else None
 
 
-def drafting_method(pair: Pair) -> Method | None:
-    """Return the drafting method of a pair, as the catalogue states it; None for a pair that does not draft.
+def drafting_method(pair: Pair) -> Chain | None:
+    """Return the drafting methods of a pair, as the catalogue states them; None where it does not draft.
 
     Raises:
         UnsupportedMethodError: it is a method of llama.cpp's that cannot be measured here.
     """
     entry = entry_of(pair)
     if entry is None:
-        return None if pair.draft is None else Method.DRAFT_MODEL
+        return None if pair.draft is None else Chain(Method.DRAFT_MODEL)
     if not entry.supported:
         raise UnsupportedMethodError(
             f"the pair {pair.name} drafts by {entry.method}, which ggufspec does not support yet",
             "name its target alone with --target, or choose another pair: `ggufspec pairs`",
         )
-    return None if entry.method == _NO_METHOD else Method(entry.method)
+    return entry.chain
 
 
 @cache
@@ -147,7 +155,8 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
     _refuse_unknown(f"[pairs.{name}]", table, _PAIR_KEYS)
     drafter = table.get("drafter")
     method = str(table.get("method", _NO_METHOD if drafter is None else Method.DRAFT_MODEL.value))
-    if (drafter is None and method == Method.DRAFT_MODEL) or (drafter is not None and method == _NO_METHOD):
+    needs_drafter = any(known.value in method.split("+") and known.needs_drafter for known in Method)
+    if (drafter is None and needs_drafter) or (drafter is not None and method == _NO_METHOD):
         has = "no drafter" if drafter is None else "a drafter"
         raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
     if method == _NO_METHOD and ("gamma" in table or "p_min" in table):

@@ -101,11 +101,12 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         forecast_all(curves),
     )
     forecasts = forecast_all({place: calibration.curve for place, calibration in calibrations.items()})
+    unknown = prospects.with_own_sizes([arm for arm in arms if arm not in known])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.drafter] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
-        unknown=tuple(arm for arm in arms if arm not in known and prospects.has_own_size(arm)),
+        unknown=unknown,
         prompts=tuple(text.prompt for text in texts),
         n_predict=allowed.n_predict,
         finalists=allowed.finalists,
@@ -116,6 +117,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         notes=(
             *_shortened(plan, first, allowed),
             *dict.fromkeys(notes),
+            *_unforecast(unknown),
             *_timed_without(plan.alone),
             *_calibrated(calibration, forecast_only=forecast_only),
         ),
@@ -160,6 +162,17 @@ def _calibrated(calibration: Calibration | None, *, forecast_only: bool) -> Iter
         else units.counted(calibration.runs, "run")
     )
     yield f"calibration: times are {units.format_factor(factor)} of the timed costs, by {runs}"
+
+
+def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
+    """Say which methods are measured without a forecast, and at what draft sizes."""
+    sizes: dict[str, set[int]] = {}
+    for arm in unknown:
+        assert arm.drafting is not None
+        sizes.setdefault(str(arm.drafting.chain), set()).add(arm.drafting.n_max)
+    for method, values in sizes.items():
+        at = ", ".join(map(str, sorted(values)))
+        yield f"forecast: {method} cannot be forecast; it is measured at γ {at}, beyond it if that is fastest"
 
 
 def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:

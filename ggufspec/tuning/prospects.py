@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import engines, forecast
-from ggufspec.domain import Drafting, ModelFile, Offload, Program, RunSpec
+from ggufspec.domain import Drafting, Method, ModelFile, NgramSettings, Offload, Program, RunSpec
 from ggufspec.forecast import trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
@@ -22,15 +22,27 @@ _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the sam
 def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
     """Whether a configuration can be forecast at all."""
     drafting = _drafting(arm)
-    if drafting.method.needs_drafter:
+    if drafting.first or drafting.method.is_head or drafting.ngram != NgramSettings():
+        return False
+    if drafting.method is Method.DRAFT_MODEL:
         return True
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
 
 
-def has_own_size(arm: RunSpec) -> bool:
-    """Whether a configuration has one of its method's default draft sizes."""
-    drafting = _drafting(arm)
-    return drafting.n_max in trace.draft_sizes(drafting.method)
+def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
+    """Return those with their method's default draft size and no p_min, or the next smaller size there is.
+
+    Args:
+        arms: configurations that cannot be forecast.
+    """
+    chosen = []
+    for group in _groups([arm for arm in arms if not _drafting(arm).p_min]).values():
+        drafting = _drafting(group[0])
+        default = trace.draft_sizes(drafting.method, (), drafting.ngram)[0]
+        by_size = {_drafting(arm).n_max: arm for arm in group}
+        sizes = [size for size in by_size if size <= default] or [min(by_size)]
+        chosen.append(by_size[max(sizes)])
+    return tuple(chosen)
 
 
 def samples_exactly(arm: RunSpec, engine: str, program: Program) -> bool:
@@ -182,7 +194,9 @@ def _groups(arms: Sequence[RunSpec]) -> dict[tuple[object, ...], list[RunSpec]]:
 
 def source(arm: RunSpec) -> tuple[object, ...]:
     """Return what drafts and where: configurations that differ only in draft size and p_min share it."""
-    return arm.drafter, _drafting(arm).method, arm.offload, arm.kv_type, arm.ubatch, arm.threads, arm.runtime
+    drafting = _drafting(arm)
+    how = (arm.drafter, drafting.chain, drafting.ngram)
+    return *how, arm.offload, arm.kv_type, arm.ubatch, arm.threads, arm.runtime
 
 
 def _drafting(arm: RunSpec) -> Drafting:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ggufspec import machine, units
-from ggufspec.domain import Method, Program, Role, RunSpec, Serving
+from ggufspec.domain import Chain, Method, Program, Role, RunSpec, Serving
 from ggufspec.engines import ENGINES, check_library
 from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.trace import draft_sizes
-from ggufspec.llama.command import check_method
+from ggufspec.llama.command import check_chain
 from ggufspec.llama.install import Install, installs
 from ggufspec.measure import (
     Block,
@@ -24,8 +24,8 @@ from ggufspec.measure import (
     Session,
     api,
     check_finite,
+    find_methods,
     identity,
-    pair_method,
     refuse_endless,
 )
 from ggufspec.measure import identify as identified
@@ -202,22 +202,20 @@ def identify(plan: Plan) -> Plan:
 
 
 def _methods(install: Install, request: Request) -> tuple[str, ...]:
-    """Return the pair's own method, and what else an engine can draft with at some of the given draft sizes.
+    """Return what the models draft by, and the n-gram methods of the engine at some of the given draft sizes.
 
     Raises:
         GgufspecError: the pair's own method cannot be measured here.
     """
-    stated = pair_method(request)
-    methods = [Method.DRAFT_MODEL.value, *([stated.value] if stated and not stated.needs_drafter else [])]
+    methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
     program = ENGINES[request.engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.value in methods or request.engine == "inprocess":
+        if method.drafts_with_model or request.engine == "inprocess" or not draft_sizes(method, sizes):
             continue
-        if draft_sizes(method, sizes):
-            with suppress(GgufspecError):
-                check_method(install.executable(program), program, method)
-                methods.append(method.value)
+        with suppress(GgufspecError):
+            check_chain(install, program, Chain(method))
+            methods[method.value] = None
     return tuple(methods)
 
 
@@ -226,13 +224,13 @@ def _is_usual(arm: RunSpec) -> bool:
     drafting = arm.drafting
     if drafting is None:
         return True
-    return drafting.n_max in (_SIZES if drafting.method.needs_drafter else _LOOKUP_SIZES)
+    return drafting.n_max in (_SIZES if drafting.method.drafts_with_model else _LOOKUP_SIZES)
 
 
 def _is_beyond(arm: RunSpec) -> bool:
     """Whether a configuration is tried only where the largest of the usual draft sizes is the best."""
     drafting = arm.drafting
-    return drafting is not None and drafting.method.needs_drafter and drafting.n_max > max(_SIZES)
+    return drafting is not None and drafting.method.drafts_with_model and drafting.n_max > max(_SIZES)
 
 
 def _plain(session: Session) -> tuple[RunSpec, ...]:
@@ -505,7 +503,7 @@ def keep(tuned: Tuned) -> None:
     forecasts = [
         prospect.overall
         for prospect in tuned.outlook.prospects
-        if prospect.overall.method.needs_drafter
+        if prospect.overall.method.drafts_with_model
         and prospect.overall.p_min in p_mins
         and (prospect.arm.drafter == chosen.drafter or chosen.drafting is None)
     ]

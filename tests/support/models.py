@@ -160,6 +160,59 @@ def gemma3(
     return metadata, shaped
 
 
+def eagle3(
+    *, n_embd: int = 64, target_layers: tuple[int, ...] = (1, 1, 1), width: int = 64, vocabulary: int = 64
+) -> tuple[dict[str, Value], list[TensorSpec]]:
+    """Return an EAGLE-3 head that reads these layers of a target of this width."""
+    return _head("eagle3", n_embd, target_layers, vocabulary, {"target_hidden_size": width})
+
+
+def dflash(
+    *,
+    n_embd: int = 64,
+    target_layers: tuple[int, ...] = (1, 1, 1),
+    block: int = 8,
+    markov: bool = False,
+    vocabulary: int = 64,
+    **extra: Value,
+) -> tuple[dict[str, Value], list[TensorSpec]]:
+    """Return a DFlash head, or with ``markov`` a DSpark head; ``extra`` are further keys."""
+    metadata, specs = _head("dflash", n_embd, target_layers, vocabulary, {"block_size": block, **extra})
+    return metadata, specs + ([("markov_w1.weight", (4, vocabulary), "F16")] if markov else [])
+
+
+def _head(
+    arch: str, n_embd: int, target_layers: tuple[int, ...], vocabulary: int, keys: Mapping[str, Value]
+) -> tuple[dict[str, Value], list[TensorSpec]]:
+    metadata, specs = llama(n_layers=1, n_embd=n_embd, vocabulary=tokens(vocabulary))
+    metadata = {key.replace("llama.", f"{arch}.", 1): value for key, value in metadata.items()}
+    metadata |= {"general.architecture": arch, f"{arch}.target_layers": list(target_layers)}
+    metadata |= {f"{arch}.{key}": value for key, value in keys.items()}
+    layers = [spec for spec in specs if not spec[0].startswith(("token_embd", "output.weight"))]
+    return metadata, [*layers, ("fc.weight", (n_embd * len(target_layers), n_embd), "F16")]
+
+
+def with_mtp(
+    *, n_layers: int = 3, n_mtp: int = 1, alone: bool = False, stripped: bool = False, **rest: Any
+) -> tuple[dict[str, Value], list[TensorSpec]]:
+    """Return a model whose last layers are for MTP; its architecture is llama, which has none in reality.
+
+    Args:
+        n_layers: all layers.
+        n_mtp: how many of them are for MTP.
+        alone: the file has nothing but these layers.
+        stripped: the file lacks the weights that only such layers have.
+        rest: as for ``llama``.
+    """
+    metadata, specs = llama(n_layers=n_layers, nextn_predict_layers=n_mtp, **rest)
+    last = tuple(f"blk.{layer}." for layer in range(n_layers - n_mtp, n_layers))
+    if alone:
+        specs = [spec for spec in specs if not spec[0].startswith("blk.") or spec[0].startswith(last)]
+    n_embd = int(str(metadata["llama.embedding_length"]))
+    nextn = [(f"{prefix}nextn.eh_proj.weight", (2 * n_embd, n_embd), "F16") for prefix in last]
+    return metadata, specs + ([] if stripped else nextn)
+
+
 def tokens(count: int, **special: Value) -> dict[str, Value]:
     """Return the keys of a SentencePiece-like vocabulary: three special tokens, the bytes, then words.
 

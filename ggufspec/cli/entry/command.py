@@ -16,7 +16,7 @@ _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
     "Models": "tuned pair target draft_model target_drafter fit revision token offline local_dir no_check "
     "repin",
-    "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
+    "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",

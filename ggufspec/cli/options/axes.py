@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from ggufspec.choices import Chain, Method
+
 if TYPE_CHECKING:
-    from ggufspec.domain import ServiceLevel
+    from ggufspec.domain import NgramSettings, ServiceLevel
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
 _LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
 _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
+_LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
+_NGRAM = {"size-n": 1, "size-m": 1, "min-hits": 1, "n-min": 0}  # settings, with the least value of each
 
 Value = int | float | str
 
@@ -96,6 +100,45 @@ class Axis(click.ParamType[tuple[Value, ...]]):
             number += 1
             if number > _MOST:
                 self.fail(f"{text!r} has more than {_MOST} values", param, ctx)
+
+
+class Methods(Axis):
+    """One or several drafting methods, or chains of them such as ``ngram-mod+draft-mtp``."""
+
+    def __init__(self) -> None:
+        super().__init__("methods", number=None, words=tuple(Method))
+
+    def _parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
+        try:
+            yield str(Chain.parse(text))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Ngram(click.ParamType["NgramSettings"]):
+    """Settings of n-gram methods: ``size-n=12,size-m=48,min-hits=1``."""
+
+    name = "settings"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NgramSettings:
+        """Return the settings; those that are not given are None."""
+        from ggufspec.domain import NgramSettings
+
+        if isinstance(value, NgramSettings):
+            return value
+        settings: dict[str, int] = {}
+        for part in str(value).split(","):
+            name, _, number = (word.strip() for word in part.partition("="))
+            least = _NGRAM.get(name, _LONGEST_NGRAM + 1)
+            if not number.isdecimal() or not least <= int(number) <= _LONGEST_NGRAM:
+                self.fail(
+                    f"{part!r} is not a setting of n-grams from 1 to {_LONGEST_NGRAM}; "
+                    "example: size-n=12,size-m=48,min-hits=1,n-min=0",
+                    param,
+                    ctx,
+                )
+            settings[name.replace("-", "_")] = int(number)
+        return NgramSettings(**settings)
 
 
 class Shares(click.ParamType[tuple[float, ...]]):

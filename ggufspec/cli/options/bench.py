@@ -10,7 +10,7 @@ import click
 
 from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.axes import Axis, Limits, Shares, join_values
+from ggufspec.cli.options.axes import Axis, Limits, Methods, Ngram, Shares, join_values
 from ggufspec.cli.options.placement import placement_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
@@ -49,8 +49,9 @@ _AXES = (
     _AxisOption(
         ("--method",),
         "METHOD",
-        Axis("methods", number=None, words=tuple(method.value for method in Method)),
-        f"Drafting method: {', '.join(Method)}. [default: the pair's own]",
+        Methods(),
+        f"Drafting method: {', '.join(Method)}; or a chain, such as ngram-mod+draft-mtp. "
+        "[default: the pair's own]",
     ),
     _AxisOption(
         ("--draft",),
@@ -215,6 +216,19 @@ _REPEATING = (
 )
 
 
+def ngram_option(*, many: bool) -> Callable[[Command], Command]:
+    """Return --ngram; given several times, it is an axis."""
+    repeated = " Repeat it for several." if many else ""
+    return click.option(
+        "--ngram",
+        type=Ngram(),
+        metavar="SETTINGS",
+        multiple=many,
+        help="Settings of n-gram methods: size-n=12 (tokens that recur), size-m=48 (longest draft, γ "
+        f"outside a chain), min-hits=1, n-min=0.{repeated} [default: the method's]",
+    )
+
+
 def sampling_options(command: Command) -> Command:
     """Add the options of the sampler, besides its seed."""
     for option in reversed(_SAMPLING):
@@ -239,6 +253,7 @@ def measure_options(
             _model("-m", "--target", many=many, text="Target (GGUF file)."),
             _model("-md", "--draft-model", many=many, text="Drafter (GGUF file)."),
             *(_axis(option, many=many) for option in _AXES),
+            ngram_option(many=True),
             placement_options,
             runtime_options(many=many),
             sampling_options,

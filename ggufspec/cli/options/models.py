@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.domain import ModelFile, Pair
+from ggufspec.domain import Chain, Method, ModelFile, Pair
 from ggufspec.errors import NotCachedError
 from ggufspec.modelfiles import catalog, hub
+from ggufspec.modelfiles.compat import mtp_layers
 
 if TYPE_CHECKING:
     from ggufspec.modelfiles.gguf import ModelCard
@@ -42,8 +43,8 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         raise click.UsageError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
     pair = last or catalog.find_pair(name or EMBEDDED)
-    method = catalog.drafting_method(pair)
-    if method is None or not method.needs_drafter:
+    way = catalog.drafting_method(pair)
+    if way is None or not way.method.drafts_with_model:
         pair = replace(pair, draft=None)
     if last is not None:
         return pair
@@ -51,6 +52,24 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         return hub.resolve(pair, offline=True)
     except NotCachedError:
         return hub.survey_pair(pair, access).pair
+
+
+def choose_way(pair: Pair, method: tuple[str, ...] | None) -> Chain | None:
+    """Return what drafts: the named method, or the pair's own; None where neither says."""
+    return Chain.parse(method[0]) if method else catalog.drafting_method(pair)
+
+
+def drafts_by_mtp(way: Chain | None, target: ModelCard) -> bool:
+    """Whether layers of the target itself draft.
+
+    Raises:
+        UsageError: they are asked for, and the target has none.
+    """
+    if way is None or way.method is not Method.DRAFT_MTP:
+        return False
+    if not mtp_layers(target):
+        raise click.UsageError("the target has no layers for MTP; name a GGUF of such layers with -md")
+    return True
 
 
 def _locate(text: str, access: hub.Access) -> ModelFile:

@@ -29,6 +29,12 @@ _SETTINGS = (
     _types("Type of the drafter's K cache. [default: the target's]", "-ctkd", "--cache-type-k-draft"),
     _types("Type of the drafter's V cache. [default: the target's]", "-ctvd", "--cache-type-v-draft"),
     _Setting(
+        ("--draft-backend-sampling",),
+        "on|off",
+        Axis("settings", number=None, words=("on", "off")),
+        "Sample drafts of a head where it is evaluated. [default: llama.cpp's]",
+    ),
+    _Setting(
         ("-fa", "--flash-attn"),
         "on|off|auto",
         Axis("settings", number=None, words=("on", "off", "auto")),

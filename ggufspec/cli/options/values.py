@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import Experts, Layers, SplitMode
-from ggufspec.domain import Offload, Runtime, ServiceLevel
+from ggufspec.domain import NgramSettings, Offload, Runtime, ServiceLevel
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class RuntimeOptions:
     cache_type_v: tuple[str, ...] | None
     cache_type_k_draft: tuple[str, ...] | None
     cache_type_v_draft: tuple[str, ...] | None
+    draft_backend_sampling: tuple[str, ...] | None
     flash_attn: tuple[str, ...] | None
     batch: tuple[int, ...] | None
     ubatch: tuple[int, ...] | None
@@ -90,6 +91,7 @@ class RuntimeOptions:
             "kv_type_v": self.cache_type_v or ((_F16,) if self.cache_type_k else None),
             "draft_kv_type": self.cache_type_k_draft or ((_F16,) if self.cache_type_v_draft else None),
             "draft_kv_type_v": self.cache_type_v_draft or ((_F16,) if self.cache_type_k_draft else None),
+            "draft_backend_sampling": self.draft_backend_sampling,
             "flash_attn": self.flash_attn,
             "batch": self.batch,
             "override_tensor": _texts(self.override_tensor),
@@ -143,6 +145,8 @@ class RunOptions(PlacementOptions, RuntimeOptions):
     pair: str | None
     target: Path | tuple[Path, ...] | None
     draft_model: Path | tuple[Path, ...] | None
+    method: tuple[str, ...] | None
+    ngram: NgramSettings | tuple[NgramSettings, ...] | None
     draft: int | tuple[int, ...] | None
     ngl: Layers | tuple[Layers, ...]
     ngld: Layers | tuple[Layers, ...]
@@ -167,6 +171,8 @@ class RunOptions(PlacementOptions, RuntimeOptions):
             pair=self.pair,
             target=self.target or None,
             draft_model=self.draft_model or None,
+            method=self.method,
+            ngram=self.ngram or NgramSettings(),
             draft=self.draft or (),
             ngl=self.ngl,
             ngld=self.ngld,
@@ -193,7 +199,6 @@ class RunOptions(PlacementOptions, RuntimeOptions):
 class MeasureOptions(RunOptions):
     """What a bench, a sweep and a tuning have in common; ``timeout`` is in seconds."""
 
-    method: tuple[str, ...] | None
     p_min: tuple[float, ...] | None
     suite: str | None
     prompt: tuple[str, ...]
@@ -206,7 +211,6 @@ class MeasureOptions(RunOptions):
         """Return the request of one bench with these options."""
         return replace(
             super().to_request(),
-            method=self.method,
             p_min=self.p_min,
             suite=self.suite,
             prompt=self.prompt,
@@ -291,6 +295,7 @@ class PlanOptions:
     pair: str | None
     target: str | None
     draft_model: str | None
+    method: tuple[str, ...] | None
     vram: int | None
     reserve: int
     ctx: int
@@ -305,8 +310,12 @@ class PlanOptions:
     build: int | None
     offline: bool
 
-    def to_settings(self) -> MemorySettings:
-        """Return what decides on memory besides models and layers."""
+    def to_settings(self, *, mtp: bool) -> MemorySettings:
+        """Return what decides on memory besides models and layers.
+
+        Args:
+            mtp: whether the target's own layers for MTP draft.
+        """
         from ggufspec.modelfiles import memory
 
         return memory.MemorySettings(
@@ -314,6 +323,7 @@ class PlanOptions:
             kv_type_k=(self.cache_type_k or self.kv_type).upper(),
             kv_type_v=(self.cache_type_v or self.kv_type).upper(),
             n_ubatch=self.ubatch,
+            mtp=mtp,
             layout=memory.layout_for(self.build),
             draft_kv_type_k=self.cache_type_k_draft and self.cache_type_k_draft.upper(),
             draft_kv_type_v=self.cache_type_v_draft and self.cache_type_v_draft.upper(),

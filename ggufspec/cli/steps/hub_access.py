@@ -105,13 +105,17 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool) -> Pai
                 echo(f"{name}: {event.note}", err=True)
 
 
-def find_rule() -> judging.Rule:
-    """Return the installed llama.cpp's rule for drafters; that of the newest if none is installed."""
+def find_rule(engine: str = "binary") -> judging.Rule:
+    """Return the installed llama.cpp's rule for drafters; that of the newest if none is installed.
+
+    Args:
+        engine: the engine that will measure the pair.
+    """
     from ggufspec import engines
     from ggufspec.llama.install import installs
     from ggufspec.modelfiles.compat import judging
 
     try:
-        return judging.rule_of(installs.find_install(), engines.ENGINES["binary"])
+        return judging.rule_of(installs.find_install(), engines.ENGINES[engine])
     except NoInstallError:
         return judging.rule_for(Program.SIMPLE)

@@ -12,7 +12,7 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import benches, measuring
-from ggufspec.domain import Method, Offload, Program, RunSpec, Runtime, Sampling
+from ggufspec.domain import Chain, Method, Offload, Program, RunSpec, Runtime, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
@@ -205,8 +205,10 @@ def _drafting(spec: RunSpec) -> Iterator[str]:
     drafting = spec.drafting
     if drafting is None:
         return
-    if drafting.method is not Method.DRAFT_MODEL:
-        yield from ("--method", drafting.method.value)
+    if drafting.chain != Chain(Method.DRAFT_MODEL):
+        yield from ("--method", str(drafting.chain))
+    if str(drafting.ngram):
+        yield from ("--ngram", str(drafting.ngram))
     yield from ("--draft", str(drafting.n_max))
     if drafting.p_min:
         yield from ("--p-min", str(drafting.p_min))

@@ -53,7 +53,8 @@ class Capabilities:
 def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None) -> Capabilities:
     """Test a server that was started to draft.
 
-    N-gram methods draft only if a text repeats itself, and they remember what they see: they get no requests.
+    N-gram methods draft only if a text repeats itself, and they remember what they see: they, and chains with
+    them, get no requests.
 
     Args:
         server: newly loaded.
@@ -65,7 +66,7 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     """
     prompts = iter(_PROMPTS)
     loaded_drafts = slot_drafts(server)
-    if not drafting.method.needs_drafter:
+    if not drafting.method.drafts_with_model or drafting.first:
         return Capabilities(slot_drafts=loaded_drafts)
 
     def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:

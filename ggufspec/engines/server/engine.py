@@ -10,7 +10,19 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from ggufspec.domain import NO_PROMPT, Method, Pair, Program, Role, RunSpec, Sample, Sampling, Status, Traffic
+from ggufspec.domain import (
+    NO_PROMPT,
+    Method,
+    MethodCounts,
+    Pair,
+    Program,
+    Role,
+    RunSpec,
+    Sample,
+    Sampling,
+    Status,
+    Traffic,
+)
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.placement import with_placement
@@ -31,7 +43,7 @@ _PER_POSITION = re.compile(
 # embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
 # tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
 # the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
-LEARNING_METHODS = frozenset(Method) - {Method.DRAFT_MODEL, Method.NGRAM_SIMPLE}
+LEARNING_METHODS = frozenset({Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V, Method.NGRAM_MOD, Method.NGRAM_CACHE})
 
 
 @dataclass(kw_only=True)
@@ -44,6 +56,7 @@ class LoadedServer:
     capabilities: Capabilities | None  # None if nothing drafts
     number: int  # of the engine's load, from 0
     runs: int = 0
+    by_method: tuple[MethodCounts, ...] = ()  # of a chain: the totals of all requests so far
 
     @property
     def is_usable(self) -> bool:
@@ -109,7 +122,7 @@ class ServerEngine(Engine):
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
         """Return the load that a run needs, given what is known about the build so far."""
-        if spec.drafting is not None and spec.drafting.method in LEARNING_METHODS:
+        if spec.drafting is not None and not LEARNING_METHODS.isdisjoint(spec.drafting.chain.methods):
             return None
         if self.per_arm:
             return replace(spec, prompt=NO_PROMPT)
@@ -151,8 +164,13 @@ class ServerEngine(Engine):
                 self._pool.forget(loaded)
                 raise
         wall_s = time.perf_counter() - started
-        err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
+        logged = loaded.server.read_log(until=b"" if failed else _last_words(spec))
+        err.write_bytes(logged)
         parsed = self._parse(spec, out)
+        by_method = parsing.count_by_method(logged, loaded.by_method)
+        loaded.by_method = parsing.count_by_method(logged) or loaded.by_method
+        if by_method and sum(counts.n_accepted for counts in by_method) != parsed.sample.n_accepted:
+            by_method = None  # lines of the log are missing
         if failed is None and parsed.sample.status is Status.SUMMARY_LOST:
             failed = loaded.server.death()
         broken = failed is not None and (failed.status is Status.TIMED_OUT or not loaded.server.is_alive)
@@ -171,6 +189,7 @@ class ServerEngine(Engine):
             sample=replace(
                 with_placement(parsed.sample, load, load if spec.drafter is not None else None),
                 build=load.build,
+                by_method=by_method,
                 text=parsed.sample.text if parsed.sample.status is Status.OK else None,
             ),
             argv=loaded.argv,
@@ -261,6 +280,14 @@ class ServerEngine(Engine):
     def _parse(self, spec: RunSpec, out: Path) -> response.Parsed:
         """Return the sample of a finished record."""
         return response.parse_response(out.read_text(encoding="utf-8"))
+
+
+def _last_words(spec: RunSpec) -> bytes:
+    """Return how the last line about a request begins: of a chain, the statistics of the last method."""
+    if spec.drafting is None or not spec.drafting.first:
+        return _SUMMARY
+    method = spec.drafting.method
+    return f"{'draft-simple' if method is Method.DRAFT_MODEL else method.value}: #calls".encode()
 
 
 def _failed(spec: RunSpec, failure: Failure) -> Sample:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ggufspec.domain import Method, Program, Round, Sample, Status
+from ggufspec.domain import Program, Round, Sample, Status
 from ggufspec.engines.server.events import Count, Event, event_text, unreadable
 
 
@@ -100,7 +100,9 @@ def parse_response(record: str) -> Parsed:
     if chunks[-1].event.truncated:
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    drafts_always = run.method in (None, Method.DRAFT_MODEL)  # others only if a text repeats itself
+    drafts_always = run.method is None or not run.method.startswith(
+        "ngram-"
+    )  # which need a text that repeats
     if sample.n_draft and not sample.n_drafted and drafts_always:
         reason = "the timings show no drafted tokens"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
@@ -191,7 +193,9 @@ def _checked(sample: Sample, counters: _Counters | None) -> Parsed:
     size = max(len(streamed), len(counted))
     agree = _padded(streamed, size) == _padded(counted, size) and sum(counted) == sample.n_accepted
     if agree:
-        return Parsed(sample=replace(sample, accepted_at=_padded(streamed, sample.n_draft or size)))
+        most = max((place for place, count in enumerate(streamed, 1) if count), default=0)
+        places = _padded(streamed, max(sample.n_draft or size, most))  # n-grams of a chain draft more than γ
+        return Parsed(sample=replace(sample, accepted_at=places))
     remark = f"/metrics counts {counted} accepted tokens per position, the stream {streamed}"
     return Parsed(sample=replace(sample, rounds=None, accepted_at=None), remark=remark)
 

@@ -52,7 +52,7 @@ class Map:
     def draft(self, text: Text, end: int) -> Text:
         """Draft what followed the key elsewhere, as far as such drafts were good before."""
         self._last = None
-        known, size = end - 1, LOOKUPS[self.method].size
+        known, size = end - 1, LOOKUPS[self.method].size_n
         if known < 2 * size + self.n_max:
             return ()
         wanted = text[end - size : end]

@@ -34,7 +34,7 @@ class Simple:
     """What followed the last place where the text read as it does now (common_ngram_simple_draft)."""
 
     def __init__(self, n_max: int) -> None:
-        self._size, self._n_max = LOOKUPS[Method.NGRAM_SIMPLE].size, n_max
+        self._size, self._n_max = LOOKUPS[Method.NGRAM_SIMPLE].size_n, n_max
 
     def begin(self, text: Text, size: int) -> None:
         """Nothing is remembered."""
@@ -66,7 +66,7 @@ class Mod:
 
     def __init__(self, n_max: int) -> None:
         lookup = LOOKUPS[Method.NGRAM_MOD]
-        self._size, self._n_max, self._n_min = lookup.size, n_max, min(lookup.n_min, n_max)
+        self._size, self._n_max, self._n_min = lookup.size_n, n_max, min(lookup.n_min, n_max)
         self._next: dict[int, int] = {}
         self._read = self._drafted = self._low = 0
 
@@ -124,7 +124,7 @@ class Cache:
     _LEAST_SEEN, _LEAST_SHARE = (2, 2, 1, 1), (66, 50, 50, 50)  # by the length of the context; in per cent
 
     def __init__(self, n_max: int) -> None:
-        self._n_max, self._size = n_max, LOOKUPS[Method.NGRAM_CACHE].size
+        self._n_max, self._size = n_max, LOOKUPS[Method.NGRAM_CACHE].size_n
         self._seen: dict[Text, TokenCounts] = {}
         self._read = 0
 

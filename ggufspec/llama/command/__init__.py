@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from ggufspec.llama.command.drafting import LOOKUPS, Lookup, check_method, check_synthetic, draft_sizes
+from ggufspec.llama.command.drafting import (
+    FIRST_BUILDS,
+    LOOKUPS,
+    Lookup,
+    canonical_ngram,
+    check_chain,
+    check_synthetic,
+    draft_sizes,
+    longest_draft,
+    unused_settings,
+)
 from ggufspec.llama.command.runtime import check_arguments
 
 __all__ = [
+    "FIRST_BUILDS",
     "LOOKUPS",
     "Lookup",
+    "canonical_ngram",
     "check_arguments",
-    "check_method",
+    "check_chain",
     "check_synthetic",
     "draft_sizes",
+    "longest_draft",
+    "unused_settings",
 ]

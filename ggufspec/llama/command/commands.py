@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
-from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.command.drafting import add_drafting, add_experts
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command.drafting import add_drafting, add_experts, check_chain
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
 from ggufspec.llama.install.installs import Executable, Install
@@ -69,7 +69,9 @@ def find_ignored(spec: RunSpec, install: Install, program: Program) -> tuple[str
         "top_p": sampling.top_p < 1,
         "top_k": not sampling.greedy and sampling.top_k > 0,
         "draft_p_min": drafting is not None and drafting.p_min > 0,
-        "draft_cache_k": spec.drafter is not None and spec.kv_type is not None,
+        "draft_cache_k": drafting is not None
+        and drafting.method.drafts_with_model
+        and spec.kv_type is not None,
     }
     executable = install.executable(program)
     return tuple(
@@ -219,7 +221,7 @@ def server_argv(
 
 
 def _check_drafting(executable: Executable, spec: RunSpec, install: Install) -> None:
-    drafts_with_model = spec.drafting is not None and spec.drafting.method.needs_drafter
+    drafts_with_model = spec.drafting is not None and spec.drafting.method.drafts_with_model
     if drafts_with_model and not can_draft(executable.options):
         raise GgufspecError(
             f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
@@ -277,7 +279,9 @@ def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:
     program = Program.SIMPLE if spec.drafting is not None else Program.PLAIN
     try:
         executable = install.executable(program)
-    except NoInstallError:
+        if spec.drafting is not None:
+            check_chain(install, program, spec.drafting.chain)
+    except GgufspecError:
         return None
     arguments = Arguments(executable, install)
     arguments.add_flag("model", spec.model.path)

@@ -1,4 +1,4 @@
-"""Flags for drafting: a second model and its draft size, or an n-gram method and its settings."""
+"""Flags for drafting: a draft model or a head, n-gram methods and their settings, and chains of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ggufspec.domain import Drafting, Experts, Method, Program, RunSpec
+from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import Arguments, format_layers
 from ggufspec.llama.install.installs import Executable, Install
@@ -15,11 +15,35 @@ from ggufspec.llama.install.options import ListedFlags
 
 _MODEL_TYPES = ("draft-simple", "draft")
 _SYNTHETIC = "--spec-synth-rates"  # of llama-server and the chat client alone
+_LIST_OF_TYPES = "comma-separated"  # in the help of builds that take several methods
+_FIRST_CHAINS = 9109  # the first of those builds
+
+FIRST_BUILDS: Mapping[Method, int] = MappingProxyType(
+    {
+        Method.DRAFT_MTP: 9180,
+        Method.DRAFT_EAGLE3: 9606,
+        Method.DRAFT_DFLASH: 9831,
+        Method.DRAFT_DSPARK: 10163,
+        Method.NGRAM_SIMPLE: 7864,
+        Method.NGRAM_MAP_K: 7864,
+        Method.NGRAM_MAP_K4V: 7864,
+        Method.NGRAM_MOD: 7864,
+        Method.NGRAM_CACHE: 7864,
+    }
+)
+"""The first build whose llama-server drafts by a method; the simple program learnt n-grams in b8955.
+
+Builds from b9131 on list ``draft-eagle3``, but the first of them cannot load such a head.
+"""
 
 _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
     {
         **{
-            method: {"size": f"{name}_size_n", "n_max": f"{name}_size_m", "min_hits": f"{name}_min_hits"}
+            method: {
+                "size_n": f"{name}_size_n",
+                "size_m": f"{name}_size_m",
+                "min_hits": f"{name}_min_hits",
+            }
             for method, name in {
                 Method.NGRAM_SIMPLE: "ngram_simple",
                 Method.NGRAM_MAP_K: "ngram_map_k",
@@ -27,8 +51,8 @@ _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
             }.items()
         },
         Method.NGRAM_MOD: {
-            "size": "ngram_mod_n_match",
-            "n_max": "ngram_mod_n_max",
+            "size_n": "ngram_mod_n_match",
+            "size_m": "ngram_mod_n_max",
             "n_min": "ngram_mod_n_min",
         },
         Method.NGRAM_CACHE: {},  # it has no flags: γ and the n-gram size are constants
@@ -40,37 +64,52 @@ _FLAGS: Mapping[Method, Mapping[str, str]] = MappingProxyType(
 def add_drafting(arguments: Arguments, spec: RunSpec, install: Install, *, program: Program) -> None:
     """Add the flags for drafting; none for plain decoding.
 
-    The drafter's cache gets the type of the target's, unless others are requested. Programs without a flag
-    for it use the target's type anyway, except for servers before b5709, which use f16.
-
     Raises:
-        GgufspecError: the program cannot draft by this method, or lacks a flag for the requested types.
+        GgufspecError: the program cannot draft in this way, or lacks a requested flag.
     """
     drafting = spec.drafting
     if drafting is None:
         return
-    if not drafting.method.needs_drafter:
-        check_method(install.executable(program), program, drafting.method)
+    check_chain(install, program, drafting.chain)
+    if drafting.method.drafts_with_model:
+        _add_model(arguments, spec, drafting, install, program=program)
+    else:
         _add_lookup(arguments, drafting)
-        return
-    assert spec.pair.draft is not None
+    for method in drafting.first:
+        for flag, value in _ngram_flags(arguments, drafting, method).items():
+            arguments.add(flag, value)
+
+
+def _add_model(
+    arguments: Arguments, spec: RunSpec, drafting: Drafting, install: Install, *, program: Program
+) -> None:
+    """Add a draft model or a head; without a file of its own, the target's layers for MTP draft.
+
+    The drafter's cache gets the type of the target's, unless others are requested. Programs without a flag
+    for it use the target's type anyway, except for servers before b5709, which use f16.
+    """
     # the tree program always drafts with a model
-    arguments.add(*(_model_type(arguments.options) if program is not Program.TREE else ()))
-    arguments.add_flag("draft_model", spec.pair.draft.path)
-    arguments.add_flag("draft_layers", format_layers(spec.offload.draft_layers, arguments.options, install))
-    devices = spec.offload.draft_devices or spec.offload.devices  # the default only in current builds
-    if devices:
-        arguments.require_flag("draft_devices", ",".join(devices))
-    add_experts(arguments, spec.offload.draft_cpu_moe, whose="draft_")
-    arguments.add_flag("draft_threads", spec.threads)
-    arguments.add_flag("draft_threads_batch", spec.threads)
-    arguments.add_flag("draft_context", spec.context)
+    arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
+    if spec.pair.draft is not None:
+        arguments.add_flag("draft_model", spec.pair.draft.path)
+        layers = format_layers(spec.offload.draft_layers, arguments.options, install)
+        arguments.add_flag("draft_layers", layers)
+        devices = spec.offload.draft_devices or spec.offload.devices  # the default only in current builds
+        if devices:
+            arguments.require_flag("draft_devices", ",".join(devices))
+        add_experts(arguments, spec.offload.draft_cpu_moe, whose="draft_")
+        arguments.add_flag("draft_threads", spec.threads)
+        arguments.add_flag("draft_threads_batch", spec.threads)
+        arguments.add_flag("draft_context", spec.context)
     differs = spec.draft_cache_types != spec.cache_types
     for meaning, kv_type in zip(("draft_cache_k", "draft_cache_v"), spec.draft_cache_types, strict=True):
         if kv_type is not None and differs:
             arguments.require_flag(meaning, kv_type)
         elif kv_type is not None:
             arguments.add_flag(meaning, kv_type)
+    sampling = spec.runtime.draft_backend_sampling
+    if sampling is not None:
+        arguments.require_flag(f"draft_backend_sampling_{sampling}")
     arguments.add_flag("draft_max", drafting.n_max)
     arguments.add_flag("draft_min", drafting.n_min)
     arguments.add_flag("draft_p_min", f"{drafting.p_min:g}")
@@ -91,22 +130,43 @@ def add_experts(arguments: Arguments, kept: Experts | None, *, whose: str = "") 
         arguments.require_flag(f"{whose}n_cpu_moe", kept)
 
 
-def check_method(executable: Executable, program: Program, method: Method) -> None:
-    """Make sure that a program supports an n-gram method.
+def check_chain(install: Install, program: Program, chain: Chain) -> None:
+    """Make sure that a program of an install drafts by all methods of a chain.
 
     Raises:
-        GgufspecError: it does not; the hint names a program that does.
+        NoInstallError: the install lacks the program.
+        GgufspecError: it does not draft in this way; the hint names a program or a build that does.
     """
+    executable = install.executable(program)
+    name = executable.path.name
     if program is Program.TREE:
+        if chain != Chain(Method.DRAFT_MODEL):
+            raise GgufspecError(
+                f"{name} drafts only with a draft model, not by {chain}",
+                "use `--engine server` or `--engine binary-simple`",
+            )
+        return
+    for method in chain.methods:
+        if method is not Method.DRAFT_MODEL and not _drafts_by(method, executable.options, install):
+            raise GgufspecError(
+                f"this {name} cannot draft by {method.value}: it is older than that method",
+                f"llama.cpp b{FIRST_BUILDS[method]} and newer do: `ggufspec build` makes one",
+            )
+    if chain.first and not executable.options.mentions("--spec-type", _LIST_OF_TYPES):
         raise GgufspecError(
-            f"{executable.path.name} drafts only with a second model, not by {method.value}",
-            "use `--engine server` or `--engine binary-simple`",
+            f"this {name} drafts by one method at a time, not by {chain}",
+            f"llama.cpp b{_FIRST_CHAINS} and newer takes several: `ggufspec build` makes one",
         )
-    if method.value not in _types(executable.options):
-        raise GgufspecError(
-            f"this {executable.path.name} cannot draft by {method.value}: its --help does not list that",
-            "llama.cpp of 2026 does: `ggufspec build` makes one",
-        )
+
+
+def _drafts_by(method: Method, options: ListedFlags, install: Install) -> bool:
+    """Whether a program drafts by a method, from its help; see FIRST_BUILDS for EAGLE-3."""
+    types = _types(options)
+    if method.value not in types:
+        return False
+    is_listed_early = method is Method.DRAFT_EAGLE3 and Method.DRAFT_DFLASH.value not in types
+    number = install.build_number
+    return not is_listed_early or number is None or number >= FIRST_BUILDS[method]
 
 
 def check_synthetic(executable: Executable) -> None:
@@ -123,34 +183,93 @@ def check_synthetic(executable: Executable) -> None:
 
 
 def _add_lookup(arguments: Arguments, drafting: Drafting) -> None:
-    """Add an n-gram method with all settings that affect its drafts.
+    """Add an n-gram method that drafts alone, with all settings that affect its drafts.
 
     The limits for a draft model are set to γ too: builds of early 2026 cut every draft to them, and the
     current simple program prints them as ``n_draft`` for every method. If two settings share a flag, the
     method's own is used.
     """
-    method, lookup = drafting.method, LOOKUPS[drafting.method]
-    if not lookup.least <= drafting.n_max <= lookup.most:
-        raise GgufspecError(
-            f"{method.value} drafts nothing with at most {drafting.n_max} tokens a round",
-            f"llama.cpp's own draft size for it is {lookup.n_max}: --draft {lookup.n_max}",
-        )
-    flags = {"--spec-type": method.value}
-    values = {"n_max": drafting.n_max, "size": lookup.size, "min_hits": lookup.min_hits}
-    values["n_min"] = min(lookup.n_min, drafting.n_max)  # then only drafts of full length are used
-    method_values = {meaning: values[setting] for setting, meaning in _FLAGS[method].items()}
-    for meaning, value in {"draft_max": drafting.n_max, "draft_min": 0, **method_values}.items():
+    flags = {"--spec-type": drafting.method.value}
+    for meaning, value in {"draft_max": drafting.n_max, "draft_min": 0}.items():
         flag = arguments.spelling(meaning)
         if flag is not None:
             flags[flag] = str(value)
-    for flag, text in flags.items():
+    for flag, text in {**flags, **_ngram_flags(arguments, drafting, drafting.method)}.items():
         arguments.add(flag, text)
 
 
-def _model_type(options: ListedFlags) -> tuple[str, ...]:
-    """Return the flag that names the drafting method, if the program has it (required from b9464 on)."""
-    known = next((name for name in _MODEL_TYPES if name in _types(options)), None)
-    return ("--spec-type", known) if known else ()
+def _ngram_flags(arguments: Arguments, drafting: Drafting, method: Method) -> dict[str, str]:
+    """Return the flags of an n-gram method, with values.
+
+    Raises:
+        GgufspecError: the method drafts nothing with these settings.
+    """
+    settings = resolve_ngram(drafting, method)
+    size, sizes = settings["size_m"], _usable_sizes(method, settings["size_n"])
+    if size not in sizes:
+        default = LOOKUPS[method].size_m
+        raise GgufspecError(
+            f"{method.value} drafts nothing with at most {size} tokens a round",
+            f"llama.cpp's own draft size for it is {default}: --draft {default}",
+        )
+    flags = {arguments.spelling(meaning): str(settings[name]) for name, meaning in _FLAGS[method].items()}
+    return {flag: text for flag, text in flags.items() if flag is not None}
+
+
+def resolve_ngram(drafting: Drafting, method: Method) -> Mapping[str, int]:
+    """Return all settings of an n-gram method of a run, by the names of NgramSettings.
+
+    Args:
+        drafting: the run's drafting, which asks the method alone or in a chain.
+        method: one of its n-gram methods.
+    """
+    lookup = LOOKUPS[method]
+    requested = {name: value for name, value in vars(drafting.ngram).items() if value is not None}
+    settings = {**vars(lookup), **requested}
+    if method is drafting.method:
+        settings["size_m"] = drafting.n_max
+    if "n_min" not in requested:  # of a draft that is shorter, only the full length is used
+        settings["n_min"] = min(lookup.n_min, settings["size_m"])
+    return {name: settings[name] for name in vars(drafting.ngram)}
+
+
+def canonical_ngram(chain: Chain, settings: NgramSettings) -> NgramSettings:
+    """Return the settings that change what a chain drafts, so that equal runs have one form.
+
+    A value that no n-gram method of the chain uses, or that is the default of each, becomes None.
+    """
+    methods = [method for method in chain.methods if not method.drafts_with_model]
+    values: dict[str, int | None] = {}
+    for name, value in vars(settings).items():
+        users = [method for method in methods if name in _USED[method]]
+        is_size_alone = name == "size_m" and not chain.first
+        is_default = all(vars(LOOKUPS[method])[name] == value for method in users)
+        values[name] = None if is_size_alone or is_default else value
+    return NgramSettings(**values)
+
+
+def unused_settings(chains: Iterable[Chain], settings: NgramSettings) -> tuple[str, ...]:
+    """Return the names of settings that no n-gram method of any of these chains uses."""
+    methods = {method for chain in chains for method in chain.methods if not method.drafts_with_model}
+    return tuple(
+        name.replace("_", "-")
+        for name, value in vars(settings).items()
+        if value is not None and not any(name in _USED[method] for method in methods)
+    )
+
+
+def longest_draft(drafting: Drafting) -> int:
+    """Return how many tokens a round verifies at most, beside the target's own."""
+    return max(drafting.n_max, *(resolve_ngram(drafting, method)["size_m"] for method in drafting.first), 0)
+
+
+def _type_flag(drafting: Drafting, options: ListedFlags) -> tuple[str, ...]:
+    """Return the flag that names the drafting methods, if the program has it (required from b9464 on)."""
+    last: str | None = drafting.method.value
+    if drafting.method is Method.DRAFT_MODEL:
+        last = next((name for name in _MODEL_TYPES if name in _types(options)), None)
+    names = [*(method.value for method in drafting.first), *([last] if last else [])]
+    return ("--spec-type", ",".join(names)) if names else ()
 
 
 def _types(options: ListedFlags) -> list[str]:
@@ -161,19 +280,19 @@ def _types(options: ListedFlags) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """The settings of one n-gram method beside γ. They are always passed, as defaults differ between builds.
+    """The settings of one n-gram method. They are always passed, as defaults differ between builds.
 
     Attributes:
-        size: number of tokens that must recur, the last one included, before anything is drafted.
-        n_max: default γ, which is llama.cpp's own.
+        size_n: number of tokens that must recur, the last one included, before anything is drafted.
+        size_m: default γ, which is llama.cpp's own.
         least: the smallest γ at which anything can be drafted.
         most: the largest γ that the programs accept.
         min_hits: how often the tokens must have recurred; used by one method.
         n_min: shorter drafts are dropped.
     """
 
-    size: int
-    n_max: int
+    size_n: int
+    size_m: int
     least: int = 1
     most: int = 1024
     min_hits: int = 1
@@ -183,22 +302,50 @@ class Lookup:
 LOOKUPS: Mapping[Method, Lookup] = MappingProxyType(
     {
         # drops drafts shorter than the n-gram (common_ngram_simple_draft): γ < 12 drafts nothing
-        Method.NGRAM_SIMPLE: Lookup(size=12, n_max=48, least=12),
-        Method.NGRAM_MAP_K: Lookup(size=12, n_max=48),
-        Method.NGRAM_MAP_K4V: Lookup(size=12, n_max=48),
-        Method.NGRAM_MOD: Lookup(size=24, n_max=64, n_min=48),
+        Method.NGRAM_SIMPLE: Lookup(size_n=12, size_m=48, least=12),
+        Method.NGRAM_MAP_K: Lookup(size_n=12, size_m=48),
+        Method.NGRAM_MAP_K4V: Lookup(size_n=12, size_m=48),
+        Method.NGRAM_MOD: Lookup(size_n=24, size_m=64, n_min=48),  # what llama.cpp's --spec-default sets
         # looks up 1 to 4 tokens; its γ is a constant of the source (create_state_ngram_cache)
-        Method.NGRAM_CACHE: Lookup(size=4, n_max=8, least=8, most=8),
+        Method.NGRAM_CACHE: Lookup(size_n=4, size_m=8, least=8, most=8),
     }
 )
 """llama.cpp's defaults of the summer of 2026 (common_params_speculative_ngram_map and its neighbours)."""
 
-_MODEL_SIZE = 3  # default γ of a draft model, as in current llama.cpp
+_USED: Mapping[Method, frozenset[str]] = MappingProxyType(
+    {
+        Method.NGRAM_SIMPLE: frozenset({"size_n", "size_m"}),
+        Method.NGRAM_MAP_K: frozenset({"size_n", "size_m"}),
+        Method.NGRAM_MAP_K4V: frozenset({"size_n", "size_m", "min_hits"}),
+        Method.NGRAM_MOD: frozenset({"size_n", "size_m", "n_min"}),
+        Method.NGRAM_CACHE: frozenset(),
+    }
+)
+"""Method -> the settings that change what it drafts; two methods have a flag for hits and ignore it."""
+
+_MODEL_SIZE = 3  # default γ of a draft model and of a head, as in current llama.cpp
 
 
-def draft_sizes(method: Method, requested: Iterable[int] = ()) -> tuple[int, ...]:
-    """Return the requested draft sizes at which a method can draft; without any, its default."""
-    requested, lookup = tuple(requested), LOOKUPS.get(method)
+def draft_sizes(
+    method: Method, requested: Iterable[int] = (), ngram: NgramSettings | None = None
+) -> tuple[int, ...]:
+    """Return the requested draft sizes at which a method can draft; without any, its default.
+
+    Args:
+        method: what drafts, alone or as the last one of a chain.
+        requested: draft sizes γ.
+        ngram: settings of n-gram methods; their ``size_m`` is the γ of one that drafts alone.
+    """
+    requested, lookup, ngram = tuple(requested), LOOKUPS.get(method), ngram or NgramSettings()
     if lookup is None:
         return requested or (_MODEL_SIZE,)
-    return tuple(size for size in requested or (lookup.n_max,) if lookup.least <= size <= lookup.most)
+    if ngram.size_m is not None and "size_m" in _USED[method]:
+        requested = (ngram.size_m,)
+    usable = _usable_sizes(method, ngram.size_n or lookup.size_n)
+    return tuple(size for size in requested or (lookup.size_m,) if size in usable)
+
+
+def _usable_sizes(method: Method, size_n: int) -> range:
+    """Return the draft sizes at which an n-gram method drafts anything, and that the programs accept."""
+    lookup = LOOKUPS[method]
+    return range(size_n if method is Method.NGRAM_SIMPLE else lookup.least, lookup.most + 1)

@@ -32,6 +32,11 @@ _OPTIONS = {
     **dict.fromkeys(("--draft-n", "--draft-min", "--draft-n-min", "--spec-draft-n-min"), "--draft"),
     **dict.fromkeys(SPELLINGS["draft_p_min"], "--p-min"),
     "--spec-type": "--method",
+    "--spec-default": "--method ngram-mod, whose defaults it sets",
+    **{flag: "--ngram" for row in SPELLINGS.values() for flag in row if flag.startswith("--spec-ngram-")},
+    **dict.fromkeys(
+        ("--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling"), "--draft-backend-sampling"
+    ),
     "--spec-synth-rates": "--synthetic-accept",
     "--spec-synth-len": "--synthetic-accept",
     **dict.fromkeys(("-fa", "--flash-attn"), "-fa"),

@@ -42,6 +42,12 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
             "draft model bos tokens",
             "draft model eos tokens",
             "incompatible with the speculative",
+            "model doesn't contain MTP layers",
+            "draft model is not eagle3",
+            "exceeds target n_layer",  # EAGLE3: a layer of the target that a head reads
+            "MTP input row width must match",
+            "layer input tensor is null",  # of an architecture whose layers a head cannot read
+            "draft has no confidence head",
             "failed to initialize speculative decoding",
         ),
     ),

@@ -6,15 +6,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggufspec.domain import Program, Sample, Status
+from ggufspec.domain import MethodCounts, Program, Sample, Status
 from ggufspec.errors import LogError
 from ggufspec.llama.logs.failures import Diagnosis, diagnose
 from ggufspec.llama.logs.lines import hits
 from ggufspec.llama.logs.offload import with_placement
-from ggufspec.llama.logs.rounds import Statistics, find_statistics, with_requests, with_rounds
+from ggufspec.llama.logs.rounds import (
+    Statistics,
+    find_statistics,
+    total_by_method,
+    with_requests,
+    with_rounds,
+)
 from ggufspec.llama.logs.statements import find_closing
 
-__all__ = ["Diagnosis", "diagnose", "parse"]
+__all__ = ["Diagnosis", "count_by_method", "diagnose", "parse"]
 
 _REQUEST = re.compile(
     rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"
@@ -28,6 +34,7 @@ _LOOKUP = re.compile(
     rb"spec +common_specu: - (?:size_n=\d+, size_m|size_key=\d+, size_value|n_match=\d+, n_max|n_draft)"
     rb"=(\d{1,6}),"
 )
+_LOWERED = re.compile(rb"exceeds the trained block size \d{1,6} -- clamping to (\d{1,6})")
 _BUILD = re.compile(
     r"(?:main: build = |build: |version: |.*print_info: build )(?P<number>\d+ \(\w+\))"
     r"|version: (?P<release>\S+ \(build \d+, commit \w+\))"
@@ -102,6 +109,24 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
     return with_rounds(_with_lookup(head, sample, statistics), statistics, closing.target, closing.drafter)
 
 
+def count_by_method(data: bytes, before: Sequence[MethodCounts] = ()) -> tuple[MethodCounts, ...] | None:
+    """Return what each method of a chain drafted in one request to a server; None if the log does not say.
+
+    Args:
+        data: what the server logged about the request.
+        before: the totals of its earlier requests, which this function returned for an empty ``before``.
+    """
+    totals = total_by_method(find_statistics(data))
+    if totals is None:
+        return None
+    earlier = {counts.method: counts for counts in before}
+    counted = []
+    for method, *counts in totals:
+        _, *less = earlier.get(method, MethodCounts(method, 0, 0, 0))
+        counted.append(MethodCounts(method, *(now - then for now, then in zip(counts, less, strict=True))))
+    return tuple(counted)
+
+
 def _drafting_program(data: bytes, sample: Sample) -> Sample:
     """Add which of the two drafting programs wrote a summary.
 
@@ -122,10 +147,13 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
 
 
 def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) -> Sample:
-    """Correct the summary of a run that drafted by n-grams, not with a model.
+    """Correct the summary's γ, which is what was requested of a model.
 
-    The summary's γ is that of a model, and nothing is drafted if the text does not repeat itself.
+    A head may have lowered it. Without a model, nothing is drafted if the text does not repeat itself.
     """
+    lowered = _LOWERED.search(head)
+    if lowered and statistics and statistics[-1].method.startswith("draft-"):
+        return replace(sample, n_draft=int(lowered[1]))
     if len(statistics) != 1 or not statistics[0].method.startswith("ngram-"):
         return sample
     size = _LOOKUP.search(head)

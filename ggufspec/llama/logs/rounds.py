@@ -21,19 +21,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import NamedTuple
 
-from ggufspec.domain import Program, Sample
+from ggufspec.domain import MethodCounts, Program, Sample
 
 _STATISTICS = re.compile(
     rb"statistics {1,20}(?P<method>[\w-]{1,40}): "
     rb"#calls\(b,g,a\) = +\d{1,12} +(?P<drafting>\d{1,12}) +(?P<judged>\d{1,12}), "
-    rb"#gen drafts = +\d{1,12}, #acc drafts = +(?P<first>\d{1,12}), "
-    rb"#gen tokens = +\d{1,12}, #acc tokens = +(?P<accepted>\d{1,12})"
-    rb"(?:, #mean acc len = +[\d.]{1,12}, #acc rate/pos = \((?P<rates>\d\.\d{3}(?:, \d\.\d{3}){0,999})\))?"
+    rb"#gen drafts = +(?P<drafts>\d{1,12}), #acc drafts = +(?P<first>\d{1,12}), "
+    rb"#gen tokens = +(?P<drafted>\d{1,12}), #acc tokens = +(?P<accepted>\d{1,12})"
+    rb"(?:, #mean acc len = +[\d.]{1,12}, #acc rate/pos = \((?P<rates>\d\.\d{3}(?:, \d\.\d{3}){0,999})?\))?"
     rb"(?:, dur\(b,g,a\) = +[\d.]{1,16}, +(?P<ms>\d{1,12}\.\d{3}), +[\d.]{1,16} ms)?"
 )
 _TESTED = 2  # tokens that builds from b8889 on evaluate first, to test whether a cache can be shortened
+_CHAIN = 2  # methods, at least
 _SLACK = 1.02  # of a window that is printed to the millisecond
 
 
@@ -51,6 +53,8 @@ class Statistics(NamedTuple):
     method: str
     drafting: int  # calls to draft, each before one evaluation of the target
     judged: int  # drafts whose verification was reported to the drafting method
+    drafts: int
+    drafted: int  # tokens of all drafts
     first: int  # drafts of which at least one token was accepted
     accepted: int
     rates: tuple[str, ...]  # accepted at each position, over ``judged``, as printed
@@ -66,6 +70,8 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
             method=match["method"].decode(),
             drafting=int(match["drafting"]),
             judged=int(match["judged"]),
+            drafts=int(match["drafts"]),
+            drafted=int(match["drafted"]),
             first=int(match["first"]),
             accepted=int(match["accepted"]),
             rates=tuple(match["rates"].decode().split(", ")) if match["rates"] else (),
@@ -73,6 +79,23 @@ def find_statistics(data: bytes, start: int = 0, end: int | None = None) -> list
         )
         for match in _STATISTICS.finditer(data, start, len(data) if end is None else end)
     ]
+
+
+def total_by_method(
+    statistics: Sequence[Statistics], n_accepted: int | None = None
+) -> tuple[MethodCounts, ...] | None:
+    """Return what each method of a chain drafted since the program started; None if only one method drafts.
+
+    Args:
+        statistics: all such lines; a server prints those of all its methods after every request.
+        n_accepted: what the methods must add up to, if that is known; None is returned if they do not.
+    """
+    last = {line.method: line for line in statistics}
+    if len(last) < _CHAIN or n_accepted not in {None, sum(line.accepted for line in last.values())}:
+        return None
+    return tuple(
+        MethodCounts(method, line.drafts, line.drafted, line.accepted) for method, line in last.items()
+    )
 
 
 def with_rounds(
@@ -102,15 +125,17 @@ def with_rounds(
     if is_tree and target is not None and target.complete and extra == 0:
         verify_s = target.seconds - _prompt_seconds(sample)
     if not is_tree and statistics:
-        draft_s = statistics[-1].draft_s if len(statistics) == 1 else None
+        seconds = [line.draft_s for line in statistics if line.draft_s is not None]
+        draft_s = sum(seconds) if len(seconds) == len(statistics) else None
     elif not is_tree and drafter is not None and extra == 0 and sample.devices == ("CPU",):
         draft_s = drafter.seconds
-    counts = _counts(statistics[0], sample.n_accepted) if len(statistics) == 1 else None
+    counts = _sum_counts(statistics, sample.n_accepted)
     missing = (sample.n_draft or 0) - len(counts or ())
     return replace(
         sample,
         n_rounds=rounds,
         accepted_at=None if counts is None else counts + (0,) * missing,
+        by_method=total_by_method(statistics, sample.n_accepted),
         draft_s=_within(draft_s, sample.gen_s),
         verify_s=_within(verify_s, sample.gen_s),
     )
@@ -130,8 +155,10 @@ def with_requests(
         answers: the tokens of each request.
         accepted: the accepted tokens of each request that drafted.
     """
-    if not statistics or len({line.method for line in statistics}) > 1:
+    if not statistics:
         return sample
+    if len({line.method for line in statistics}) >= _CHAIN:
+        return replace(sample, by_method=total_by_method(statistics, sample.n_accepted))
     last = statistics[-1]
     if last.accepted != sample.n_accepted:  # in older servers each slot has its own statistics
         return sample
@@ -158,6 +185,15 @@ def _request_rounds(
     return rounds
 
 
+def _sum_counts(statistics: Sequence[Statistics], n_accepted: int) -> tuple[int, ...] | None:
+    """Return how often each position was accepted, whatever method drafted it; None where that is unknown."""
+    counts = [_counts(line, line.accepted) for line in statistics if line.judged]
+    known = [positions for positions in counts if positions is not None]
+    if not known or len(known) < len(counts) or sum(map(sum, known)) != n_accepted:
+        return None
+    return tuple(map(sum, zip_longest(*known, fillvalue=0)))
+
+
 def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
     """Return how often each position was accepted; None if the rates fit more than one count.
 
@@ -165,6 +201,8 @@ def _counts(line: Statistics, n_accepted: int) -> tuple[int, ...] | None:
     """
     if not line.judged:
         return None
+    if line.accepted == n_accepted == 0:
+        return ()
     counts: list[int] = []
     for rate in line.rates:
         near = round(float(rate) * line.judged)

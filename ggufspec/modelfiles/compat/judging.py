@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ggufspec.domain import Program
+from ggufspec.domain import Method, Program
 from ggufspec.errors import DrafterRefusedError
+from ggufspec.llama.command import FIRST_BUILDS
 from ggufspec.llama.install import Install
+from ggufspec.modelfiles.compat.heads import find_faults, read_head
 from ggufspec.modelfiles.compat.vocabularies import TokenDifference, differences, effective
 from ggufspec.modelfiles.gguf import ModelCard
 
 _FAMILY = "use a smaller model of the target's family as drafter"
 _EDIT = "if both are of one family, correct the wrong header: gguf-set-metadata FILE {key} {value}"
+_OTHER_HEAD = "use a head that was made for this target: `ggufspec suggest` looks for drafters"
 _OVERRIDE = "if both are of one family, llama.cpp's --override-kv {key}=bool:{value} sets it for both"
 
 
@@ -121,6 +124,7 @@ class CompatVerdict:
     helps: tuple[str, ...] = ()
     n_differences: int = 0  # tokens whose texts differ
     differences: tuple[TokenDifference, ...] = ()  # the first few of them
+    of_head: bool = False  # of which llama.cpp checks less: one of another target may load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +133,23 @@ class _Mismatch:
     help: str
 
 
-def check_pair(target: ModelCard, draft: ModelCard, rule: Rule) -> CompatVerdict:
+def check_pair(
+    target: ModelCard, draft: ModelCard, rule: Rule, *, build: int | None = None, method: Method | None = None
+) -> CompatVerdict:
     """Decide whether a drafter may draft for a target.
 
     Args:
         target: the model whose text is wanted.
-        draft: the model that drafts.
+        draft: the model that drafts, or a head.
         rule: how the build in use decides, from `rule_for`.
+        build: its build number, if known; heads need a recent one.
+        method: how the drafter is used; by default as a head if it is nothing else.
     """
+    head = read_head(draft)
+    if method is None and head is not None:
+        method = Method.DRAFT_MODEL if head.in_target else head.method
+    if method is not None and method.is_head:
+        return _check_head(target, draft, rule, method, build)
     mismatches = [*_special(target, draft, rule), *_sizes(target, draft, rule)]
     n_differences, first = differences(target.vocabulary, draft.vocabulary)
     if first:
@@ -163,11 +176,40 @@ def check_pair(target: ModelCard, draft: ModelCard, rule: Rule) -> CompatVerdict
     )
 
 
+def is_head(card: ModelCard) -> bool:
+    """Whether a file holds a head and nothing that could draft alone."""
+    head = read_head(card)
+    return head is not None and not head.in_target
+
+
+def _check_head(
+    target: ModelCard, draft: ModelCard, rule: Rule, method: Method, build: int | None
+) -> CompatVerdict:
+    faults = [_Mismatch(reason=reason, help=_OTHER_HEAD) for reason in find_faults(target, draft)]
+    first = FIRST_BUILDS[method]
+    if Program.TREE in rule.programs:
+        reason = f"{Program.TREE.value} drafts only with a draft model, not by {method.value}"
+        faults.append(_Mismatch(reason=reason, help="use llama-server, or llama-speculative-simple"))
+    elif build is not None and build < first:
+        reason = f"build {build} cannot draft by {method.value}"
+        faults.append(_Mismatch(reason=reason, help=f"use llama.cpp b{first} or newer"))
+    return CompatVerdict(
+        outcome=CompatOutcome.REFUSED if faults else CompatOutcome.ACCEPTED,
+        rule=rule,
+        reasons=tuple(fault.reason for fault in faults),
+        helps=tuple(dict.fromkeys(fault.help for fault in faults)),
+        of_head=True,
+    )
+
+
 def refusal(verdict: CompatVerdict) -> DrafterRefusedError:
     """Return the error that says why a pair was refused."""
-    return DrafterRefusedError(
-        f"llama.cpp refuses this drafter for this target: {verdict.reasons[0]}", verdict.helps[0]
+    refused = (
+        "this head cannot draft for this target"
+        if verdict.of_head
+        else "llama.cpp refuses this drafter for this target"
     )
+    return DrafterRefusedError(f"{refused}: {verdict.reasons[0]}", verdict.helps[0])
 
 
 def _absent(target: ModelCard, draft: ModelCard) -> Iterator[_Mismatch]:

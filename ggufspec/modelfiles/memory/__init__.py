@@ -58,6 +58,4 @@ def doubts(card: ModelCard) -> tuple[str, ...]:
         reasons.append("it has recurrent layers, whose state is only estimated")
     if any(key.startswith(f"{arch}.attention.indexer.") for key in card.metadata):
         reasons.append("it has sparse attention, whose index is not counted")
-    if f"{arch}.nextn_predict_layers" in card.metadata:
-        reasons.append("its layers for multi-token prediction count as ordinary ones")
     return tuple(reasons)

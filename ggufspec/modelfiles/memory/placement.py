@@ -98,7 +98,14 @@ class ModelMemory:
     gpu: Footprint
 
 
-def place(card: ModelCard, layers: Layers, settings: MemorySettings, *, n_outputs: int) -> ModelMemory:
+def place(
+    card: ModelCard,
+    layers: Layers,
+    settings: MemorySettings,
+    *,
+    n_outputs: int,
+    loaded: range | None = None,
+) -> ModelMemory:
     """Return what a model takes on the host and on the GPU.
 
     Args:
@@ -106,7 +113,9 @@ def place(card: ModelCard, layers: Layers, settings: MemorySettings, *, n_output
         layers: how many layers to offload; "all" and "auto" offload everything, 0 leaves the GPU unused.
         settings: how it is run.
         n_outputs: tokens of a batch whose logits are wanted.
+        loaded: the layers whose weights are loaded, and which keep a cache; None for all.
     """
+    loaded = range(card.n_layers) if loaded is None else loaded
     top = card.n_layers + 1
     gpu_layers = min(layers, top) if isinstance(layers, int) else top
     output_on_gpu = gpu_layers == top or (gpu_layers > 0 and settings.layout.output_first)
@@ -116,6 +125,9 @@ def place(card: ModelCard, layers: Layers, settings: MemorySettings, *, n_output
     weights = {True: 0, False: 0}
     largest_on_host = 0
     for tensor in card.tensors:
+        block = _BLOCK.match(tensor.name)
+        if block is not None and int(block[1]) not in loaded:
+            continue
         on_gpu = _on_gpu(tensor.name, first, output_on_gpu=output_on_gpu)
         weights[on_gpu] += tensor.size_bytes
         if not on_gpu and not _INPUT.match(tensor.name):
@@ -126,7 +138,7 @@ def place(card: ModelCard, layers: Layers, settings: MemorySettings, *, n_output
     else:
         largest_on_host = max(largest_on_host, tied)
 
-    cache = cache_bytes(card, settings)
+    cache = [size if layer in loaded else 0 for layer, size in enumerate(cache_bytes(card, settings))]
     scratch = compute_bytes(card, settings, n_outputs=n_outputs)
     if gpu_layers == 0:
         host_compute, gpu_compute = scratch, 0

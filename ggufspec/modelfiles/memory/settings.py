@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ggufspec.domain import RunSpec
+from ggufspec.domain import Method, RunSpec
+from ggufspec.llama.command import longest_draft
 
 DEFAULT_UBATCH = 512
 """Tokens that llama.cpp evaluates at once by default (``-ub``)."""
+
+DEFAULT_BATCH = 2048
+"""Tokens of a batch by default (``-b``), for which the hidden states that a head reads are kept."""
 
 _CELLS = 256  # contexts are rounded up to this many cells
 
@@ -25,9 +29,17 @@ class Layout:
     flash_attention: bool  # without being asked
     few_logits: bool  # drafting programs keep logits for the tokens to verify, not for a whole batch
     lean_graph: bool  # keys and values are written to the cache at once, not kept beside the scores
+    skips_mtp: bool  # layers for MTP are loaded only where they draft
 
 
-TODAY = Layout(output_first=True, window_cache=True, flash_attention=True, few_logits=True, lean_graph=False)
+TODAY = Layout(
+    output_first=True,
+    window_cache=True,
+    flash_attention=True,
+    few_logits=True,
+    lean_graph=False,
+    skips_mtp=True,
+)
 
 
 def layout_for(build: int | None) -> Layout:
@@ -40,6 +52,7 @@ def layout_for(build: int | None) -> Layout:
         flash_attention=build >= 6325,
         few_logits=build > 10475,
         lean_graph=build <= 3141,
+        skips_mtp=build > 10475,
     )
 
 
@@ -53,6 +66,7 @@ class MemorySettings:
         kv_type_v: likewise for values (``-ctv``).
         n_ubatch: tokens that are evaluated at once (``-ub``).
         n_draft: the most tokens that are drafted per round (γ).
+        mtp: whether the target's own layers for MTP draft.
         layout: how the build in use lays models out.
         n_slots: how many requests are answered at once, each with a context of its own.
         draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
@@ -64,6 +78,7 @@ class MemorySettings:
     kv_type_v: str = "F16"
     n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
+    mtp: bool = False
     layout: Layout = TODAY
     n_slots: int = 1
     draft_kv_type_k: str | None = None
@@ -110,7 +125,8 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         kv_type_k=kv_type_k,
         kv_type_v=kv_type_v,
         n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
-        n_draft=spec.drafting.n_max if spec.drafting else 0,
+        n_draft=longest_draft(spec.drafting) if spec.drafting else 0,
+        mtp=spec.drafting is not None and spec.drafting.method is Method.DRAFT_MTP and spec.drafter is None,
         layout=layout,
         n_slots=spec.n_slots,
         draft_kv_type_k=draft_kv_type_k,

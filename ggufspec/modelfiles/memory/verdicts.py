@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ggufspec.domain import Layers, Offload
+from ggufspec.domain import Layers, Method, Offload
 from ggufspec.machine import Gpu, Room
+from ggufspec.modelfiles.compat import Head, mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard
-from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory, place
-from ggufspec.modelfiles.memory.settings import MemorySettings
+from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory, compute_bytes, place
+from ggufspec.modelfiles.memory.settings import DEFAULT_BATCH, MemorySettings
 from ggufspec.units import counted, format_bytes
 
 RESERVE_BYTES = 1 << 30
@@ -46,23 +47,56 @@ def plan(
         offload: how many layers of each go to the GPU.
         settings: how they are run.
     """
-    whole_batch = draft is None or not settings.layout.few_logits
+    drafts = draft is not None or settings.mtp
+    whole_batch = not drafts or not settings.layout.few_logits
+    skips_mtp = settings.layout.skips_mtp and not settings.mtp
+    planned = place(
+        target,
+        offload.target_layers,
+        settings,
+        n_outputs=settings.n_tokens if whole_batch else settings.n_draft + 1,
+        loaded=range(target.n_layers - mtp_layers(target)) if skips_mtp else None,
+    )
+    n_outputs = settings.n_tokens if whole_batch else 1
+    if draft is None:
+        head = read_head(target) if settings.mtp else None
+        extra = compute_bytes(target, settings, n_outputs=n_outputs) if settings.mtp else 0
+        return MemoryPlan(target=_with_states(planned, target, head, settings, extra), draft=None)
+    head = read_head(draft)
+    has_cache = head is not None and head.method is Method.DRAFT_MTP
     return MemoryPlan(
-        target=place(
-            target,
-            offload.target_layers,
-            settings,
-            n_outputs=settings.n_tokens if whole_batch else settings.n_draft + 1,
-        ),
-        draft=None
-        if draft is None
-        else place(
+        target=_with_states(planned, target, head, settings),
+        draft=place(
             draft,
             offload.draft_layers,
             settings.of_drafter,
-            n_outputs=settings.n_tokens if whole_batch else 1,
+            n_outputs=n_outputs,
+            loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
     )
+
+
+def _with_states(
+    planned: ModelMemory, target: ModelCard, head: Head | None, settings: MemorySettings, extra: int = 0
+) -> ModelMemory:
+    """Add what the host keeps for a head: the states that it reads, for each token of a batch.
+
+    Args:
+        planned: the target's memory.
+        target: the target.
+        head: what drafts, if a head does.
+        settings: how it is run.
+        extra: scratch memory of a second context of the target, which evaluates its layers for MTP.
+    """
+    states = 0 if head is None else head.n_states * min(DEFAULT_BATCH, settings.context) * target.n_embd * 4
+    host, gpu = planned.host, planned.gpu
+    if planned.gpu_layers:
+        return replace(
+            planned,
+            host=replace(host, compute=host.compute + states),
+            gpu=replace(gpu, compute=gpu.compute + extra),
+        )
+    return replace(planned, host=replace(host, compute=host.compute + states + extra))
 
 
 def trade(

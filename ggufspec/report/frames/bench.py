@@ -75,7 +75,7 @@ def _throttled(runs: Runs) -> list[str | None]:
 
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
-    *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+    *("method", "ngram", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
     *("settings", "llama_build", "users", "depth", "rate"),
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm."""
@@ -104,6 +104,7 @@ SUMMARY_COLUMNS = (
     *("engine", *SETTING_COLUMNS),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
+    "by_method",
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("new_over_old", "new_over_old_lo", "new_over_old_hi", "new_over_old_verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
@@ -230,9 +231,10 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
         "n_gpu_layers": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
         "n_gpu_layers_draft": str(spec.offload.draft_layers) if drafts else None,
-        "method": drafting and drafting.method.value,
+        "method": drafting and str(drafting.chain),
+        "ngram": (str(drafting.ngram) or None) if drafting else None,
         "draft_n_max": drafting and drafting.n_max,
-        "draft_p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
+        "draft_p_min": drafting.p_min if drafting and drafting.method.drafts_with_model else None,
         "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
         if drafting and drafting.synthetic
         else None,
@@ -256,6 +258,11 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         "engine": results.meta.engine,
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
+        "by_method": [
+            {"name": f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict()}
+            for counts in (drafting and drafting.by_method) or ()
+        ]
+        or None,
         **arm.round_ms,
         **_traffic_of(arm),
         **_energy_of(arm),

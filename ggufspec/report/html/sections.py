@@ -25,7 +25,7 @@ from ggufspec.report.html.figures import Field, Figure, Table, figures, number, 
 from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison, configuration, reasons
 from ggufspec.report.text.comparison import engines
-from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
+from ggufspec.report.text.figures import by_method, engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.provenance import list_facts
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import Configuration, ResultSet
@@ -41,6 +41,7 @@ _SUMMARY = (
     number("gain", "speed-up", units.format_factor, interval=True),
     Field(name="verdict", head="verdict"),
     number("accepted", "accepted", units.format_percent),
+    Field(name="by_method", head="by method"),
     number("length", "tokens/round", "{:.2f}"),
     Field(name="text", head="text unchanged"),
     Field(name="status", head="status"),
@@ -169,6 +170,7 @@ def _summary(groups: Sequence[Arm]) -> Table:
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
             **_estimate("tps", arm.rate),
             "accepted": arm.acceptance and arm.acceptance.accept_rate,
+            "by_method": by_method(arm.acceptance) or None,
             "length": arm.acceptance and arm.acceptance.mean_accepted_length,
             **_estimate("gain", arm.gain and arm.gain.ratio),
             "verdict": arm.gain and arm.gain.verdict.value,
@@ -181,6 +183,8 @@ def _summary(groups: Sequence[Arm]) -> Table:
     constant = {name for name in _IF_VARIED if len({row[name] for row in drafting} - {None}) < 2}
     if any(row["status"] != Status.OK.value for row in rows):
         constant.discard("status")
+    if all(row["by_method"] is None for row in rows):
+        constant.add("by_method")
     fields = [field for field in _SUMMARY if field.name not in constant]
     return table("All arms that were measured", rows, fields)
 

@@ -30,6 +30,16 @@ class BenchWarned(Struct, forbid_unknown_fields=True, kw_only=True):
     advice: str
 
 
+class MethodAcceptance(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What one method of a chain drafted; ``name`` has the method and accepted over drafted tokens."""
+
+    name: str
+    method: str
+    n_drafts: int
+    n_drafted: int
+    n_accepted: int
+
+
 class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     """The settings that distinguish the arms of a bench."""
 
@@ -38,6 +48,7 @@ class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     target: str | None
     draft_model: str | None
     method: str | None
+    ngram: str | None
     draft_n_max: int | None
     draft_p_min: float | None
     synthetic_accept: str | None
@@ -78,6 +89,7 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     n_rounds: int | None
     accept_rate: float | None
     mean_accepted_length: float | None
+    by_method: list[MethodAcceptance] | None
     coverage: float | None
     speedup: float | None
     speedup_lo: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ggufspec import units
-from ggufspec.analysis import Arm
+from ggufspec.analysis import Acceptance, Arm
 from ggufspec.domain import Build, Role
 from ggufspec.llama.install import releases
 from ggufspec.stats import Estimate
@@ -77,3 +77,14 @@ def layers(arm: Arm) -> str:
         for model in (arm.layers, arm.draft_layers)
         if model
     )
+
+
+def by_method(acceptance: Acceptance | None) -> str:
+    """Return what each method of a chain drafted, and how much of that was accepted; empty for others."""
+    shares = (
+        f"{counts.method} {units.format_percent(counts.n_accepted / counts.n_drafted)} of {counts.n_drafted}"
+        if counts.n_drafted
+        else f"{counts.method} nothing"
+        for counts in (acceptance.by_method if acceptance else None) or ()
+    )
+    return ", ".join(shares)

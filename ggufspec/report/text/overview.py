@@ -12,6 +12,7 @@ from ggufspec.domain import Placement, Role, Sample, Status, TextVerdict
 from ggufspec.report.text import tables
 from ggufspec.report.text.audits import audit_line
 from ggufspec.report.text.figures import (
+    by_method,
     engine,
     extent,
     layers,
@@ -32,7 +33,7 @@ MOST = 10
 _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
-    *("draft_model", "method", "draft_n_max", "draft_p_min", "synthetic_accept"),
+    *("draft_model", "method", "ngram", "draft_n_max", "draft_p_min", "synthetic_accept"),
     *("users", "depth"),
     *("n_gpu_layers", "n_gpu_layers_draft", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )
@@ -56,7 +57,9 @@ _KEYS = {
 """What a row of such a table is about, beside the arm."""
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "requests/s", "p-min")
+_IF_VARIED = (
+    *("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "requests/s", "n-grams", "p-min"),
+)
 _LABELS = ("", "γ", "users", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
 """Columns that a table for people leaves out where it has too many, in this order."""
@@ -174,9 +177,13 @@ def row(arm: Arm) -> dict[str, str]:
         "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
         "γ": str(drafting.n_max) if drafting else "",
-        "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
+        "n-grams": str(drafting.ngram) if drafting else "",
+        "p-min": units.format_number(drafting.p_min)
+        if drafting and drafting.method.drafts_with_model
+        else "",
         "tokens/s": spread(arm.rate, units.format_rate),
         "accepted": "" if rate is None else units.format_percent(rate),
+        "by method": by_method(acceptance),
         "tokens/round": f"{length:.2f}" if length is not None else "",
         **{f"{device} J/token": _joules(arm, device) for device in ("GPU", "CPU")},
         "speed-up": spread(arm.gain.ratio if arm.gain else None, units.format_factor),

@@ -104,9 +104,9 @@ def pair_entry(tuned: Tuned) -> str:
         lines.append(f"drafter = {_model(spec.drafter)}")
     drafting = spec.drafting
     if drafting is not None and choice.gain is not None:
-        lines.append(f"method = {json.dumps(drafting.method.value)}")
+        lines.append(f"method = {json.dumps(str(drafting.chain))}")
         lines.append(f"gamma = {drafting.n_max}")
-        lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.needs_drafter else []
+        lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.drafts_with_model else []
         p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
         measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
@@ -300,7 +300,7 @@ def _configuration(spec: RunSpec) -> dict[str, Any]:
     return {
         "target": str(spec.pair.target.path or spec.pair.target.filename),
         "drafter": str(spec.drafter.path or spec.drafter.filename) if spec.drafter else None,
-        "method": drafting.method.value if drafting else None,
+        "method": str(drafting.chain) if drafting else None,
         "n_max": drafting.n_max if drafting else None,
         "p_min": drafting.p_min if drafting else None,
         "target_layers": spec.offload.target_layers,
@@ -351,12 +351,11 @@ def _row(prospect: Prospect) -> dict[str, str]:
     spec, forecast = prospect.arm, prospect.overall
     drafting = spec.drafting
     assert drafting is not None
-    method = drafting.method
     return {
-        "drafts": arms.models(spec)[-1] if method.needs_drafter else method.value,
+        "drafts": arms.models(spec)[-1],
         "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
         "γ": str(drafting.n_max),
-        "p-min": units.format_number(drafting.p_min) if method.needs_drafter and drafting.p_min else "",
+        "p-min": units.format_number(drafting.p_min) if drafting.p_min else "",
         "tokens/s": spread(forecast.tokens_per_s, units.format_rate),
         "accepted": "" if forecast.accept_rate is None else units.format_percent(forecast.accept_rate),
         "tokens/round": f"{forecast.mean_accepted_length:.2f}",

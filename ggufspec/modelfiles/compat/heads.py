@@ -1,0 +1,152 @@
+"""Heads: drafters that read hidden states of their target. What a header says of one, and whether it fits.
+
+Read in the source of b11312: common/speculative.cpp, src/models/eagle3.cpp and dflash.cpp, and the models
+whose graph can return the input of a layer or has layers for MTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ggufspec.domain import Method
+from ggufspec.modelfiles.compat.vocabularies import differences
+from ggufspec.modelfiles.gguf import ModelCard, NumberArray
+
+_BLOCK = 16  # tokens; llama.cpp's default of dflash.block_size
+_EAGLE3_LAYERS = 3  # of the target, whose inputs such a head reads
+_SHARED = "gemma4-assistant"  # layers for MTP in a file, which read the target's cache
+
+_GIVES_LAYER_INPUTS = frozenset(
+    {
+        *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "lfm2moe", "llama"),
+        *("mimo2", "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe"),
+        *("qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp"),
+    }
+)
+"""Architectures of targets whose graph returns the inputs of layers, which all heads but MTP read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What a header says of a head.
+
+    Attributes:
+        method: how it drafts.
+        most: the largest draft size γ; llama.cpp lowers larger ones to it. None where there is no limit.
+        n_states: how many hidden states of the target it reads for each token.
+        in_target: whether its layers are part of a model that also writes text alone.
+    """
+
+    method: Method
+    most: int | None = None
+    n_states: int = 1
+    in_target: bool = False
+
+
+def read_head(card: ModelCard) -> Head | None:
+    """Return what a header says of the head in this file; None for a model without one."""
+    match card.architecture:
+        case "eagle3":
+            return Head(method=Method.DRAFT_EAGLE3, n_states=len(_numbers(card, "target_layers")))
+        case "dflash":
+            is_dspark = any(tensor.name == "markov_w1.weight" for tensor in card.tensors)
+            block = _count(card, "block_size") or _BLOCK
+            drafts_anchor = is_dspark and card.metadata.get("dflash.sample_from_anchor") is not False
+            return Head(
+                method=Method.DRAFT_DSPARK if is_dspark else Method.DRAFT_DFLASH,
+                most=block if drafts_anchor else block - 1,
+                n_states=len(_numbers(card, "target_layers")),
+            )
+    n_mtp = mtp_layers(card)
+    if not n_mtp:
+        return None
+    is_shared = card.architecture == _SHARED
+    has_trunk = not is_shared and any(tensor.name.startswith("blk.0.") for tensor in card.tensors)
+    return Head(
+        method=Method.DRAFT_MTP,
+        most=n_mtp if n_mtp > 1 and not is_shared else None,
+        in_target=has_trunk and n_mtp < card.n_layers,
+    )
+
+
+def usable_methods(head: Head | None) -> tuple[Method, ...]:
+    """Return the methods that a file drafts by, the usual one first; None is a model without a head."""
+    if head is None:
+        return (Method.DRAFT_MODEL,)
+    return (Method.DRAFT_MODEL, head.method) if head.in_target else (head.method,)
+
+
+def mtp_layers(card: ModelCard) -> int:
+    """Return how many layers at the end of a model are for MTP; 0 where the file leaves their weights out."""
+    stated = _count(card, "nextn_predict_layers") or 0
+    if not stated or card.architecture == _SHARED or card.split is not None:
+        return stated  # of a model in several files, the header lists the tensors of the first
+    prefix = f"blk.{card.n_layers - 1}.nextn."
+    return stated if any(tensor.name.startswith(prefix) for tensor in card.tensors) else 0
+
+
+def find_faults(target: ModelCard, card: ModelCard) -> tuple[str, ...]:
+    """Return why a head does not belong to a target; nothing where it does.
+
+    Where llama.cpp compares nothing itself, such as vocabularies, a head of another target would draft
+    nonsense, or read beyond its arrays.
+
+    Args:
+        target: the model whose text is wanted.
+        card: a file with a head; the target itself for layers for MTP in it.
+    """
+    head = read_head(card)
+    if head is None:
+        return ("the file has no head",)
+    if card is target:
+        return ()
+    faults = [*_states(target, card, head), *_vocabulary(target, card)]
+    return tuple(faults)
+
+
+def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
+    """Yield what is wrong with the hidden states that the head reads: where, how many, how wide."""
+    if head.method is Method.DRAFT_MTP:
+        out = _count(card, "embedding_length_out") or card.n_embd
+        if out != target.n_embd:
+            yield f"the head reads states of width {out}, and the target's are {target.n_embd} wide"
+        return
+    if target.architecture not in _GIVES_LAYER_INPUTS:
+        yield f"llama.cpp cannot read the states of layers of the architecture {target.architecture}"
+    layers = _numbers(card, "target_layers")
+    trunk = target.n_layers - mtp_layers(target)
+    is_eagle = head.method is Method.DRAFT_EAGLE3
+    if is_eagle and len(layers) != _EAGLE3_LAYERS:
+        yield f"the head reads {len(layers)} layers of the target; llama.cpp expects {_EAGLE3_LAYERS}"
+    if not layers:
+        yield "the head does not say which layers of the target it reads"
+    elif max(layers) > trunk:
+        yield f"the head reads layer {max(layers)}, and the target has {trunk}"
+    width = _count(card, "target_hidden_size") if is_eagle else card.n_embd
+    if width != target.n_embd:
+        yield f"the head reads states of width {width}, and the target's are {target.n_embd} wide"
+
+
+def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:
+    """Yield how the vocabularies differ. A head may draft from part of it: d2t maps to the target's ids."""
+    ours, theirs = target.vocabulary.n_tokens, card.vocabulary.n_tokens
+    if ours != theirs:
+        yield f"the target has {ours} tokens, and the head {theirs}"
+        return
+    count, first = differences(target.vocabulary, card.vocabulary)
+    if first:
+        yield (
+            f"{count} tokens differ, first token {first[0].id}: "
+            f"{first[0].target!r} in the target, {first[0].draft!r} in the head"
+        )
+
+
+def _count(card: ModelCard, key: str) -> int | None:
+    value = card.metadata.get(f"{card.architecture}.{key}")
+    return value if type(value) is int else None
+
+
+def _numbers(card: ModelCard, key: str) -> tuple[int, ...]:
+    value = card.metadata.get(f"{card.architecture}.{key}")
+    return tuple(map(int, value[: len(value)])) if isinstance(value, NumberArray) else ()

@@ -1,0 +1,134 @@
+"""Heads with random weights in real programs: they load, draft, and leave the text as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import engines, paths, proc
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelFile,
+    NgramSettings,
+    Offload,
+    Pair,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+    Sample,
+    Status,
+)
+from ggufspec.llama.install import program_environment
+from ggufspec.llama.install.installs import Install
+from ggufspec.modelfiles.compat import heads, judging, read_head
+from ggufspec.modelfiles.gguf import validate_file
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+TARGET = paths.models_dir() / "demo" / "target.gguf"
+LOST = 5  # tries, because today's simple program loses its summary now and then
+NGRAM = NgramSettings(size_n=4, size_m=8, n_min=1)
+DRAFTED = {
+    "eagle3": Drafting(n_max=3, method=Method.DRAFT_EAGLE3),
+    "dflash": Drafting(n_max=3, method=Method.DRAFT_DFLASH),
+    "dspark": Drafting(n_max=3, method=Method.DRAFT_DSPARK),
+    "mtp": Drafting(n_max=3, method=Method.DRAFT_MTP),
+    "chain": Drafting(n_max=3, method=Method.DRAFT_EAGLE3, first=(Method.NGRAM_MOD,), ngram=NGRAM),
+}
+
+
+def _make(script: str, *words: str | Path) -> None:
+    subprocess.run([sys.executable, SCRIPTS / script, *words], check=True, capture_output=True)
+
+
+def _spec(folder: Path, kind: str) -> RunSpec:
+    file = folder / ("eagle3.gguf" if kind == "chain" else f"{kind}.gguf")
+    _make("make_random_head.py", TARGET, "--kind", file.stem, "-o", file)
+    model = ModelFile(filename=file.name, path=file)
+    target = ModelFile(filename="target.gguf", path=TARGET)
+    return RunSpec(
+        pair=Pair(name="p", target=model) if kind == "mtp" else Pair(name="p", target=target, draft=model),
+        role=Role.DRAFTING,
+        prompt=Prompt(id="packing", text="Packing list for Anna, who goes to the sea:\n- "),
+        n_predict=40,
+        context=256,
+        threads=1,
+        offload=Offload(target_layers=0, draft_layers=0),
+        drafting=DRAFTED[kind],
+    )
+
+
+def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:
+    tries = (engine.measure(spec, folder / "run").sample for _ in range(LOST))
+    return next(sample for sample in tries if sample.status is not Status.SUMMARY_LOST)
+
+
+@pytest.mark.parametrize("kind", DRAFTED)
+@pytest.mark.parametrize("engine", ["binary-simple", "server"])
+def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine: str, kind: str) -> None:
+    spec = _spec(tmp_path, kind)
+    with engines.make(engine, llama, timeout_s=200) as made:
+        alone, sample = _sample(made, spec.baseline, tmp_path), _sample(made, spec, tmp_path)
+    assert (alone.status, sample.status, sample.n_draft) == (Status.OK, Status.OK, 3)
+    assert alone.text
+    assert sample.text is not None
+    assert sample.text.startswith(alone.text)
+    assert sample.n_drafted
+    assert sample.n_rounds
+    assert (sample.by_method is not None) == (kind == "chain")
+    if sample.by_method is not None:
+        names = [counts.method for counts in sample.by_method]
+        assert names == ["ngram-mod", "draft-eagle3"]
+        assert sum(counts.n_accepted for counts in sample.by_method) == sample.n_accepted
+
+
+def test_a_trained_block_is_what_the_header_says(llama: Install, tmp_path: Path) -> None:
+    spec = _spec(tmp_path, "dflash")
+    _make("make_random_head.py", TARGET, "--kind", "dflash", "--block", "4", "-o", tmp_path / "dflash.gguf")
+    head = read_head(validate_file(tmp_path / "dflash.gguf"))
+    assert head is not None
+    longer = replace(spec, drafting=Drafting(n_max=9, method=Method.DRAFT_DFLASH))
+    with engines.make("binary-simple", llama, timeout_s=200) as made:
+        sample = _sample(made, longer, tmp_path)
+    assert (sample.status, sample.n_draft, head.most) == (Status.OK, 3, 3)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize(
+    ("other", "runs", "belongs"),
+    [
+        ((), True, True),
+        (("--seed", "3"), True, True),
+        (("--embd", "128"), False, False),
+        (("--vocab", "1100"), True, False),  # llama.cpp compares no vocabularies, and drafts other words
+    ],
+    ids=str,
+)
+def test_headers_say_what_a_program_does_with_a_head(
+    llama: Install, tmp_path: Path, kind: str, other: tuple[str, ...], *, runs: bool, belongs: bool
+) -> None:
+    sizes = ("--layers", "3", "--embd", "256", "--ff", "512", "--heads", "4", "--vocab", "1000")
+    target, second, head = (tmp_path / f"{name}.gguf" for name in ("target", "second", "head"))
+    _make("make_random_gguf.py", *sizes, "--quant", "F16", "-o", target)
+    _make("make_random_gguf.py", *sizes, *other, "--quant", "F16", "-o", second)
+    _make("make_random_head.py", second, "--kind", kind, "-o", head)
+    words = ("--spec-type", f"draft-{kind}", "-n", "4", "-c", "128", "-t", "1", "--temp", "0", "-p", "hello")
+    program = llama.executable(Program.SIMPLE).path
+    completed = proc.run(
+        (str(program), "-m", str(target), "-md", str(head), *words, "--fit", "off"),
+        stdout=tmp_path / "log",
+        cwd=tmp_path,
+        env=program_environment(tmp_path) | {"GGML_NO_BACKTRACE": "1"},
+        timeout_s=100,
+    )
+    assert (completed.returncode == 0) == runs
+    faults = heads.find_faults(validate_file(target), validate_file(head))
+    assert (not faults) == belongs
+    rule = judging.rule_of(llama, Program.SIMPLE)
+    verdict = judging.check_pair(validate_file(target), validate_file(head), rule)
+    assert (verdict.outcome is judging.CompatOutcome.ACCEPTED) == belongs

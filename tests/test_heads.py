@@ -1,0 +1,536 @@
+"""Heads and chains: which build and program drafts by what, what a header says, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec.choices import Chain
+from ggufspec.domain import (
+    Drafting,
+    Method,
+    ModelFile,
+    NgramSettings,
+    Program,
+    Role,
+    RunSpec,
+    Runtime,
+)
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
+from ggufspec.llama.install import Install, releases
+from ggufspec.measure import find_methods, request
+from ggufspec.measure.request import Request
+from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.modelfiles import gguf, memory
+from ggufspec.modelfiles.compat import Head, heads, judging, read_head
+from tests.support import fake_server, fakes, models, shell, values
+from tests.support.fakes import recorded_install
+
+# which build and program drafts by what
+
+NGRAMS = [method for method in Method if not method.drafts_with_model]
+HEADS = [method for method in Method if method.is_head]
+CHAIN = Chain(Method.DRAFT_MODEL, (Method.NGRAM_MOD,))
+EVERY_WAY = (*map(Chain, Method), CHAIN, *(Chain(head, (Method.NGRAM_SIMPLE,)) for head in HEADS))
+
+
+def _ways(*methods: Method, chains: Iterable[Chain] = ()) -> set[Chain]:
+    return {*map(Chain, methods), *chains}
+
+
+MODEL = _ways(Method.DRAFT_MODEL)
+TEXT = _ways(Method.DRAFT_MODEL, *NGRAMS)
+MTP = _ways(
+    Method.DRAFT_MODEL,
+    Method.DRAFT_MTP,
+    *NGRAMS,
+    chains=(CHAIN, Chain(Method.DRAFT_MTP, (Method.NGRAM_SIMPLE,))),
+)
+NOTHING: set[Chain] = set()
+DRAFTS = {
+    "0.2.63": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
+    "0.2.90": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
+    "0.3.2": {Program.TREE: MODEL, Program.SIMPLE: NOTHING, Program.SERVER: NOTHING},
+    "0.3.16": {Program.TREE: MODEL, Program.SIMPLE: MODEL, Program.SERVER: MODEL},
+    "0.3.20": {Program.TREE: MODEL, Program.SIMPLE: MODEL, Program.SERVER: TEXT},
+    "0.3.23": {Program.TREE: MODEL, Program.SIMPLE: TEXT, Program.SERVER: TEXT},
+    "0.3.24": {Program.TREE: MODEL, Program.SIMPLE: MTP, Program.SERVER: MTP},  # it lists draft-eagle3
+    "0.3.36": {Program.TREE: MODEL, Program.SIMPLE: set(EVERY_WAY), Program.SERVER: set(EVERY_WAY)},
+}
+
+
+def _install(build: str) -> Install:
+    numbers = tuple(map(int, build.split(".")))
+    return replace(recorded_install(build), build_number=releases.BUILDS[numbers[0], numbers[1], numbers[2]])
+
+
+def _spec(way: Chain, *, n_max: int | None = None, **changes: Any) -> RunSpec:
+    spec = values.spec(Role.DRAFTING, draft=3, path=Path("T"))
+    if way.method is Method.DRAFT_MTP or not way.method.drafts_with_model:
+        spec = replace(spec, pair=replace(spec.pair, draft=None))
+    n_max = n_max or draft_sizes(way.method)[0]
+    drafting = Drafting(n_max=n_max, method=way.method, first=way.first, **changes)
+    return replace(spec, drafting=drafting)
+
+
+def _argv(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
+    if program is Program.SERVER:
+        return commands.server_argv(spec, install, port=1, key_file=Path("K"), slots_dir=None)
+    return commands.argv(spec, install, program=program)
+
+
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+@pytest.mark.parametrize("program", [Program.TREE, Program.SIMPLE, Program.SERVER])
+@pytest.mark.parametrize("build", DRAFTS)
+def test_every_build_and_program_drafts_by_a_method_or_refuses_it(
+    build: str, program: Program, way: Chain
+) -> None:
+    install = _install(build)
+    if way not in DRAFTS[build][program]:
+        with pytest.raises(GgufspecError) as caught:
+            _argv(_spec(way), install, program)
+        assert "\n" not in caught.value.message
+        assert caught.value.hint or isinstance(caught.value, NoInstallError)
+        return
+    words = _argv(_spec(way), install, program)
+    if way == Chain(Method.DRAFT_MODEL):
+        assert {"--model-draft", "-md"} & set(words)
+        return
+    named = str(way).replace("draft-model", "draft-simple").replace("+", ",")
+    assert words[words.index("--spec-type") + 1] == named
+
+
+@pytest.mark.parametrize("method", [method for method in Method if method is not Method.DRAFT_MODEL])
+def test_a_refusal_names_the_first_build_that_drafts_so(method: Method) -> None:
+    with pytest.raises(GgufspecError, match=f"cannot draft by {method.value}") as caught:
+        commands.argv(_spec(Chain(method)), _install("0.3.16"), program=Program.SIMPLE)
+    first = {
+        Method.DRAFT_MTP: 9180,
+        Method.DRAFT_EAGLE3: 9606,
+        Method.DRAFT_DFLASH: 9831,
+        Method.DRAFT_DSPARK: 10163,
+    }
+    assert f"b{first.get(method, 7864)} and newer" in (caught.value.hint or "")
+
+
+def test_a_build_of_unknown_number_is_believed() -> None:
+    install = replace(_install("0.3.24"), build_number=None)
+    assert "draft-eagle3" in commands.argv(_spec(Chain(Method.DRAFT_EAGLE3)), install, program=Program.SIMPLE)
+
+
+def test_a_head_gets_the_flags_of_a_drafter_and_layers_of_the_target_do_not() -> None:
+    install = _install("0.3.36")
+    text = " ".join(commands.argv(_spec(Chain(Method.DRAFT_EAGLE3)), install, program=Program.SIMPLE))
+    assert (
+        " --spec-type draft-eagle3 --model-draft drafter.gguf -ngld 0 --threads-draft 2 "
+        "--threads-batch-draft 2 --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 " in text
+    )
+    mtp = _spec(Chain(Method.DRAFT_MTP), p_min=0.5)
+    text = " ".join(commands.argv(mtp, install, program=Program.SIMPLE))
+    assert " --spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0.5 " in text
+    assert "-ngld" not in text
+    quantised = replace(mtp, kv_type="q8_0")
+    text = " ".join(commands.argv(quantised, install, program=Program.SIMPLE))
+    assert "--spec-draft-type-k q8_0 --spec-draft-type-v q8_0" in text
+    assert "--model-draft" not in text
+
+
+@pytest.mark.parametrize(("state", "flag"), [("on", "--spec"), ("off", "--no-spec")])
+def test_where_a_head_samples_is_passed_on(state: str, flag: str) -> None:
+    spec = replace(_spec(Chain(Method.DRAFT_EAGLE3)), runtime=Runtime(draft_backend_sampling=state))
+    words = commands.argv(spec, _install("0.3.36"), program=Program.SIMPLE)
+    assert f"{flag}-draft-backend-sampling" in words
+    assert spec.runtime.words == ("--draft-backend-sampling", state)
+    older = replace(_spec(Chain(Method.DRAFT_MODEL)), runtime=spec.runtime)
+    with pytest.raises(GgufspecError, match=f"has no {flag}-draft-backend-sampling"):
+        commands.argv(older, _install("0.3.16"), program=Program.SIMPLE)
+
+
+def test_a_chain_says_all_that_decides() -> None:
+    way = Chain.parse("draft-eagle3+ngram-mod+ngram-simple")
+    ngram = NgramSettings(size_n=16, n_min=4)
+    text = " ".join(commands.argv(_spec(way, ngram=ngram), _install("0.3.36"), program=Program.SIMPLE))
+    assert " --spec-type ngram-simple,ngram-mod,draft-eagle3 --model-draft drafter.gguf " in text
+    assert (
+        " --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --spec-ngram-simple-size-n 16 "
+        "--spec-ngram-simple-size-m 48 --spec-ngram-simple-min-hits 1 --spec-ngram-mod-n-match 16 "
+        "--spec-ngram-mod-n-max 64 --spec-ngram-mod-n-min 4 " in text
+    )
+
+
+def test_upstreams_shortcut_is_refused_under_its_meaning() -> None:
+    with pytest.raises(GgufspecError, match="--spec-default cannot be passed") as caught:
+        check_arguments(("--spec-default",))
+    assert "--method ngram-mod" in (caught.value.hint or "")
+
+
+# names
+
+
+def test_permutations_are_one_chain() -> None:
+    way = Chain.parse("ngram-mod+draft-eagle3")
+    assert way == Chain.parse("draft-eagle3+ngram-mod") == Chain(Method.DRAFT_EAGLE3, (Method.NGRAM_MOD,))
+    assert str(way) == "ngram-mod+draft-eagle3"
+    assert way.methods == (Method.NGRAM_MOD, Method.DRAFT_EAGLE3)
+    assert Chain.parse("ngram-mod") == Chain(Method.NGRAM_MOD)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("draft-medusa", "no drafting method is called 'draft-medusa'"),
+        ("ngram-mod+", "no drafting method is called ''"),
+        ("draft-mtp+draft-eagle3", "one of its methods drafts with a model"),
+        ("ngram-mod+ngram-simple", "one of its methods drafts with a model"),
+    ],
+)
+def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Chain.parse(text)
+    with pytest.raises(GgufspecError, match=problem):
+        request.prepare_session(Request(pair="demo", method=text))
+    done = shell.here("sweep", "--plan", "--pair", "demo", "--method", text)
+    assert done.returncode == 2
+    assert problem in " ".join(done.stderr.split())
+
+
+# settings of n-grams
+
+
+def test_settings_that_change_nothing_have_one_form() -> None:
+    mod, simple = Chain(Method.NGRAM_MOD), Chain(Method.NGRAM_SIMPLE)
+    assert canonical_ngram(mod, NgramSettings(size_n=24, size_m=32, min_hits=3)) == NgramSettings()
+    assert canonical_ngram(simple, NgramSettings(size_n=24)) == NgramSettings(size_n=24)
+    chain = Chain(Method.DRAFT_MTP, (Method.NGRAM_MOD,))
+    assert canonical_ngram(chain, NgramSettings(size_m=32)) == NgramSettings(size_m=32)
+    assert canonical_ngram(Chain(Method.DRAFT_MTP), NgramSettings(size_n=8)) == NgramSettings()
+
+
+def test_the_longest_draft_of_a_chain_is_that_of_its_n_grams() -> None:
+    first = (Method.NGRAM_SIMPLE, Method.NGRAM_MOD)
+    assert longest_draft(Drafting(n_max=3, method=Method.DRAFT_MTP, first=first)) == 64
+    ngram = NgramSettings(size_m=16)
+    assert longest_draft(Drafting(n_max=3, method=Method.DRAFT_MTP, first=first, ngram=ngram)) == 16
+    assert longest_draft(Drafting(n_max=3)) == 3
+
+
+def test_a_longer_n_gram_needs_longer_drafts() -> None:
+    assert draft_sizes(Method.NGRAM_SIMPLE, (8, 16), NgramSettings(size_n=4)) == (8, 16)
+    assert draft_sizes(Method.NGRAM_SIMPLE, (8, 16), NgramSettings(size_n=20)) == ()
+    assert draft_sizes(Method.NGRAM_MOD, (8, 16), NgramSettings(size_m=32)) == (32,)
+
+
+# what a header says
+
+
+def _card(tmp_path: Path, model: tuple[dict[str, Any], list[Any]], name: str = "m") -> gguf.ModelCard:
+    return gguf.read_card(models.write_model(tmp_path / f"{name}.gguf", *model))
+
+
+@pytest.mark.parametrize(
+    ("model", "head"),
+    [
+        (models.llama(), None),
+        (models.eagle3(), Head(method=Method.DRAFT_EAGLE3, n_states=3)),
+        (models.dflash(), Head(method=Method.DRAFT_DFLASH, most=7, n_states=3)),
+        (models.dflash(markov=True), Head(method=Method.DRAFT_DSPARK, most=8, n_states=3)),
+        (
+            models.dflash(markov=True, sample_from_anchor=False),
+            Head(method=Method.DRAFT_DSPARK, most=7, n_states=3),
+        ),
+        (models.with_mtp(), Head(method=Method.DRAFT_MTP, in_target=True)),
+        (models.with_mtp(n_mtp=2), Head(method=Method.DRAFT_MTP, most=2, in_target=True)),
+        (models.with_mtp(alone=True), Head(method=Method.DRAFT_MTP)),
+        (models.with_mtp(stripped=True), None),
+    ],
+)
+def test_a_header_says_what_drafts_and_how_far(tmp_path: Path, model: Any, head: Head | None) -> None:
+    assert read_head(_card(tmp_path, model)) == head
+
+
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        (models.eagle3(), None),
+        (models.eagle3(target_layers=(0, 1, 2)), None),  # the last one is the output's input
+        (models.eagle3(target_layers=(0, 1, 3)), "reads layer 3, and the target has 2"),
+        (models.eagle3(target_layers=(0, 1)), "reads 2 layers of the target; llama.cpp expects 3"),
+        (models.eagle3(width=128), "states of width 128, and the target's are 64 wide"),
+        (models.eagle3(vocabulary=60), "the target has 64 tokens, and the head 60"),
+        (models.dflash(), None),
+        (models.dflash(n_embd=128), "states of width 128"),
+        (models.with_mtp(alone=True), None),
+        (models.with_mtp(alone=True, n_embd=32), "states of width 32"),
+    ],
+)
+def test_a_head_belongs_to_a_target_or_a_reason_says_why_not(
+    tmp_path: Path, model: Any, fault: str | None
+) -> None:
+    target, head = _card(tmp_path, models.llama(), "target"), _card(tmp_path, model, "head")
+    verdict = judging.check_pair(target, head, judging.rule_for(Program.SERVER), build=11312)
+    if fault is None:
+        assert (verdict.outcome, verdict.reasons) == (judging.CompatOutcome.ACCEPTED, ())
+        return
+    assert verdict.outcome is judging.CompatOutcome.REFUSED
+    assert any(fault in reason for reason in verdict.reasons)
+    assert verdict.helps
+
+
+def test_a_target_whose_layers_cannot_be_read_is_named(tmp_path: Path) -> None:
+    metadata, specs = models.llama()
+    metadata = {key.replace("llama.", "gemma.", 1): value for key, value in metadata.items()}
+    target = _card(tmp_path, (metadata | {"general.architecture": "gemma"}, specs), "target")
+    faults = heads.find_faults(target, _card(tmp_path, models.eagle3(), "head"))
+    assert faults == ("llama.cpp cannot read the states of layers of the architecture gemma",)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("head.gguf",), 0, "accepted (server of builds 9548 and newer)"),
+        (("head.gguf", "--program", "speculative"), 7, "only with a draft model, not by draft-eagle3"),
+        (("head.gguf", "--build", "9600"), 7, "build 9600 cannot draft by draft-eagle3"),
+        (("other.gguf",), 7, "reads states of width 128"),
+    ],
+)
+def test_check_knows_heads(tmp_path: Path, words: tuple[str, ...], code: int, says: str) -> None:
+    models.write_model(tmp_path / "target.gguf", *models.llama())
+    models.write_model(tmp_path / "head.gguf", *models.eagle3())
+    models.write_model(tmp_path / "other.gguf", *models.eagle3(width=128))
+    name, *options = words
+    done = shell.here("check", str(tmp_path / "target.gguf"), str(tmp_path / name), *options)
+    assert done.returncode == code
+    assert says in done.stdout
+
+
+# what is measured
+
+T, D, H, M = (ModelFile(filename=name) for name in ("target", "drafter", "dflash", "mtp"))
+HELD = {H: Head(method=Method.DRAFT_DFLASH, most=4), M: Head(method=Method.DRAFT_MTP, in_target=True)}
+
+
+def _sweep(**axes: Any) -> Sweep:
+    defaults = {"name": "p", "targets": (T,), "drafters": (), "heads": HELD, "n_predict": 9, "context": 64}
+    return Sweep(**{**defaults, **axes})
+
+
+def _arms(sweep: Sweep) -> list[tuple[str, str | None, int]]:
+    blocks = sweep.blocks()
+    arms = [arm for block in blocks for arm in block.arms]
+    counts = {role: sum(arm.role is role for arm in arms) for role in Role}
+    assert {role: blocks.n_arms[role] for role in Role} == counts
+    assert len({arm.key for arm in arms}) == len(arms)
+    suite = RunPlan(blocks=blocks, prompts=())
+    assert suite.n_arms == RunPlan(blocks=tuple(blocks), prompts=()).n_arms
+    return [
+        (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)
+        for arm in arms
+        if arm.drafting
+    ]
+
+
+def test_draft_sizes_beyond_a_heads_most_are_one_arm() -> None:
+    sweep = _sweep(drafters=(H,), methods=(Method.DRAFT_DFLASH,), draft_sizes=(2, 4, 8, 16))
+    assert _arms(sweep) == [("draft-dflash", "dflash", 2), ("draft-dflash", "dflash", 4)]
+
+
+def test_each_file_drafts_by_its_own_method_and_a_head_never_runs_alone() -> None:
+    sweep = _sweep(
+        drafters=(D, H),
+        methods=(Method.DRAFT_MODEL, Method.DRAFT_DFLASH, Method.NGRAM_MOD),
+        chains=(Chain(Method.DRAFT_DFLASH, (Method.NGRAM_MOD,)),),
+    )
+    assert _arms(sweep) == [
+        ("draft-model", "drafter", 3),
+        ("draft-dflash", "dflash", 3),
+        ("ngram-mod+draft-dflash", "dflash", 3),
+        ("ngram-mod", None, 64),
+    ]
+    alone = [arm.drafter or arm.pair.draft for arm in sweep.blocks()[0].arms if arm.role is Role.DRAFTER]
+    assert alone == [D]
+
+
+def test_layers_of_the_target_draft_without_a_file() -> None:
+    sweep = _sweep(targets=(M,), methods=(Method.DRAFT_MTP,), p_mins=(0.0, 0.5))
+    assert _arms(sweep) == [("draft-mtp", None, 3)] * 2
+    assert [arm.drafting.p_min for arm in sweep.blocks()[0].arms if arm.drafting] == [0.0, 0.5]
+    assert _arms(_sweep(targets=(T, M), methods=(Method.DRAFT_MTP,))) == [("draft-mtp", None, 3)]
+
+
+def test_where_a_head_samples_is_an_axis_of_heads_alone() -> None:
+    runtimes = (Runtime(draft_backend_sampling="on"), Runtime(draft_backend_sampling="off"))
+    methods = (Method.DRAFT_MODEL, Method.DRAFT_DFLASH, Method.NGRAM_MOD)
+    sweep = _sweep(drafters=(D, H), methods=methods, runtimes=runtimes)
+    named = [name for name, *_ in _arms(sweep)]
+    assert named == ["draft-model", "draft-dflash", "draft-dflash", "ngram-mod"]
+
+
+def test_settings_of_n_grams_are_an_axis_of_methods_that_use_them() -> None:
+    ngrams = (NgramSettings(), NgramSettings(size_n=12), NgramSettings(size_n=24), NgramSettings(size_m=16))
+    sweep = _sweep(methods=(Method.NGRAM_MOD, Method.NGRAM_SIMPLE), ngrams=ngrams)
+    arms = [arm.drafting for arm in sweep.blocks()[0].arms if arm.drafting]
+    assert [(arm.method.value, str(arm.ngram), arm.n_max) for arm in arms] == [
+        ("ngram-mod", "", 64),
+        ("ngram-mod", "size-n=12", 64),
+        ("ngram-mod", "", 16),
+        ("ngram-simple", "", 48),
+        ("ngram-simple", "size-n=24", 48),
+        ("ngram-simple", "", 16),
+    ]
+    _arms(sweep)
+
+
+def test_older_keys_know_neither_chains_nor_settings() -> None:
+    spec = values.spec(Role.DRAFTING, draft=3)
+    assert spec.drafting is not None
+    assert replace(spec, drafting=Drafting(n_max=3)).key == spec.key
+    chain = replace(spec, drafting=replace(spec.drafting, first=(Method.NGRAM_MOD,)))
+    settings = replace(chain, drafting=replace(spec.drafting, ngram=NgramSettings(size_n=8)))
+    assert len({spec.key, chain.key, settings.key}) == 3
+
+
+# from a request to a session
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    llama = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(llama / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama))
+    written = {
+        "target": models.llama(context=4096),
+        "drafter": models.llama(n_layers=1, context=4096),
+        "eagle3": models.eagle3(),
+        "dflash": models.dflash(block=4),
+        "with-mtp": models.with_mtp(context=4096),
+        "mtp": models.with_mtp(alone=True),
+    }
+    for name, model in written.items():
+        models.write_model(tmp_path / f"{name}.gguf", *model)
+    return tmp_path
+
+
+def _request(files: Path, target: str, *drafters: str, **options: Any) -> Request:
+    return Request(
+        **{
+            "target": files / f"{target}.gguf",
+            "draft_model": tuple(files / f"{name}.gguf" for name in drafters) or None,
+            "engine": "server",
+            "prompt": ("Hello",),
+            "chat": False,
+            **options,
+        }
+    )
+
+
+def _measured(asked: Request) -> list[tuple[str, str | None, int]]:
+    arms = request.prepare_session(asked).suite.blocks[0].arms
+    return [
+        (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)
+        for arm in arms
+        if arm.drafting
+    ]
+
+
+def test_a_drafters_header_says_how_it_drafts(files: Path) -> None:
+    assert _measured(_request(files, "target", "eagle3")) == [("draft-eagle3", "eagle3.gguf", 3)]
+    assert _measured(_request(files, "target", "mtp")) == [("draft-mtp", "mtp.gguf", 3)]
+    assert _measured(_request(files, "target", "drafter", "dflash", draft=(2, 8))) == [
+        ("draft-model", "drafter.gguf", 2),
+        ("draft-model", "drafter.gguf", 8),
+        ("draft-dflash", "dflash.gguf", 2),
+        ("draft-dflash", "dflash.gguf", 3),
+    ]
+    assert find_methods(_request(files, "target", "drafter", "dflash")) == ("draft-model", "draft-dflash")
+    assert find_methods(_request(files, "with-mtp")) == ("draft-model", "draft-mtp")
+
+
+def test_a_lowered_draft_size_is_said(files: Path) -> None:
+    session = request.prepare_session(_request(files, "target", "dflash", draft=(2, 8, 16)))
+    assert (
+        "draft sizes: dflash.gguf drafts at most 3 tokens; --draft 8, 16 would be the same as 3, "
+        "which is measured" in session.notes
+    )
+
+
+def test_layers_for_mtp_draft_where_they_are_asked_for(files: Path) -> None:
+    session = request.prepare_session(_request(files, "with-mtp"))
+    assert any("--method draft-mtp" in note for note in session.notes)
+    assert _measured(_request(files, "with-mtp", method="draft-mtp")) == [("draft-mtp", None, 3)]
+    assert _measured(_request(files, "with-mtp", method="ngram-mod+draft-mtp")) == [
+        ("ngram-mod+draft-mtp", None, 3)
+    ]
+    arm = request.prepare_session(_request(files, "with-mtp", method="draft-mtp+ngram-mod")).suite.blocks[0]
+    assert arm.arms[1].context >= arm.arms[1].n_predict + 64
+
+
+@pytest.mark.parametrize(
+    ("target", "drafters", "options", "problem"),
+    [
+        ("target", (), {"method": "draft-mtp"}, "target.gguf has no layers for MTP"),
+        ("target", (), {"method": "draft-eagle3"}, "draft-eagle3 needs a head, and no drafter is one"),
+        ("target", ("drafter",), {"method": "draft-dflash"}, "drafter.gguf drafts by draft-model, not by"),
+        ("target", ("eagle3",), {"method": "draft-model"}, "eagle3.gguf drafts by draft-eagle3, not by"),
+        ("target", ("eagle3",), {"engine": "binary"}, "only with a draft model, not by draft-eagle3"),
+        (
+            "target",
+            ("eagle3",),
+            {"engine": "inprocess"},
+            "only with a draft model, not by draft-eagle3",
+        ),
+        ("with-mtp", (), {"method": "draft-mtp", "ngram": NgramSettings(size_n=8)}, "uses size-n"),
+        ("target", (), {"method": "ngram-mod", "ngram": NgramSettings(min_hits=2)}, "uses min-hits"),
+    ],
+)
+def test_what_cannot_draft_is_refused_before_anything_runs(
+    files: Path, target: str, drafters: tuple[str, ...], options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(GgufspecError, match=problem) as caught:
+        request.prepare_session(_request(files, target, *drafters, **options))
+    assert caught.value.hint
+
+
+def test_a_head_of_another_target_is_refused_before_anything_runs(files: Path) -> None:
+    models.write_model(files / "wide.gguf", *models.eagle3(width=128))
+    with pytest.raises(GgufspecError, match="reads states of width 128"):
+        request.prepare_session(_request(files, "target", "wide"))
+
+
+# memory
+
+
+def test_layers_for_mtp_take_memory_only_where_they_draft(tmp_path: Path) -> None:
+    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3), "with")
+    without = _card(tmp_path, models.llama(n_embd=256, n_ff=512, n_layers=2), "without")
+    settings = memory.MemorySettings(context=512)
+    offload = values.spec().offload
+
+    def planned(model: gguf.ModelCard, **changes: Any) -> memory.MemoryPlan:
+        return memory.plan(model, None, offload, replace(settings, **changes))
+
+    alone, plain = planned(card), planned(without)
+    assert alone.target.gpu.weights == plain.target.gpu.weights
+    assert alone.target.gpu.cache == plain.target.gpu.cache
+    drafting = planned(card, mtp=True)
+    extra = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("blk.2."))
+    assert drafting.target.gpu.weights - alone.target.gpu.weights == extra
+    assert drafting.target.gpu.cache * 2 == alone.target.gpu.cache * 3
+    assert drafting.target.host.compute - alone.target.host.compute == 512 * 256 * 4
+    before = memory.layout_for(9500)
+    assert planned(card, layout=before).target.gpu.weights == drafting.target.gpu.weights
+
+
+def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
+    target, head = _card(tmp_path, models.llama(), "t"), _card(tmp_path, models.eagle3(), "h")
+    settings, offload = memory.MemorySettings(context=512), values.spec().offload
+    alone = memory.plan(target, None, offload, settings)
+    with_head = memory.plan(target, head, offload, settings)
+    assert with_head.draft is not None
+    weights = with_head.draft.gpu.weights + with_head.draft.host.weights
+    assert weights == sum(tensor.size_bytes for tensor in head.tensors)
+    assert with_head.target.host.compute - alone.target.host.compute == 3 * 512 * 64 * 4
