@@ -47,7 +47,7 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _spec(target: Path = TARGET, drafter: Path | None = DRAFTER, **changes: Any) -> RunSpec:
-    spec = values.spec(Role.DRAFTING, draft=5, path=target)
+    spec = values.spec(Role.DRAFTING, draft=5, path=target, known=False)
     draft = spec.pair.draft
     assert draft is not None
     pair = Pair(
