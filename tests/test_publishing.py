@@ -90,6 +90,18 @@ def test_texts_are_published_on_demand_without_names(engine: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("with_texts", [False, True])
+def test_the_checksum_of_prompts_is_published_with_their_texts_alone(
+    with_texts: bool, tmp_path: Path
+) -> None:
+    published.bench(name="plain")
+    results.close(results.amend(results.reopen("plain"), suite_sha256="5" * 64))
+    bundle = publish(results.load("plain"), folder=tmp_path / "bundle", with_texts=with_texts)
+    copy = results.load(bundle.folder / "benches" / "plain")
+    assert copy.meta.suite_sha256 == ("5" * 64 if with_texts else None)
+
+
+@pytest.mark.usefixtures("without_pages")
 def test_texts_that_are_built_in_are_published(tmp_path: Path) -> None:
     bench = published.bench(name="plain")
     results.reopen("plain")

@@ -298,6 +298,7 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
         environment=None
         if meta.environment is None
         else {key: _without_paths(redactor(value)) for key, value in kept.items()},
+        suite_sha256=None if hidden else meta.suite_sha256,  # it would confirm a guess of a hidden text
     )
 
 
