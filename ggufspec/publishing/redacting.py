@@ -271,6 +271,7 @@ def _folder_patterns(benches: Iterable[ResultSet]) -> Iterator[tuple[str, str]]:
         builds = (bench.meta.build, *bench.meta.builds.values())
         programs = [file for file in bench.meta.files or () if file.use is not FileUse.MODEL]
         weights = [file for file in bench.meta.files or () if file.use is FileUse.MODEL]
+        started = {argv[0] for argv in dict.fromkeys(bench.runs.column("argv")) if argv}
         paths = [str(model.path) for model in _models(bench) if model.path is not None]
         for noun, folders in {
             "/llama.cpp": (
@@ -278,6 +279,7 @@ def _folder_patterns(benches: Iterable[ResultSet]) -> Iterator[tuple[str, str]]:
                 *map(_folder, (file.path for file in programs)),
             ),
             "/models": (*map(_folder, paths), *map(_folder, (file.path for file in weights))),
+            "/programs": map(_folder, sorted(started)),  # such as the Python of a worker
         }.items():
             for folder in _long_paths(folders):
                 number = sum(name.startswith(noun) for name in placeholders.values())

@@ -217,6 +217,7 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
     out, err = LOGS[engine](run_spec, number)
     (folder / f"{name}.out").write_text(out)
     (folder / f"{name}.err").write_text(err)
+    python = f"/opt/{PROJECT}/venv/bin/python"
     attempts = 2 if number == 1 else 1
     if attempts > 1:
         (folder / f"{name}.lost1.out").write_text(f"{run_spec.prompt.text} {USER}")
@@ -227,7 +228,7 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
         engine=engine,
         sample=Sample(status=Status.FAILED),
         argv=(
-            f"{HOME}/{PROJECT}/llama.cpp/bin/llama",
+            python if engine == "inprocess" else f"{HOME}/{PROJECT}/llama.cpp/bin/llama",
             "-m",
             str(run_spec.model.path),
             "-p",
