@@ -5,6 +5,7 @@ from __future__ import annotations
 from ggufspec.choices import ENGINES, Chain, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
+    Answer,
     Build,
     Conditions,
     Difference,
@@ -14,6 +15,7 @@ from ggufspec.domain.measurements import (
     MachineDetails,
     MethodCounts,
     Placement,
+    RequestOutcome,
     Round,
     RunOutcome,
     RunResult,
@@ -21,6 +23,8 @@ from ggufspec.domain.measurements import (
     Status,
     TextAudit,
     TextVerdict,
+    TrafficSample,
+    UserRequest,
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
@@ -34,11 +38,14 @@ from ggufspec.domain.specs import (
     RunSpec,
     Runtime,
     Sampling,
+    ServiceLevel,
+    Traffic,
 )
 
 __all__ = [
     "ENGINES",
     "NO_PROMPT",
+    "Answer",
     "Build",
     "Chain",
     "Conditions",
@@ -61,6 +68,7 @@ __all__ = [
     "Placement",
     "Program",
     "Prompt",
+    "RequestOutcome",
     "Role",
     "Round",
     "RunOutcome",
@@ -70,9 +78,13 @@ __all__ = [
     "Sample",
     "Sampling",
     "ServedRequest",
+    "ServiceLevel",
     "Serving",
     "SplitMode",
     "Status",
     "TextAudit",
     "TextVerdict",
+    "Traffic",
+    "TrafficSample",
+    "UserRequest",
 ]

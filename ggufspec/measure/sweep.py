@@ -25,6 +25,7 @@ from ggufspec.domain import (
     RunSpec,
     Runtime,
     Sampling,
+    Traffic,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import canonical_ngram, draft_sizes
@@ -65,13 +66,13 @@ class Block:
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` and ``runtimes`` change the
-    baseline and make a block each, except for what ``runtimes`` say of the drafter; methods, drafters, their
-    layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``,
-    and has an arm for each draft size at which it can draft at all. No draft sizes are each method's own. Of
-    several numbers of layers that put a complete model on the GPU, by ``layer_counts``, only the first is
-    tried. Every block has its arms with each of ``builds``, so that builds are compared close together in
-    time.
+    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches``, ``runtimes`` and ``traffics``
+    change the baseline and make a block each, except for what ``runtimes`` say of the drafter; methods,
+    drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter
+    knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No draft sizes are
+    each method's own. Of several numbers of layers that put a complete model on the GPU, by ``layer_counts``,
+    only the first is tried. Every block has its arms with each of ``builds``, so that builds are compared
+    close together in time. With traffic, drafters are not measured alone.
 
     ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
     with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
@@ -102,6 +103,12 @@ class Sweep:
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
+    traffics: tuple[Traffic | None, ...] = (None,)
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether several users are measured; then all arms have traffic."""
+        return self.traffics != (None,)
 
     def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
@@ -215,10 +222,11 @@ class Sweep:
         kv_type: str | None,
         ubatch: int | None,
         threads: int,
+        traffic: Traffic | None,
     ) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
         for build in self.builds:
-            for arm in self._arms_with(build, target, layers, runtime, kv_type, ubatch, threads):
+            for arm in self._arms_with(build, target, layers, runtime, kv_type, ubatch, threads, traffic):
                 yield _simplify_cache_types(arm)
 
     def _arms_with(
@@ -230,6 +238,7 @@ class Sweep:
         kv_type: str | None,
         ubatch: int | None,
         threads: int,
+        traffic: Traffic | None,
     ) -> Iterator[RunSpec]:
         alone = RunSpec(
             pair=Pair(name=self.name, target=target),
@@ -244,12 +253,14 @@ class Sweep:
             ubatch=ubatch,
             runtime=runtime,
             build=build,
+            traffic=traffic,
         )
         yield alone
         for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
             offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
-            for settings in self.drafter_runtimes(runtime) if self.runs_alone(drafter) else ():
+            is_alone = traffic is None and self.runs_alone(drafter)
+            for settings in self.drafter_runtimes(runtime) if is_alone else ():
                 yield replace(
                     alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
                 )
@@ -272,7 +283,7 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads)
+        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads, sweep.traffics)
         self._axes = [((target,), sweep.target_layers_of(target), *settings) for target in sweep.targets]
 
     def __len__(self) -> int:
@@ -305,6 +316,7 @@ class Blocks(Sequence[Block]):
         sweep, bases = self.sweep, self.sweep.base_runtimes()
         beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
+        without_traffic = sum(traffic is None for traffic in sweep.traffics)
         drafting = 0
         for target in sweep.targets:
             sources = (*sweep.drafting(), (None, "auto"))
@@ -313,10 +325,14 @@ class Blocks(Sequence[Block]):
                 for base, way, (drafter, _) in product(bases, sweep.ways, sources)
                 if drafter in sweep.drafters_of(target, way.method)
             )
-            drafting += per_base * len(sweep.target_layers_of(target)) * beside_target
+            per_target = len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
+            drafting += per_base * per_target
         counts = {
             Role.TARGET: len(self),
-            Role.DRAFTER: alone * beside_target * sum(len(sweep.drafter_runtimes(base)) for base in bases),
+            Role.DRAFTER: alone
+            * beside_target
+            * without_traffic
+            * sum(len(sweep.drafter_runtimes(base)) for base in bases),
             Role.DRAFTING: drafting,
         }
         return Counter({role: count * len(sweep.builds) for role, count in counts.items()})
@@ -388,7 +404,8 @@ class RunPlan:
     the least; ``max_time_s`` ends the bench in any case.
 
     ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
-    models. A load makes the same number of repeats as the others, or one more.
+    models. A load makes the same number of repeats as the others, or one more. ``has_anchors`` is whether the
+    first arm is measured again and again.
     """
 
     blocks: Sequence[Block]
@@ -400,6 +417,7 @@ class RunPlan:
     precision: float | None = None
     max_time_s: float | None = None
     loads: int | None = None
+    has_anchors: bool = True
 
     def repeats_by_load(self) -> Iterator[range]:
         """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
@@ -447,7 +465,7 @@ class RunPlan:
         prompts = order.sample(self.prompts, len(self.prompts))
         runs = [spec for prompt in prompts for spec in order.sample(block.on(prompt), len(block.arms))]
         for number, spec in enumerate(runs):
-            if number % _ANCHOR_EVERY == 0:
+            if number % _ANCHOR_EVERY == 0 and self.has_anchors:
                 yield self._anchor(block, repeat, number // _ANCHOR_EVERY)
             yield Cell(spec=spec, repeat=repeat)
 
@@ -457,7 +475,7 @@ class RunPlan:
         """Yield repeats load by load, with anchors between the loads."""
         n_anchors, since_anchor = 0, _ANCHOR_EVERY
         for key, arms in loads.items():
-            if since_anchor >= _ANCHOR_EVERY:
+            if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
                 anchor = self._anchor(block, repeats.start, n_anchors)
                 yield from (replace(anchor, warmup=True) for _ in range(min(1, self.warmups)))
                 yield anchor
@@ -563,6 +581,9 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,
         "--ubatch": sweep.ubatches,
+        "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
+        "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
+        "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),
         "llama.cpp's settings": sweep.runtimes,
     }
     counts = {name: len(values) for name, values in axes.items() if len(values) > 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
@@ -11,6 +11,15 @@ import pandas as pd
 def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Make a frame in which integers stay integers even if some are absent."""
     return pd.DataFrame([dict(row) for row in rows], columns=list(columns), dtype=object).convert_dtypes()
+
+
+def read_parquet(file: BinaryIO) -> pd.DataFrame:
+    """Return the table of a Parquet file.
+
+    Raises:
+        ValueError: it is not Parquet.
+    """
+    return pd.read_parquet(file)
 
 
 def attributes(value: object, names: Sequence[str]) -> dict[str, Any]:
