@@ -65,8 +65,9 @@ class Request:
     without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each method has its own
     size, and no draft ends early. ``ngram`` has settings of n-gram methods. Decoding is greedy unless
     ``temp`` is positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at
-    temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's probability, or the shares
-    of rounds that accept each position. ``offload`` is what places the models beside ``ngl`` and ``ngld``,
+    temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each
+    token's probability, or the shares of rounds that accept each position. ``offload`` is what places the
+    models beside ``ngl`` and ``ngld``,
     ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads`` default to what fits and to the usable
     physical cores; ``timeout`` (of one run) and ``max_time`` (of the bench) are in seconds; ``precision`` is
     half of the speed-up's interval over the speed-up. ``chat`` says whether the target's chat template makes
