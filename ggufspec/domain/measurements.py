@@ -89,6 +89,15 @@ class Round(NamedTuple):
     accepted: int
 
 
+class MethodCounts(NamedTuple):
+    """What one method of a chain drafted: its drafts, which are rounds, their tokens, and those accepted."""
+
+    method: str
+    n_drafts: int
+    n_drafted: int
+    n_accepted: int
+
+
 class UserRequest(NamedTuple):
     """One request of several users.
 
@@ -135,15 +144,6 @@ class TrafficSample:
     burst_share: float | None = None
     client_share: float | None = None
     is_saturated: bool | None = None
-
-
-class MethodCounts(NamedTuple):
-    """What one method of a chain drafted: its drafts, which are rounds, their tokens, and those accepted."""
-
-    method: str
-    n_drafts: int
-    n_drafted: int
-    n_accepted: int
 
 
 @dataclass(frozen=True, kw_only=True)

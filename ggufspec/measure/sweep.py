@@ -316,7 +316,7 @@ class Blocks(Sequence[Block]):
         sweep, bases = self.sweep, self.sweep.base_runtimes()
         beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
         alone = sum(sweep.runs_alone(drafter) for drafter, _ in sweep.drafting())
-        alone *= sum(traffic is None for traffic in sweep.traffics)
+        without_traffic = sum(traffic is None for traffic in sweep.traffics)
         drafting = 0
         for target in sweep.targets:
             sources = (*sweep.drafting(), (None, "auto"))
@@ -325,10 +325,14 @@ class Blocks(Sequence[Block]):
                 for base, way, (drafter, _) in product(bases, sweep.ways, sources)
                 if drafter in sweep.drafters_of(target, way.method)
             )
-            drafting += per_base * len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
+            per_target = len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
+            drafting += per_base * per_target
         counts = {
             Role.TARGET: len(self),
-            Role.DRAFTER: alone * beside_target * sum(len(sweep.drafter_runtimes(base)) for base in bases),
+            Role.DRAFTER: alone
+            * beside_target
+            * without_traffic
+            * sum(len(sweep.drafter_runtimes(base)) for base in bases),
             Role.DRAFTING: drafting,
         }
         return Counter({role: count * len(sweep.builds) for role, count in counts.items()})

@@ -84,7 +84,7 @@ def describe(sweep: Sweep) -> Iterator[str]:
             f"traffic: {counted(users, 'user')}, {requests} requests of "
             f"{counted(len(traffics[0].prompts), 'prompt')} in each run; the first of each user is left out"
         )
-    learning = [method.value for method in sweep.methods if method in LEARNING_METHODS]
+    learning = [str(way) for way in sweep.ways if not LEARNING_METHODS.isdisjoint(way.methods)]
     if learning and any(traffic.n_requests > len(traffic.prompts) for traffic in traffics):
         yield (
             f"traffic: {', '.join(learning)} learns from earlier requests and drafts its earlier answers, "

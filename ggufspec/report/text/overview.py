@@ -58,7 +58,15 @@ _KEYS = {
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
 _IF_VARIED = (
-    *("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "requests/s", "n-grams", "p-min"),
+    "llama.cpp",
+    "threads",
+    "KV type",
+    "ubatch",
+    "settings",
+    "depth",
+    "requests/s",
+    "n-grams",
+    "p-min",
 )
 _LABELS = ("", "γ", "users", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
