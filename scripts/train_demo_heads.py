@@ -26,7 +26,7 @@ import sentencepiece
 import torch
 import train_demo_pair as pair
 from demo_pair.heads import Eagle3, Head, Mtp, last_state, layer_inputs
-from demo_pair.model import NORM_EPS, ROPE_BASE, Llama, Schedule, Shape, add_tokenizer
+from demo_pair.model import Llama, Schedule, Shape, add_shape, add_tokenizer, layer_parts
 from gguf import GGMLQuantizationType, quants
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor
@@ -73,21 +73,6 @@ def load_target(path: Path) -> tuple[Llama, sentencepiece.SentencePieceProcessor
         for name, part in parts.items():
             part.weight.copy_(weights[name])
     return model.requires_grad_(False).eval(), _load_tokenizer(reader)
-
-
-def layer_parts(block: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Return the parts of one layer of a `Llama` under llama.cpp's names."""
-    return {
-        "attn_norm": block.attn_norm,
-        "attn_q": block.wq,
-        "attn_k": block.wk,
-        "attn_v": block.wv,
-        "attn_output": block.wo,
-        "ffn_norm": block.ffn_norm,
-        "ffn_gate": block.gate,
-        "ffn_up": block.up,
-        "ffn_down": block.down,
-    }
 
 
 def _load_tokenizer(reader: gguf.GGUFReader) -> sentencepiece.SentencePieceProcessor:
@@ -251,20 +236,9 @@ def _halves(weight: Tensor, heads: int) -> Tensor:
 
 def _writer(path: Path, arch: str, name: str, shape: Shape, *, blocks: int, ffn: int) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path.with_suffix(".tmp"), arch)
-    writer.add_name(name)
-    writer.add_license("MIT")
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.dim)
-    writer.add_block_count(blocks)
-    writer.add_feed_forward_length(ffn)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.heads)
+    add_shape(writer, name, shape, layers=blocks, ffn=ffn)
     writer.add_key_length(shape.head_dim)
     writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_rope_freq_base(ROPE_BASE)
-    writer.add_layer_norm_rms_eps(NORM_EPS)
-    writer.add_vocab_size(shape.vocab)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     return writer
 

@@ -216,37 +216,47 @@ def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: sentencepiece.SentencePiec
     writer.add_add_space_prefix(True)
 
 
-def export(model: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path, name: str) -> None:
-    """Write the model as an F32 GGUF file of the `llama` architecture."""
-    shape = model.shape
-    writer = gguf.GGUFWriter(path, "llama")
+def add_shape(writer: gguf.GGUFWriter, name: str, shape: Shape, *, layers: int, ffn: int) -> None:
+    """Write what llama.cpp must know of a model before its tokenizer and tensors."""
     writer.add_name(name)
     writer.add_license("MIT")
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.dim)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.ffn)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.heads)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_rope_freq_base(ROPE_BASE)
     writer.add_layer_norm_rms_eps(NORM_EPS)
     writer.add_vocab_size(shape.vocab)
+
+
+def layer_parts(block: nn.Module) -> dict[str, nn.Module]:
+    """Return the parts of one layer under llama.cpp's names."""
+    return {
+        "attn_norm": block.attn_norm,
+        "attn_q": block.wq,
+        "attn_k": block.wk,
+        "attn_v": block.wv,
+        "attn_output": block.wo,
+        "ffn_norm": block.ffn_norm,
+        "ffn_gate": block.gate,
+        "ffn_up": block.up,
+        "ffn_down": block.down,
+    }
+
+
+def export(model: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path, name: str) -> None:
+    """Write the model as an F32 GGUF file of the `llama` architecture."""
+    shape = model.shape
+    writer = gguf.GGUFWriter(path, "llama")
+    add_shape(writer, name, shape, layers=shape.layers, ffn=shape.ffn)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     add_tokenizer(writer, tokenizer)
     names = {"token_embd": model.embed, "output_norm": model.norm, "output": model.head}
     for i, block in enumerate(model.blocks):
-        names |= {
-            f"blk.{i}.attn_norm": block.attn_norm,
-            f"blk.{i}.attn_q": block.wq,
-            f"blk.{i}.attn_k": block.wk,
-            f"blk.{i}.attn_v": block.wv,
-            f"blk.{i}.attn_output": block.wo,
-            f"blk.{i}.ffn_norm": block.ffn_norm,
-            f"blk.{i}.ffn_gate": block.gate,
-            f"blk.{i}.ffn_up": block.up,
-            f"blk.{i}.ffn_down": block.down,
-        }
+        names |= {f"blk.{i}.{part}": module for part, module in layer_parts(block).items()}
     for tensor, module in names.items():
         writer.add_tensor(f"{tensor}.weight", module.weight.detach().float().numpy())
     writer.write_header_to_file()
