@@ -305,7 +305,6 @@ def test_no_color_is_obeyed_in_a_terminal(tmp_path: Path, colour: bool) -> None:
 
 
 def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ggufspec.cli import fetch
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
     from ggufspec.modelfiles.hub import FetchItem, Survey
@@ -319,8 +318,8 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)
     found = Survey(pair=pair, items=(item,), folder=nowhere, free_bytes=1 << 60)
     with pytest.raises(ConsentNeededError, match="--quiet does not ask"):
-        fetch._confirm_download(found, yes=False, quiet=True)
-    fetch._confirm_download(found, yes=True, quiet=True)
+        hub_access.confirm_download(found, yes=False, quiet=True)
+    hub_access.confirm_download(found, yes=True, quiet=True)
 
 
 def test_a_traceback_shows_no_credentials() -> None:

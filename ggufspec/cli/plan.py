@@ -8,38 +8,28 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
-from ggufspec.units import format_bytes
+from ggufspec.cli.options.placement import layer_options, machine_options, share_options
+from ggufspec.cli.options.references import model_options
+from ggufspec.cli.options.shared import KV_TYPES, Count, Size, Sizes, emit, output_options, pass_options
+from ggufspec.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import PlanOptions
-    from ggufspec.modelfiles.memory import MemoryPlan
+    from ggufspec.forecast import planning
+
+_MOST_ROWS = 16  # of the table for people, besides the first, the last and the one that is asked for
 
 
 @click.command()
-@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
+@model_options()
+@layer_options()
+@share_options
+@machine_options
 @click.option(
-    "-m",
-    "--target",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Target: a path, user/repo:QUANT, or half of a pair (demo:target).",
+    "--vram", type=Sizes(), help="GPU memory to plan with: 24G, or 24G,12G for two. [default: free memory]"
 )
-@click.option(
-    "-md",
-    "--draft-model",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Drafter, in the same forms.",
-)
-@click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
 @click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context size in tokens.")
-@click.option("-ngl", "--ngl", type=LayersParam(), help="Target layers on the GPU. [default: as many as fit]")
-@click.option(
-    "-ngld", "--ngld", type=LayersParam(), default="all", show_default=True, help="Drafter layers on the GPU."
-)
 @click.option(
     "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both KV caches."
 )
@@ -60,7 +50,6 @@ if TYPE_CHECKING:
     help="Physical batch size in tokens.",
 )
 @click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
-@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
 @pass_options
 def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
@@ -69,75 +58,67 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
     the embedded one.
 
+    With --machine, and --host for layers on the CPU, there is a column of the tokens/s that the target alone
+    can reach at most: a roofline, computed from the machines' peak rates at a full context.
+
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
+    ggufspec plan -m user/repo:Q4_K_M --vram 24G --machine rtx-3090 --host ryzen-7950x
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     """
-    from ggufspec.cli.options import models
-    from ggufspec.domain import Offload
-    from ggufspec.modelfiles import catalog, hub, memory
+    from ggufspec.modelfiles import catalog, memory
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
-    access = hub.Access(offline=options.offline)
-    pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
-    target, draft = models.read_cards(pair, access)
-    method = catalog.drafting_method(pair)
+    try:
+        planned = options.ask()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    for gpu in planned.gpus:
+        free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
+        echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
+    method = catalog.drafting_method(planned.pair)
     if method is not None and not method.needs_drafter:
-        echo(f"note: {pair.name} drafts with {method}, which needs no second model", err=True)
-    settings = options.to_settings()
-    vram = _detect_vram() if options.vram is None else options.vram
-    plans = memory.trade(target, draft, settings, options.ngld)
-    best = memory.best_fit(plans, vram, options.reserve) if vram else None
-    if options.ngl is not None:
-        offload = Offload(target_layers=options.ngl, draft_layers=options.ngld)
-        shown = memory.plan(target, draft, offload, settings)
-    else:
-        shown = best or plans[0 if vram else -1]
-    budget = vram - options.reserve if vram else None
-    for role, card in (("target", target), ("drafter", draft)):
+        echo(f"note: {planned.pair.name} drafts with {method}, which needs no second model", err=True)
+    for role, card in (("target", planned.target), ("drafter", planned.draft)):
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
+    for note in planned.notes:
+        echo(note, err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan"), out)
+        emit(formats.render(frames.memory_trade(planned), output, title="plan"), out)
         return
-    steps = max(1, len(plans) // 16)
-    rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]
     emit(
-        f"{_describe_fit(shown, best, plans[-1], vram, options.reserve)}\n\n"
-        f"{formats.for_people(frames.memory_devices(shown), output)}\n"
-        f"{formats.for_people(frames.memory_overview(rows, budget), output)}",
+        f"{_describe_fit(planned)}\n\n"
+        f"{formats.for_people(frames.memory_devices(planned.shown), output)}\n"
+        f"{formats.for_people(frames.memory_overview(planned, _MOST_ROWS), output)}",
         out,
     )
 
 
-def _detect_vram() -> int | None:
-    """Return the free memory of this machine's GPUs in bytes, and print them; None without a GPU."""
-    from ggufspec.llama.install import installs
-
-    gpus = installs.detect_gpus()
-    for gpu in gpus:
-        free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
-        echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
-    return sum(gpu.free_bytes for gpu in gpus) or None
-
-
-def _describe_fit(
-    shown: MemoryPlan, best: MemoryPlan | None, complete: MemoryPlan, vram: int | None, reserve: int
-) -> str:
-    """Return the sentences above the tables: what fits, and what would."""
+def _describe_fit(planned: planning.Planned) -> str:
+    """Return the sentences above the tables: what fits, what would, and how fast that can be at most."""
+    shown, best, complete = planned.shown, planned.best, planned.plans[-1]
     layers = f"{shown.target.gpu_layers} of {shown.target.max_layers} layers"
     takes = f"{format_bytes(shown.gpu_bytes)} on the GPU, {format_bytes(shown.host_bytes)} on the host"
     beside = " beside the drafter" if shown.draft else ""
-    if vram is None:
-        return f"{layers}{beside} take {takes}."
-    room = f"{format_bytes(vram)} with {format_bytes(reserve)} left free"
-    fit = "fit" if shown.gpu_bytes + reserve <= vram else "do not fit"
+    if not planned.vram_bytes:
+        return f"{layers}{beside} take {takes}.{_describe_rate(planned)}"
+    sizes = planned.vram_bytes if planned.is_split else (sum(planned.vram_bytes),)
+    room = f"{' + '.join(map(format_bytes, sizes))} with {format_bytes(planned.reserve_bytes)} left free"
+    fit = "fit" if planned.fits(shown) else "do not fit"
     answer = f"{layers} {fit}{beside} into {room}: {takes}."
     if best is None:
-        return f"{answer} Offload fewer layers of the drafter, or none (--ngld 0)."
-    if best is not shown:
-        return f"{answer} At most {best.target.gpu_layers} fit."
-    if best.target.gpu_layers < best.target.max_layers:
-        return f"{answer} All {complete.target.max_layers} would take {format_bytes(complete.gpu_bytes)}."
-    return answer
+        answer += " Offload fewer layers of the drafter, or none (--ngld 0)."
+    elif best is not shown:
+        answer += f" At most {best.target.gpu_layers} fit."
+    elif best.target.gpu_layers < best.target.max_layers:
+        answer += f" All {complete.target.max_layers} would take {format_bytes(complete.gpu_bytes)}."
+    return f"{answer}{_describe_rate(planned)}"
+
+
+def _describe_rate(planned: planning.Planned) -> str:
+    rate = planned.rate(planned.shown)
+    if rate is None:
+        return ""
+    return f"\nRoofline: at most {format_rate(rate)} tokens/s without drafting, with a full context."

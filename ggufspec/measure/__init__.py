@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
+from ggufspec.measure.naming import ModelName, fetch_models, survey_models
 from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
     "Block",
     "Blocks",
+    "ModelName",
     "Request",
     "RunPlan",
     "Session",
     "bench",
     "check_finite",
+    "fetch_models",
     "identify",
     "pair_method",
     "prepare_session",
     "refuse_endless",
     "sizes",
+    "survey_models",
 ]

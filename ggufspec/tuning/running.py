@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ggufspec import machine
@@ -23,6 +23,7 @@ from ggufspec.measure import (
     Session,
     api,
     check_finite,
+    fetch_models,
     identity,
     pair_method,
     refuse_endless,
@@ -30,6 +31,7 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
+from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet
 from ggufspec.tuning import candidates, looking, prospects, values, verdicts
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
@@ -332,10 +334,14 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
             TuneRequest.
 
     Raises:
+        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
+    known = {field.name for field in fields(Request)} | _TUNING_OPTIONS.keys()
+    check_options("tune", options, [] if request else sorted(known))
     asked = request or _asked(options)
-    plan = identify(prepare_tuning(asked))
+    models = fetch_models(asked.request.models, asked.request.access)
+    plan = identify(prepare_tuning(replace(asked, request=asked.request.with_models(models))))
     outlook = looking.outlook(plan)
     command, begun = ("ggufspec.tune", repr(asked)), time.monotonic()
     selected = _measured(finals(plan, outlook), command)

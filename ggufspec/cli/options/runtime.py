@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import click
 
 from ggufspec.cli.options.axes import Axis, join_values
-from ggufspec.cli.options.shared import KV_TYPES, Command
+from ggufspec.cli.options.shared import KV_TYPES, Decorator, add_options
 
 
 class _Setting(NamedTuple):
@@ -86,26 +85,16 @@ _SWITCHES = (
 )
 
 
-def runtime_options(*, many: bool) -> Callable[[Command], Command]:
+def runtime_options(*, many: bool) -> Decorator:
     """Add the options that RuntimeOptions takes.
 
     Args:
         many: several values make an axis, as in a sweep.
     """
-
-    def add(command: Command) -> Command:
-        options: list[Callable[[Command], Command]] = [
-            *(_option(setting, many=many) for setting in _SETTINGS),
-            *_SWITCHES,
-        ]
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return add_options(*(_option(setting, many=many) for setting in _SETTINGS), *_SWITCHES)
 
 
-def _option(setting: _Setting, *, many: bool) -> Callable[[Command], Command]:
+def _option(setting: _Setting, *, many: bool) -> Decorator:
     axis = setting.axis
     return click.option(
         *setting.names,

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from ggufspec import errors, units
+from ggufspec import errors, redaction, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches
+from ggufspec.cli.steps import benches, hub_access
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL, one_line
@@ -36,7 +36,7 @@ _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 
 def prepare_bench(options: BenchOptions) -> Session:
     """Check the options of a bench; print what was chosen, and the warnings that are known already."""
-    session = request.prepare_session(options.to_request())
+    session = request.prepare_session(hub_access.fetch_models(options))
     print_notes(session)
     return session
 
@@ -117,7 +117,7 @@ def run_bench(
         with defer_interrupts():
             session.engine.close()
             emit(table(latest, output), out)
-            command = benches.command_line(sys.argv, latest.meta.id)
+            command = benches.command_line(command_line(), latest.meta.id)
             echo(f"{describe_end(error, latest)}{benches.describe_command(command)}", err=True)
         raise
     session.engine.close()
@@ -149,8 +149,9 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def command_line() -> tuple[str, ...]:
-    """Return this program's command line as text; bytes that are not UTF-8 are replaced."""
-    return tuple(os.fsencode(word).decode(errors="replace") for word in sys.argv)
+    """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced."""
+    words = redaction.without_tokens(sys.argv)
+    return tuple(os.fsencode(word).decode(errors="replace") for word in words)
 
 
 def record_with_progress(session: Session, opened: ResultSet) -> Iterator[ResultSet]:

@@ -12,7 +12,7 @@ from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
-from ggufspec.cli.steps import measuring
+from ggufspec.cli.steps import hub_access, measuring
 from ggufspec.domain import Method, Offload, RunSpec, Runtime, Sampling
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
@@ -38,7 +38,7 @@ def run_tuning(
     Raises:
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
-    request = options.to_request()
+    request = hub_access.fetch_models(options)
     plan = tuning.prepare_tuning(
         tuning.TuneRequest(
             request=request,

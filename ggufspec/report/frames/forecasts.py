@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.forecast import Forecast
-from ggufspec.forecast.whatif import Steady, WhatIfProjection
+from ggufspec.forecast.whatif import Steady, WhatIf
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
 from ggufspec.report.frames.tables import attributes, frame
 from ggufspec.tuning import Prospect
@@ -39,7 +39,7 @@ PROSPECT_COLUMNS = (
 )
 OUTLOOK_COLUMNS = (
     *("n_max", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
-    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share"),
+    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share", "costs"),
 )
 
 
@@ -66,13 +66,17 @@ def _row(forecast: Forecast) -> dict[str, Any]:
     return row
 
 
-def outlooks(projections: Sequence[WhatIfProjection]) -> pd.DataFrame:
-    """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position."""
+def outlooks(answer: WhatIf) -> pd.DataFrame:
+    """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position.
+
+    ``costs`` says where the costs come from. With ``roofline``, tokens/s are upper bounds.
+    """
     rows = [
         {
-            **attributes(projection, OUTLOOK_COLUMNS),
+            **attributes(projection, OUTLOOK_COLUMNS[:-1]),
+            "costs": answer.costs.value,
             "alpha": projection.acceptance.alpha if isinstance(projection.acceptance, Steady) else None,
         }
-        for projection in projections
+        for projection in answer.projections
     ]
     return frame(rows, OUTLOOK_COLUMNS)

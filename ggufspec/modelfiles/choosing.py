@@ -1,45 +1,38 @@
-"""From the names of models to their cards; only headers are read, from the disk or the Hub."""
+"""Which pair is meant, by a name or by two models, and its headers; nothing is downloaded but these."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import click
 
 from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import NotCachedError
 from ggufspec.modelfiles import catalog, hub
-
-if TYPE_CHECKING:
-    from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.modelfiles.gguf import ModelCard
 
 EMBEDDED = "demo"
-
-
-def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
-    """Read the headers of a pair."""
-    draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
-    return hub.read_card(pair.target, access, pair=pair), draft
 
 
 def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
     """Return a pair by its name or its models; by default the pair fetched last, otherwise the embedded one.
 
+    Args:
+        name: a pair of the catalogue.
+        target: a path or a model reference.
+        draft: likewise.
+        access: access to the Hub.
+
     Raises:
+        ValueError: a name and a target were given, or a drafter alone.
         GgufspecError: there is no such pair, its drafting method is not supported, or one of its models is
             not available.
     """
     if name is not None and target is not None:
-        raise click.UsageError("name a pair or a target, not both")
+        raise ValueError("name a pair or a target, not both")
     if target is not None:
-        return Pair(
-            name="as given",
-            target=_locate(target, access),
-            draft=None if draft is None else _locate(draft, access),
-        )
+        drafter = None if draft is None else _locate(draft, access)
+        return Pair(name="as given", target=_locate(target, access), draft=drafter)
     if draft is not None:
-        raise click.UsageError("a drafter needs a target")
+        raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
     pair = last or catalog.find_pair(name or EMBEDDED)
     method = catalog.drafting_method(pair)
@@ -53,5 +46,12 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         return hub.survey_pair(pair, access).pair
 
 
+def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | None]:
+    """Read the headers of a pair, from the disk or from the Hub by HTTP range."""
+    draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
+    return hub.read_card(pair.target, access, pair=pair), draft
+
+
 def _locate(text: str, access: hub.Access) -> ModelFile:
-    return hub.locate(hub.parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint), access)
+    reference = hub.parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
+    return hub.locate(reference, access)
