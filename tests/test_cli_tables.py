@@ -41,7 +41,7 @@ def _rows(*words: str) -> list[dict[str, Any]]:
 
 
 def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
-    words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--plan")
+    words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--dry-run")
     done = shell.here(*words)
     assert done.returncode == 0, done.stderr
     assert "20 arms with 2 baselines, 80 runs: about " in done.stdout.splitlines()[-1]
@@ -176,7 +176,7 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
 
 def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:
     words = ("--engine", "binary-simple", "--method", "draft-model,ngram-simple,ngram-cache")
-    rows = _rows("sweep", *SHORT, *words, "--draft", "8,16", "--plan", "-o", "json")
+    rows = _rows("sweep", *SHORT, *words, "--draft", "8,16", "--dry-run", "-o", "json")
     assert [(row["role"], row["method"], row["draft_n_max"], row["draft_p_min"]) for row in rows[2:]] == [
         ("drafting", "draft-model", 8, 0),
         ("drafting", "draft-model", 16, 0),

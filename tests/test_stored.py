@@ -229,7 +229,7 @@ def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
         except ResultsError:
             refused += 1
     assert refused > len(content) // 2
-    written = shell.here("report", "mine", "-o", str(tmp_path / "report.html"))
+    written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
     assert written.returncode == 0
     assert "does not match its checksum; the forecasts are left out" in written.stderr
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("pair", required=False, shell_complete=completions.pairs)
 @add_options(*reference_options())
-@click.option("--fit", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory.")
+@click.option(
+    "--largest", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory."
+)
 @click.option("--revision", help="Branch, tag or commit of all files.")
 @token_option
 @offline_option
@@ -45,7 +47,7 @@ def command(
     pair: str | None,
     target: str | None,
     draft_model: str | None,
-    fit: bool,
+    largest: bool,
     revision: str | None,
     token: str | None,
     offline: bool,
@@ -71,11 +73,11 @@ def command(
 
     quiet = verbosity.current(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
-    if fit:
+    if largest:
         from ggufspec.cli.steps import fitting
 
         if pair is not None or target is not None:
-            raise click.UsageError("--fit chooses the pair; do not name one")
+            raise click.UsageError("--largest chooses the pair; do not name one")
         pair, reason = fitting.choose_largest(access)
         echo(reason, err=True)
     survey = _survey_models(pair, target, draft_model, revision, access)

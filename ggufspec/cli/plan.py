@@ -42,7 +42,6 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
 @click.option(
     "-ub",
     "--ubatch-size",
-    "--ubatch",
     "ubatch",
     type=Count(1),
     default=512,

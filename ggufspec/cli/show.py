@@ -16,7 +16,7 @@ ROWS = ("arm", *_TABLES)
 
 
 @click.command()
-@click.argument("run", default="last", shell_complete=completions.runs)
+@click.argument("bench", metavar="[BENCH]", default="last", shell_complete=completions.runs)
 @click.option(
     "--per",
     type=click.Choice(ROWS),
@@ -47,25 +47,25 @@ ROWS = ("arm", *_TABLES)
 @click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
 @click.option(
     "--list",
-    "list_runs",
+    "listing",
     is_flag=True,
     help="List the stored benches, oldest first.",
 )
 @click.option(
-    "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench with its logs."
+    "--delete", metavar="BENCH", shell_complete=completions.runs, help="Delete a stored bench with its logs."
 )
 @click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
 @output_options
 def command(
     *,
-    run: str,
+    bench: str,
     per: str,
     columns: str | None,
     checks: bool,
     variance: bool,
     plot: bool,
     salvage: bool,
-    list_runs: bool,
+    listing: bool,
     delete: str | None,
     yes: bool,
     output: str,
@@ -73,7 +73,7 @@ def command(
 ) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
-    RUN is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
+    BENCH is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
     ggufspec show                         the last bench
@@ -85,15 +85,15 @@ def command(
     from ggufspec.report import frames
     from ggufspec.report.text import chart, figures, formats, overview, precision, tables
 
-    if list_runs and delete is not None:
+    if listing and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
-    if list_runs:
+    if listing:
         benches.print_list(output, out)
         return
     if delete is not None:
         benches.delete_bench(delete, yes=yes)
         return
-    stored = benches.load_bench(run, salvage=salvage)
+    stored = benches.load_bench(bench, salvage=salvage)
     if checks or variance:
         table_form = output if output in tables.FOR_PEOPLE else "md"
         pages = [precision.checks(stored, table_form)] if checks else []

@@ -509,7 +509,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--p-min": sweep.p_mins,
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,
-        "--ubatch": sweep.ubatches,
+        "--ubatch-size": sweep.ubatches,
         "llama.cpp's settings": sweep.runtimes,
     }
     counts = {name: len(values) for name, values in axes.items() if len(values) > 1}

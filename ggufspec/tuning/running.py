@@ -108,7 +108,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime) for arm in _plain(session)}) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",
-            "name one target, and one --threads, --kv-type and --ubatch; `ggufspec sweep` takes several",
+            "name one target, and one --threads, --kv-type and --ubatch-size; `ggufspec sweep` takes several",
         )
     models = {
         model

@@ -9,26 +9,26 @@ from typing import Any
 
 import click
 
-from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry import renaming, verbosity
 
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
-    "Models": "pair target draft_model target_drafter fit revision token offline local_dir no_check",
+    "Models": "pair target draft_model largest revision token offline local_dir no_check",
     "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
     "Placement": "ngl ngld threads ctx vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
-    "GPUs": "fitting devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
+    "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Sampling": "temp top_k top_p min_p seed",
-    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
-    "overhead",
+    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
+    "flops overhead",
     "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
-    "plan fresh",
+    "fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
-    "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
+    "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
     "html png svg open once",
     "General": "yes quiet verbose debug",
 }
@@ -76,6 +76,10 @@ class Command(click.Command):
         options = {
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }
+        names = renaming.old_names(ctx.info_name, options)
+        if names:
+            with_value = {name for name, option in options.items() if _takes_value(option)}
+            args = renaming.rename_options(args, names, with_value, is_silent=ctx.resilient_parsing)
         end = _find_end(args, options, ctx)
         if "--args" in options and end < len(args):
             args = [*args[:end], "--args", shlex.join(args[end + 1 :])]
@@ -110,6 +114,11 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+def _takes_value(option: click.Parameter) -> bool:
+    """Whether an option's value is the word after it."""
+    return isinstance(option, click.Option) and not option.is_flag and not option.count
+
+
 def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: click.Context) -> int:
     """Return how many arguments stand before ``--``, or how many there are.
 
@@ -119,8 +128,8 @@ def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: 
     place = 0
     while place < len(args) and args[place] != "--":
         option, name = options.get(args[place]), args[place].partition("=")[0]
-        if isinstance(option, click.Option):
-            place += not option.is_flag and not option.count  # its value, which may look like an option
+        if option is not None:
+            place += _takes_value(option)  # it may look like an option
         elif _SEVERAL_LETTERS.match(name) and name not in options:
             similar = [other for other in options if other.lower().startswith(name.lower())]
             raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)

@@ -159,7 +159,7 @@ _REPEATING = (
     click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",
-        metavar="RUN",
+        metavar="BENCH",
         shell_complete=completions.runs,
         help="Continue an interrupted bench.",
     ),

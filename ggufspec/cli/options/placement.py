@@ -76,7 +76,6 @@ _DEVICES: tuple[Decorator, ...] = (
     click.option(
         "-fit",
         "--fit",
-        "fitting",
         type=click.Choice(("on", "off")),
         help="Let llama.cpp offload less than requested so that the models fit.",
     ),

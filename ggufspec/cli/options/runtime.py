@@ -22,7 +22,7 @@ def _types(text: str, *names: str) -> _Setting:
 
 
 _SETTINGS = (
-    _types("Type of both KV caches, such as f16 or q8_0. [default: f16]", "--kv-type", "--type"),
+    _types("Type of both KV caches, such as f16 or q8_0. [default: f16]", "--kv-type"),
     _types("Type of the K cache.", "-ctk", "--cache-type-k"),
     _types("Type of the V cache.", "-ctv", "--cache-type-v"),
     _types("Type of the drafter's K cache. [default: the target's]", "-ctkd", "--cache-type-k-draft"),
@@ -40,7 +40,7 @@ _SETTINGS = (
         "Logical batch size in tokens. [default: llama.cpp's]",
     ),
     _Setting(
-        ("-ub", "--ubatch-size", "--ubatch", "ubatch"),
+        ("-ub", "--ubatch-size", "ubatch"),
         "TOKENS",
         Axis("tokens", least=1, most=65536),
         "Physical batch size in tokens. [default: llama.cpp's]",

@@ -24,7 +24,7 @@ _F16 = "f16"  # llama.cpp's default of each cache, in every era
 class PlacementOptions:
     """Where models go, besides --ngl and --ngld. None where an option was not given."""
 
-    fitting: str | None
+    fit: str | None
     devices: tuple[str, ...] | None
     draft_devices: tuple[str, ...] | None
     tensor_split: tuple[float, ...] | None
@@ -36,7 +36,7 @@ class PlacementOptions:
     def to_offload(self) -> Offload:
         """Return the placement, with llama.cpp's defaults for numbers of layers."""
         return Offload(
-            fit=None if self.fitting is None else self.fitting == "on",
+            fit=None if self.fit is None else self.fit == "on",
             devices=self.devices or (),
             draft_devices=self.draft_devices or (),
             tensor_split=self.tensor_split or (),

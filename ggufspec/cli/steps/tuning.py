@@ -175,7 +175,7 @@ def _placing(spec: RunSpec) -> Iterator[str]:
         "--fit": None if offload.fit is None else "on" if offload.fit else "off",
         "-t": spec.threads,
         "-c": spec.context,
-        "--ubatch": spec.ubatch,
+        "--ubatch-size": spec.ubatch,
     }
     for option, value in options.items():
         if value not in {None, ""}:
