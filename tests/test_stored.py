@@ -93,7 +93,7 @@ def test_the_list_has_every_format(home: Path) -> None:
     _drafting_bench()
     (row,) = json.loads(shell.here("show", "--list", "-o", "json").stdout)
     assert row["name"] == "mine"
-    assert (row["draft_sizes"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
+    assert (row["draft"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
     assert shell.here("show", "--list", "-o", "csv").stdout.startswith("name,started_at,models,draft_sizes,")
 
 
@@ -258,7 +258,7 @@ def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
     salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
     assert salvaged.returncode == 0
     assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
-    assert [row["draft_n_max"] for row in json.loads(salvaged.stdout)] == [3, 5]
+    assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
 
 
 def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> RunPlan:

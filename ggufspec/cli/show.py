@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import emit, output_options
@@ -28,7 +29,7 @@ ROWS = ("arm", *_TABLES)
 @click.option(
     "--columns",
     metavar="NAMES",
-    help="Columns to print, such as prompt,draft_n_max,n_accepted,gen_s, or all. "
+    help="Columns to print, such as prompt,draft,n_accepted,gen_s, or all. "
     "[default: at most ten for people, all for programs]",
 )
 @click.option(
@@ -78,7 +79,7 @@ def command(
     \b
     ggufspec show                         the last bench
     ggufspec show 20260102 --runs -o csv  every run of another bench
-    ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
+    ggufspec show --runs --columns prompt,draft,n_accepted,gen_tokens,gen_s
     ggufspec show --delete 20260102       after confirmation
     """
     from ggufspec.cli.steps import benches
@@ -116,7 +117,11 @@ def command(
         table = frames.sort_by_arm(table, stored)
     hidden = 0
     if columns is not None:
-        table = table[_parse_columns(columns, list(table.columns))]
+        chosen = _parse_columns(columns, list(table.columns))
+        for old, new in table.attrs["former"].items():
+            if old in chosen and columns.strip() != "all":
+                echo(renaming.note(f"the column {old}", new), err=True)
+        table = table[chosen]
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]

@@ -15,7 +15,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, with_former
 from ggufspec.results import Meta, ResultSet, Runs
 
 _DEVICES = ("GPU", "CPU")
@@ -50,11 +50,15 @@ def _throttled(runs: Runs) -> list[str | None]:
 
 
 SETTING_COLUMNS = (
-    *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
-    *("method", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+    *("pair", "role", "target", "draft_model", "requested_ngl", "requested_ngld"),
+    *("method", "draft", "p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
     *("settings", "llama_build"),
 )
-"""The settings that distinguish the arms of a bench, in every table with a row for each arm."""
+"""The settings that distinguish the arms of a bench, in every table with a row for each arm.
+
+They have the names of options. ``requested_ngl`` and ``requested_ngld`` are what was asked for;
+``actual_ngl`` and ``actual_ngld`` are how many layers llama.cpp offloaded.
+"""
 
 AUDIT_COLUMNS = (
     *("audited_texts", "audited_tokens", "near_tie_tokens", "divergent_tokens", "divergence_bound"),
@@ -62,8 +66,15 @@ AUDIT_COLUMNS = (
 )
 """What the audit of texts found; see ``analysis.AuditSummary``."""
 
+_FORMER_SUMMARY = FORMER_SETTINGS | {"n_gpu_layers": "actual_ngl", "n_gpu_layers_draft": "actual_ngld"}
+_FORMER_RUNS = FORMER_SETTINGS | {
+    "run": "bench",
+    "offloaded_layers": "actual_ngl",
+    "draft_offloaded_layers": "actual_ngld",
+}
+
 SUMMARY_COLUMNS = (
-    *("engine", *SETTING_COLUMNS),
+    *("engine", *SETTING_COLUMNS, "actual_ngl", "actual_ngld"),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
@@ -72,15 +83,15 @@ SUMMARY_COLUMNS = (
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "llama_version", "llama_commit"),
-    *("llama_cpp_python", "backend"),
+    *("llama_cpp_python", "backend", *_FORMER_SUMMARY),
 )
 RUN_COLUMNS = (
-    *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
+    *("bench", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
     *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
     "prompt_in_gen_s",
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
-    *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
-    *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
+    *("load_ms", "actual_ngl", "total_layers", "gpu_bytes", "placement"),
+    *("actual_ngld", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
     *(
         "repeat",
         "warmup",
@@ -100,7 +111,7 @@ RUN_COLUMNS = (
     *("margin_nats", "text_verdict"),
     *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
     *("worst_margin_nats", "impossible_tokens", "audit_unjudged"),
-    *("doubts", "text", "spec_key", "started_at"),
+    *("doubts", "text", "spec_key", "started_at", *_FORMER_RUNS),
 )
 _DIFFERENCE = {
     "differs_at_token": "at_token",
@@ -127,7 +138,8 @@ def origin(meta: Meta) -> dict[str, Any]:
     """
     version = releases.identify(meta.build)
     return {
-        "run_id": meta.id,
+        "bench": meta.id,
+        "run_id": meta.id,  # the former name
         "date": meta.started_at,
         "processor": meta.machine.cpu,
         "gpus": list(meta.machine.gpus),
@@ -147,14 +159,16 @@ def summary(results: ResultSet) -> pd.DataFrame:
     """
     groups = arms.group(results)
     advice = review.warnings(results, groups)
-    return frame([_summary_row(results, arm, advice) for arm in groups], SUMMARY_COLUMNS)
+    return frame([_summary_row(results, arm, advice) for arm in groups], SUMMARY_COLUMNS, _FORMER_SUMMARY)
 
 
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
-    made = {**_requested(results.runs), **_measured(results.runs), "run": results.meta.id}
-    columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
-    return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+    made = {**_requested(results.runs), **_measured(results.runs), "bench": results.meta.id}
+    present = [name for name in RUN_COLUMNS if name not in _FORMER_RUNS]
+    columns = {name: made[name] if name in made else results.runs.column(name) for name in present}
+    table = pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+    return with_former(table, _FORMER_RUNS)
 
 
 def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
@@ -170,7 +184,7 @@ def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
 def settings(spec: RunSpec) -> dict[str, Any]:
     """Return the requested settings; a layer column is empty for a model that the run does not load.
 
-    ``draft_p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
+    ``p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
     that a round accepts each position; it is empty where the target itself decided. ``llama_build``
     names the llama.cpp where a bench compares several.
     """
@@ -181,11 +195,11 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "role": spec.role.value,
         "target": None if spec.role is Role.DRAFTER else spec.pair.target.filename,
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
-        "n_gpu_layers": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
-        "n_gpu_layers_draft": str(spec.offload.draft_layers) if drafts else None,
+        "requested_ngl": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
+        "requested_ngld": str(spec.offload.draft_layers) if drafts else None,
         "method": drafting and drafting.method.value,
-        "draft_n_max": drafting and drafting.n_max,
-        "draft_p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
+        "draft": drafting and drafting.n_max,
+        "p_min": drafting.p_min if drafting and drafting.method.needs_drafter else None,
         "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
         if drafting and drafting.synthetic
         else None,
@@ -209,8 +223,8 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         **attributes(drafting, ("mean_accepted_length",)),
         **arm.round_ms,
         **_energy_of(arm),
-        "n_gpu_layers": arm.layers and arm.layers.offloaded,
-        "n_gpu_layers_draft": arm.draft_layers and arm.draft_layers.offloaded,
+        "actual_ngl": arm.layers and arm.layers.offloaded,
+        "actual_ngld": arm.draft_layers and arm.draft_layers.offloaded,
         "prompts": arm.prompts,
         "repeats": arm.repeats,
         "gen_tps": arm.rate and arm.rate.value,
@@ -291,6 +305,8 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
             name: [audit and getattr(audit, field) for audit in runs.column("audit")]
             for name, field in _AUDIT.items()
         },
+        "actual_ngl": runs.column("offloaded_layers"),
+        "actual_ngld": runs.column("draft_offloaded_layers"),
         **_places(runs, ""),
         **_places(runs, "draft_"),
         "text_verdict": [

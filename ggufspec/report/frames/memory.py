@@ -13,9 +13,11 @@ from ggufspec.units import format_bytes, format_rate
 
 _DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
 _PARTS = ("weights", "cache", "compute")
+_FORMER = {"n_gpu_layers": "requested_ngl", "n_gpu_layers_draft": "requested_ngld"}
 MEMORY_COLUMNS = (
-    *("n_gpu_layers", "n_gpu_layers_draft", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
+    *("requested_ngl", "requested_ngld", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
     *(f"{device}_{part}_bytes" for device in _DEVICES for part in _PARTS),
+    *_FORMER,
 )
 
 
@@ -26,8 +28,8 @@ def memory_trade(planned: planning.Planned) -> pd.DataFrame:
     """
     rows = [
         {
-            "n_gpu_layers": plan.target.gpu_layers,
-            "n_gpu_layers_draft": plan.draft and plan.draft.gpu_layers,
+            "requested_ngl": plan.target.gpu_layers,
+            "requested_ngld": plan.draft and plan.draft.gpu_layers,
             "gpu_bytes": plan.gpu_bytes,
             "host_bytes": plan.host_bytes,
             "fits": planned.fits(plan),
@@ -40,7 +42,7 @@ def memory_trade(planned: planning.Planned) -> pd.DataFrame:
         }
         for plan in planned.plans
     ]
-    return frame(rows, MEMORY_COLUMNS)
+    return frame(rows, MEMORY_COLUMNS, _FORMER)
 
 
 def memory_overview(planned: planning.Planned, most: int) -> pd.DataFrame:

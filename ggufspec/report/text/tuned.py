@@ -260,8 +260,11 @@ def _configuration(spec: RunSpec) -> dict[str, Any]:
         "target": str(spec.pair.target.path or spec.pair.target.filename),
         "drafter": str(spec.drafter.path or spec.drafter.filename) if spec.drafter else None,
         "method": drafting.method.value if drafting else None,
-        "n_max": drafting.n_max if drafting else None,
+        "draft": drafting.n_max if drafting else None,
         "p_min": drafting.p_min if drafting else None,
+        "requested_ngl": spec.offload.target_layers,
+        "requested_ngld": spec.offload.draft_layers,
+        "n_max": drafting.n_max if drafting else None,  # former names, for one version
         "target_layers": spec.offload.target_layers,
         "draft_layers": spec.offload.draft_layers,
     }
