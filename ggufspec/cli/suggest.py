@@ -11,7 +11,6 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.references import offline_option, token_option
 from ggufspec.cli.options.shared import Count, text_or_json
 from ggufspec.errors import GgufspecError
-from ggufspec.redaction import redact
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     """
     from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.modelfiles import api, hub
+    from ggufspec.redaction import redact
 
     access = hub.Access(token=token, offline=offline)
     model, card = api.find_target(target, access)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
-from ggufspec.measure.naming import ModelName, fetch_models, survey_models
+from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
 from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
@@ -17,6 +17,7 @@ __all__ = [
     "bench",
     "check_finite",
     "fetch_models",
+    "file_of",
     "identify",
     "pair_method",
     "prepare_session",

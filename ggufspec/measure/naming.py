@@ -39,7 +39,15 @@ def fetch_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str,
         if survey.missing_bytes:
             for _ in hub.fetch(survey, access, remember=False):
                 pass
-    return {text: hub.add_paths(survey).target for text, survey in surveys.items()}
+    return {text: file_of(survey) for text, survey in surveys.items()}
+
+
+def file_of(survey: hub.Survey) -> ModelFile:
+    """Return the model of a survey once it is on this machine; a local one is known by its path alone."""
+    model = survey.pair.target
+    if model.repo is None:
+        return ModelFile(filename=model.filename, path=model.path)
+    return hub.add_paths(survey).target
 
 
 def find_model(name: ModelName, access: hub.Access) -> ModelFile:
@@ -60,4 +68,4 @@ def find_model(name: ModelName, access: hub.Access) -> ModelFile:
             f"{model.repo}/{model.filename} is not on this machine",
             f"fetch it: ggufspec fetch --target {name}",
         )
-    return hub.add_paths(survey).target
+    return file_of(survey)

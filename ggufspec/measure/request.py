@@ -114,7 +114,13 @@ class Request:
 
     @property
     def models(self) -> tuple[naming.ModelName, ...]:
-        """The names of all targets and drafters."""
+        """The names of all targets and drafters.
+
+        Raises:
+            GgufspecError: a drafter is named without a target.
+        """
+        if self.draft_model is not None and self.target is None and self.pair is None:
+            raise GgufspecError("a drafter was given without a target", "add --target")
         return (*naming.list_names(self.target), *naming.list_names(self.draft_model))
 
     def with_models(self, models: Mapping[str, ModelFile]) -> Request:
@@ -410,12 +416,11 @@ def _named(request: Request) -> _Models:
         stems = [Path(model.filename).stem for model in (*targets, *drafters)]
         name = " + ".join(stems) if len(stems) <= 2 else f"{stems[0]} + {len(stems) - 1} more"
         return _Models(name, targets, drafters, "as given", None)
-    if request.draft_model is not None and request.pair is None:
-        raise GgufspecError("a drafter was given without a target", "add --target")
+    drafters = tuple(naming.find_model(name, request.access) for name in request.models)
     listed, why = _pair(request)
     pair = hub.resolve(listed, offline=request.offline)
-    drafters = _files(request, request.draft_model) or ((pair.draft,) if pair.draft else ())
-    return _Models(pair.name, (pair.target,), drafters, why, pair)
+    own = (pair.draft,) if pair.draft else ()
+    return _Models(pair.name, (pair.target,), drafters or own, why, pair)
 
 
 def _pair(request: Request) -> tuple[Pair, str]:

@@ -29,8 +29,8 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     if name is not None and target is not None:
         raise ValueError("name a pair or a target, not both")
     if target is not None:
-        drafter = None if draft is None else _locate(draft, access)
-        return Pair(name="as given", target=_locate(target, access), draft=drafter)
+        found = _locate(target, access)
+        return Pair(name="as given", target=found, draft=None if draft is None else _locate(draft, access))
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None

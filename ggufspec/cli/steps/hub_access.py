@@ -92,7 +92,7 @@ def fetch_models(options: RunOptions) -> Request:
             hub.check_room(survey)
             confirm_download(survey, yes=options.yes, quiet=quiet)
             download_pair(survey, request.access, quiet=quiet, remember=False)
-    return request.with_models({text: hub.add_paths(survey).target for text, survey in surveys.items()})
+    return request.with_models({text: measure.file_of(survey) for text, survey in surveys.items()})
 
 
 def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, remember: bool = True) -> Pair:
