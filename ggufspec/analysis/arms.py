@@ -202,12 +202,12 @@ class Arm:
     def round_ms(self) -> dict[str, float]:
         """Milliseconds of a round: drafting, verification, the rest; empty where nobody tells."""
         columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
-        told = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
-        if len(told) < len(self.good) or not told or self.draft_size is None:
+        timed = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
+        if len(timed) < len(self.good) or not timed or self.draft_size is None:
             return {}
-        draft, verify, whole, rounds = (sum(column) for column in zip(*told, strict=True))
-        each = {"draft": draft, "verify": verify, "rest": whole - draft - verify}
-        return {f"{name}_ms_per_round": seconds * 1000 / rounds for name, seconds in each.items()}
+        draft, verify, whole, rounds = (sum(column) for column in zip(*timed, strict=True))
+        seconds_of = {"draft": draft, "verify": verify, "rest": whole - draft - verify}
+        return {f"{name}_ms_per_round": seconds * 1000 / rounds for name, seconds in seconds_of.items()}
 
     @property
     def ttft_s(self) -> float | None:
@@ -218,16 +218,16 @@ class Arm:
     @cached_property
     def energy(self) -> dict[str, Energy]:
         """Energy per token by device, of those devices whose energy was measured."""
-        found = {}
-        for device, own in self.joules.items():
+        energies = {}
+        for device, joules in self.joules.items():
             alone = self.baseline.joules.get(device) if self.baseline else None
-            per_token = stats.mean_rate(own)
+            per_token = stats.mean_rate(joules)
             if per_token is not None:
-                ratio = stats.paired_effect(own, alone) if alone else None
-                found[device] = Energy(
-                    device=device, runs=len(own), per_token=per_token, ratio=ratio.ratio if ratio else None
+                ratio = stats.paired_effect(joules, alone) if alone else None
+                energies[device] = Energy(
+                    device=device, runs=len(joules), per_token=per_token, ratio=ratio.ratio if ratio else None
                 )
-        return found
+        return energies
 
     @cached_property
     def joules(self) -> dict[str, dict[tuple[str, int], float]]:
@@ -242,21 +242,21 @@ class Arm:
         decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
         requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
         cells = _cells(runs)
-        found = {}
+        by_device = {}
         for device, joules in used.items():
             each_token = joules / runs.numbers("decoded")
             counts = np.flatnonzero(requests & (each_token > 0)).tolist()
-            found[device] = {cells[place]: float(each_token[place]) for place in counts}
-        return found
+            by_device[device] = {cells[place]: float(each_token[place]) for place in counts}
+        return by_device
 
     @property
     def compared(self) -> dict[str, bool]:
         """Prompt id -> whether every one of its compared texts is the target's own."""
-        found: dict[str, bool] = {}
+        is_same: dict[str, bool] = {}
         for spec, same in zip(self.good.specs, self.good.column("text_identical"), strict=True):
             if same is not None:
-                found[spec.prompt.id] = found.get(spec.prompt.id, True) and same
-        return found
+                is_same[spec.prompt.id] = is_same.get(spec.prompt.id, True) and same
+        return is_same
 
     @property
     def status(self) -> str:
@@ -524,9 +524,11 @@ def _layers(outputs: Sequence[Sample], backend: str | None) -> LayerCounts | Non
     claim is not asked.
     """
     ok = Status.OK
-    told = [said for said in outputs if said.status is ok]
-    total = next((said.total_layers for said in told if said.total_layers), None)
+    logged = [sample for sample in outputs if sample.status is ok]
+    total = next((sample.total_layers for sample in logged if sample.total_layers), None)
     if backend == "cpu":
-        return LayerCounts(offloaded=0, total=total) if told else None
-    offloaded = next((said.offloaded_layers for said in told if said.offloaded_layers is not None), None)
+        return LayerCounts(offloaded=0, total=total) if logged else None
+    offloaded = next(
+        (sample.offloaded_layers for sample in logged if sample.offloaded_layers is not None), None
+    )
     return None if offloaded is None else LayerCounts(offloaded=offloaded, total=total)

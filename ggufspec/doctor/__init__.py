@@ -30,10 +30,10 @@ def examine(*, offline: bool = False) -> Checkup:
     installs, skipped, misnamed = programs.find_installs(known["llama"])
     gpus = next((item.gpus for item in installs if item.gpus), ()) or machine.nvidia_smi()
     threads = known["threads"].value
-    built = tuple(building.now())
+    built = tuple(building.examine_building())
     findings = (
         settings_finding,
-        *machines.now(threads if isinstance(threads, int) else None),
+        *machines.examine_machine(threads if isinstance(threads, int) else None),
         *machines.gpus(gpus, nvml.temperature_c()),
         *_disks(access),
         *built,
@@ -41,7 +41,7 @@ def examine(*, offline: bool = False) -> Checkup:
         *(() if misnamed and not installs else programs.installs(installs, gpus)),
         *programs.skipped(skipped),
         programs.library(installs),
-        *models.now(access, request),
+        *models.examine_models(access, request),
     )
     can_build = not any(item.name in _NEEDED and item.status is FindingStatus.MISSING for item in built)
     return Checkup(findings=findings, can_run=misnamed is None and bool(installs or can_build))

@@ -136,7 +136,7 @@ def _fits_gpus(installed: Cuda, text: str) -> Finding:
     return ok("CUDA", text)
 
 
-def now() -> Iterator[Finding]:
+def examine_building() -> Iterator[Finding]:
     """Check the tools of a build."""
     yield compiler()
     yield cmake()

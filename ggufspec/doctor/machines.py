@@ -147,7 +147,7 @@ def disk(name: str, folder: Path, variable: str) -> Finding:
     return ok(name, text)
 
 
-def now(configured_threads: int | None) -> Iterator[Finding]:
+def examine_machine(configured_threads: int | None) -> Iterator[Finding]:
     """Check this machine in its present state."""
     yield python()
     yield threads(machine.usable_cores(), machine.busy_cores(), configured_threads)

@@ -88,7 +88,7 @@ def stored(ids: Sequence[str], folder: Path) -> Finding:
     return ok("results", f"{len(ids)} in {folder}, the last is {ids[-1]}")
 
 
-def now(access: hub.Access, request: HubRequest) -> Iterator[Finding]:
+def examine_models(access: hub.Access, request: HubRequest) -> Iterator[Finding]:
     """Check the Hub, the cache, the pairs and the results."""
     yield reachability(access, request.answer())
     yield cached(access)

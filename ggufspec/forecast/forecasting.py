@@ -210,9 +210,9 @@ def estimate(rates: Mapping[str, float], contributions: Values) -> Estimate:
 
     A single prompt tells no spread, and then there is no interval.
     """
-    own = stats.mean_over_prompts(rates)
-    if own.lo is None or own.hi is None:
-        return own
+    rate = stats.mean_over_prompts(rates)
+    if rate.lo is None or rate.hi is None:
+        return rate
     costs = stats.Z95 * float(np.linalg.norm(contributions))
-    half = math.hypot(math.log(own.hi / own.value), costs)
-    return Estimate(value=own.value, lo=own.value * math.exp(-half), hi=own.value * math.exp(half))
+    half = math.hypot(math.log(rate.hi / rate.value), costs)
+    return Estimate(value=rate.value, lo=rate.value * math.exp(-half), hi=rate.value * math.exp(half))

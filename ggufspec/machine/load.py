@@ -48,7 +48,7 @@ class LoadWatch:
     def start(cls, known: Iterable[psutil.Process] = ()) -> LoadWatch:
         """Read the counters; ``known`` are earlier descendants, which count while they run."""
         family = frozenset(descendants()).union(process for process in known if process.is_running())
-        own = sum(
+        own_s = sum(
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         )
@@ -58,7 +58,7 @@ class LoadWatch:
         return cls(
             at_s=time.monotonic(),
             all_s=sum(times) - idle - guests,
-            own_s=own + sum(map(_used_s, family)),
+            own_s=own_s + sum(map(_used_s, family)),
             steal_s=getattr(times, "steal", None),
             family=family,
         )

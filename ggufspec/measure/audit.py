@@ -121,7 +121,7 @@ def judge_texts(
         install: the llama.cpp that measured.
         timeout_s: for a load, and for each question.
     """
-    own = {
+    target_runs = {
         run.spec.baseline.key: run.sample
         for run in reversed(runs)
         if run.spec.role is Role.TARGET and run.sample.text is not None
@@ -131,7 +131,7 @@ def judge_texts(
         if run.difference is None or run.difference.verdict is not None or run.spec.role is Role.DRAFTER:
             continue
         baseline = run.spec.baseline
-        question = _question(run, own.get(baseline.key))
+        question = _question(run, target_runs.get(baseline.key))
         if question is not None:
             pending.setdefault(load_of(baseline), []).append((run, question))
     for load, asked in pending.items():

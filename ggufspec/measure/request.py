@@ -374,10 +374,10 @@ def _sizes(request: Request, methods: tuple[Method, ...]) -> tuple[tuple[int, ..
         sizes = draft_sizes(method, asked)
         left_out = ", ".join(str(size) for size in asked if size not in sizes)
         if not sizes:
-            own = draft_sizes(method)[0]
+            default = draft_sizes(method)[0]
             raise GgufspecError(
                 f"{method.value} drafts nothing at γ {left_out}",
-                f"llama.cpp's own γ for it is {own}: add --draft {own}, or leave --draft out",
+                f"llama.cpp's own γ for it is {default}: add --draft {default}, or leave --draft out",
             )
         if left_out:
             notes.append(f"draft sizes: {method.value} drafts nothing at γ {left_out}, which is left out")

@@ -133,12 +133,12 @@ def judge_limits(
             tail = fail_error / (len(effects) - rank)
             is_rejecting = effects[place].p_below(limit) < tail
         tails[place] = tail
-    found = []
+    tests = []
     for place, effect in enumerate(effects):
         lo, hi = effect.interval(pass_error, tails[place])
         units = _units_needed(effect, limit, fail_tail=fail_error / len(effects), pass_tail=pass_error)
-        found.append(LimitTest(lo=lo, hi=hi, is_below=hi < limit, is_above=lo > limit, units=units))
-    return tuple(found)
+        tests.append(LimitTest(lo=lo, hi=hi, is_below=hi < limit, is_above=lo > limit, units=units))
+    return tuple(tests)
 
 
 def _units_needed(effect: LogEffect, limit: float, *, fail_tail: float, pass_tail: float) -> int | None:

@@ -29,8 +29,8 @@ def outliers(values: Sequence[float]) -> tuple[int, ...]:
     """
     if len(values) < 3:
         return ()
-    found = np.asarray(values, dtype=np.float64)
-    return _far(found - np.median(found), found)
+    array = np.asarray(values, dtype=np.float64)
+    return _far(array - np.median(array), array)
 
 
 def outlying_cells(rates: Mapping[Cell, float]) -> tuple[Cell, ...]:

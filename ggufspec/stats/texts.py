@@ -47,14 +47,14 @@ def place_token(probabilities: NDArray[np.float64], token: int, uniform: float) 
         token: which one was drawn.
         uniform: from 0 to 1, drawn independently of everything else.
     """
-    own = float(probabilities[token])
-    if own <= 0.0:
+    probability = float(probabilities[token])
+    if probability <= 0.0:
         return None
-    likelier = float(probabilities[probabilities > own].sum())
-    likelier += own * int(
-        np.count_nonzero(probabilities[:token] == own)
+    likelier = float(probabilities[probabilities > probability].sum())
+    likelier += probability * int(
+        np.count_nonzero(probabilities[:token] == probability)
     )  # of equals the lower token comes first
-    return min(likelier + uniform * own, 1.0)
+    return min(likelier + uniform * probability, 1.0)
 
 
 def count_places(places: Sequence[float]) -> tuple[int, ...]:

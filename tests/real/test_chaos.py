@@ -15,12 +15,13 @@ from ggufspec.llama.install.installs import Install
 from tests.support import fakes, shell
 
 STEP_KB = 4 << 10
+LONG_RUN = 'set -- "$@" --predict 480 --ignore-eos'  # else a small drafter can end before the signal comes
 FAULTS = {
     "@nolog": ("exec 2>/dev/full", {"summary lost"}),
     "@quota": ("ulimit -f 1", {"crashed", "summary lost"}),  # SIGXFSZ once a log has 512 bytes
     "@stopped": ("kill -STOP $$", {"timed out"}),
-    "@segfault": ("(sleep 0.01; kill -SEGV $$) &", {"crashed"}),
-    "@killed": ("(sleep 0.01; kill -KILL $$) &", {"out of memory"}),
+    "@segfault": (f"{LONG_RUN}\n(sleep 0.01; kill -SEGV $$) &", {"crashed"}),
+    "@killed": (f"{LONG_RUN}\n(sleep 0.01; kill -KILL $$) &", {"out of memory"}),
 }
 ABOVE_START_KB = (8 << 10, 16 << 10, 24 << 10)  # the drafter alone fits into some more
 OUT_OF_MEMORY = {

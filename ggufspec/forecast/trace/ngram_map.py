@@ -56,19 +56,19 @@ class Map:
         if known < 2 * size + self.n_max:
             return ()
         wanted = text[end - size : end]
-        found = self._find(text, wanted, known)
+        place = self._find(text, wanted, known)
         self._note(text, size, known)
-        if not found:
+        if not place:
             return ()
         key = self._keys.get(wanted)
         if key is None:
             first = [_Value(place=0, seen=0, longest=self.n_max)] if self._keeps_keys_only else []
             key = self._keys[wanted] = _Key(values=first)
-        value = key.values[0] if self._keeps_keys_only else self._choose(text, wanted, key, found)
+        value = key.values[0] if self._keeps_keys_only else self._choose(text, wanted, key, place)
         if value is None:
             return ()
         self._last = value
-        return text[found + size : found + size + min(self.n_max, value.longest)]
+        return text[place + size : place + size + min(self.n_max, value.longest)]
 
     def accept(self, n_accepted: int) -> None:
         """Let the next draft of this kind be as long as this one was right."""
@@ -84,11 +84,11 @@ class Map:
         place = self._index.get(_hash(wanted), 0)
         if place and place < known - reach and text[place : place + size] == wanted:
             return place
-        found = 0
+        earlier = 0
         if self._begun > reach:
-            found = last_place(text, wanted, first=self._begun - reach, last=self._indexed + 1)
+            earlier = last_place(text, wanted, first=self._begun - reach, last=self._indexed + 1)
         first_new = max(self._begun, self._indexed) + 1
-        return found or last_place(text, wanted, first=known - reach, last=first_new)
+        return earlier or last_place(text, wanted, first=known - reach, last=first_new)
 
     def _note(self, text: Text, size: int, known: int) -> None:
         """Index all places that were not yet: those of the prompt first, each part from its end."""

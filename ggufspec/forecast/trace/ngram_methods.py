@@ -44,11 +44,11 @@ class Simple:
         known, size = end - 1, self._size
         if known <= size + self._n_max + 1:
             return ()
-        found = last_place(text, text[end - size : end], first=known - size - 1, last=1)
-        if not found:
+        place = last_place(text, text[end - size : end], first=known - size - 1, last=1)
+        if not place:
             return ()
-        longest = min(self._n_max, known - (found + size))
-        return text[found + size : found + size + longest] if longest >= size else ()
+        longest = min(self._n_max, known - (place + size))
+        return text[place + size : place + size + longest] if longest >= size else ()
 
     def accept(self, n_accepted: int) -> None:
         """Nothing is remembered."""

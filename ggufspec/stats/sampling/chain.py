@@ -68,8 +68,8 @@ def _peak(values: Probabilities) -> float:
         raise ValueError(f"logits must be (vocab,), not {values.shape}")
     peak = float(values.max())
     if not isfinite(peak):
-        found = {np.inf: "+inf among them", -np.inf: "-inf everywhere, so no token is left"}
-        raise ValueError(f"the logits are not finite: {found.get(peak, 'NaN among them')}")
+        reasons = {np.inf: "+inf among them", -np.inf: "-inf everywhere, so no token is left"}
+        raise ValueError(f"the logits are not finite: {reasons.get(peak, 'NaN among them')}")
     return peak
 
 

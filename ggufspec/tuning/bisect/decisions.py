@@ -251,7 +251,11 @@ def _is_clear(differences: Sequence[Difference]) -> bool:
 def _conclude(judged: Sequence[Judgement], good: int, bad: int) -> Verdict:
     """Return the verdict of a bisection whose last trial measured the step."""
     (complete,) = judged[0].differences
-    step = next(each for each in judged[-1].differences if (each.first, each.second) == (good, bad))
+    step = next(
+        difference
+        for difference in judged[-1].differences
+        if (difference.first, difference.second) == (good, bad)
+    )
     rests = tuple(
         rest
         for rest in _rests(judged, step)
@@ -271,7 +275,7 @@ def _rests(judged: Sequence[Judgement], step: Difference) -> Iterator[Difference
     for judgement in judged[1:]:
         is_final = judgement.side is None
         yield from (
-            each
-            for each in judgement.differences
-            if (is_final and each is not step) or (not is_final and each.hi < 0)
+            difference
+            for difference in judgement.differences
+            if (is_final and difference is not step) or (not is_final and difference.hi < 0)
         )

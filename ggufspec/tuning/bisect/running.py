@@ -88,10 +88,12 @@ def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity) -> T
         build: [arm for arm in groups if arm.spec.build == build] for build in bench.meta.builds
     }
     cells = [{*arm.rates} for arm in groups]
-    repeats = sorted(set.union(*({repeat for _, repeat in own} for own in cells)))
-    prompts = set.intersection(*({prompt for prompt, _ in own} for own in cells))
+    repeats = sorted(set.union(*({repeat for _, repeat in rates} for rates in cells)))
+    prompts = set.intersection(*({prompt for prompt, _ in rates} for rates in cells))
     complete = [
-        repeat for repeat in repeats if all((prompt, repeat) in own for own in cells for prompt in prompts)
+        repeat
+        for repeat in repeats
+        if all((prompt, repeat) in rates for rates in cells for prompt in prompts)
     ]
     if not prompts:
         raise ResultsError(
@@ -100,7 +102,10 @@ def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity) -> T
     value = _mean_log if quantity.is_ratio else _acceptance
     return Trial(
         places=tuple(places),
-        repeats=tuple(tuple(value(own, prompts, repeat) for own in by_build.values()) for repeat in complete),
+        repeats=tuple(
+            tuple(value(build_arms, prompts, repeat) for build_arms in by_build.values())
+            for repeat in complete
+        ),
     )
 
 
