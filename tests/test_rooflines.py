@@ -150,8 +150,8 @@ def test_a_plan_over_two_gpus_names_each(target: Path) -> None:
     result = _run(*words, "--vram", "24G,12G")
     assert result.exit_code == 0, result.output
     assert "9 of 9 layers fit into 24 GiB + 12 GiB with 1 GiB left free" in result.stdout
-    assert "target on the GPU 0" in result.stdout
-    assert "target on the GPU 1" in result.stdout
+    assert "target on GPU 0" in result.stdout
+    assert "target on GPU 1" in result.stdout
     refused = _run(*words, "--vram", "8G,8G,8G")
     assert refused.exit_code == 2
     assert "give that of each" in refused.stderr

@@ -72,9 +72,9 @@ def memory_devices(plan: MemoryPlan) -> pd.DataFrame:
     """Return one row per model and device of a plan, for people to read; each of several GPUs has its own."""
     models = {"target": plan.target, **({"drafter": plan.draft} if plan.draft else {})}
     devices = {
-        f"{name} on the {device}": footprint
+        f"{name} on {device}": footprint
         for name, model in models.items()
-        for device, footprint in (*_gpus(model), ("host", model.host))
+        for device, footprint in (*_gpus(model), ("the host", model.host))
     }
     rows = [
         {
@@ -90,7 +90,7 @@ def memory_devices(plan: MemoryPlan) -> pd.DataFrame:
 def _gpus(model: ModelMemory) -> Iterator[tuple[str, Footprint]]:
     """Yield the GPUs of a model with their names."""
     if len(model.gpus) <= 1:
-        yield "GPU", model.gpu
+        yield "the GPU", model.gpu
         return
     for number, footprint in enumerate(model.gpus):
         yield f"GPU {number}", footprint
