@@ -96,7 +96,7 @@ def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None
     if isinstance(found, click.Group):
         pytest.skip("a group has few")
     text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
-    options = [param for param in found.params if isinstance(param, click.Option)]
+    options = [param for param in found.params if isinstance(param, click.Option) and not param.hidden]
     sections = [part for part in text.split("\n\n") if part.split("\n")[0].endswith(":")]
     lines = [line.strip() for part in sections for line in part.splitlines() if line.startswith("  -")]
     listed = [word.rstrip(",") for line in lines for word in line.split("  ")[0].split()]

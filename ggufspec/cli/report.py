@@ -39,8 +39,8 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     help="File for the report, - for standard output; or folder for the charts. "
     "[default: report.html, or charts]",
 )
-@click.option("--png", type=_Folder, hidden=True)
-@click.option("--svg", type=_Folder, hidden=True)
+@click.option("--png", type=_Folder, hidden=True, help="Former name of -o png --out FOLDER.")
+@click.option("--svg", type=_Folder, hidden=True, help="Former name of -o svg --out FOLDER.")
 def command(
     *, runs: tuple[str, ...], output: str, out: Path | None, png: Path | None, svg: Path | None
 ) -> None:
