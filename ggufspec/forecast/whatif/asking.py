@@ -138,7 +138,7 @@ def whatif(
     known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
     if not known:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
-    names_models = any((machine, bandwidth, flops, pair, target))
+    names_models = any((machine, host, bandwidth, flops, pair, target))
     if profile is not None:
         if target_tps or drafter_tps or names_models:
             raise ValueError("use either --profile, or rates, or models and a machine")
