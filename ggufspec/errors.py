@@ -30,7 +30,7 @@
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
     ├── ConsentNeededError       32   a large download needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
-    └── InconclusiveError        34   the measured runs do not decide a comparison or a bisection
+    └── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.

@@ -206,10 +206,19 @@ def schemas() -> Iterator[str]:
     """What is stored, from the JSON Schemas in the package."""
     yield "# Stored results\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
-    yield "llama.cpp wrote. JSON Schemas of both files are in `ggufspec/results/schemas`."
-    yield "`ggufspec show` makes tables of them: Markdown, CSV, JSON, SQL, Parquet.\n"
-    for record, name in (("meta", "meta.json"), ("run", "runs.jsonl")):
-        file = f"{record}-{results.SCHEMA_VERSION}.json"
+    yield "llama.cpp wrote. The bench that confirmed a tuning also has `configuration.json`, the recommended"
+    yield "configuration, which `--tuned NAME` reads. JSON Schemas of these files are in"
+    yield "`ggufspec/results/schemas`."
+    yield "`ggufspec show` makes tables of a bench: Markdown, CSV, JSON, SQL, Parquet."
+    yield "A command that meets a file that was edited or damaged, or that a newer ggufspec wrote, says so in"
+    yield "one line and ends with exit code 13.\n"
+    described: set[str] = set()
+    for record, name, version in (
+        ("meta", "meta.json", results.SCHEMA_VERSION),
+        ("run", "runs.jsonl", results.SCHEMA_VERSION),
+        ("configuration", "configuration.json", results.CONFIGURATION_VERSION),
+    ):
+        file = f"{record}-{version}.json"
         schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))
         yield f"## {name}\n"
         yield f"{schema['title']}. The schema is `{file}`.\n"
@@ -217,7 +226,9 @@ def schemas() -> Iterator[str]:
             lines = ", ".join(_type(inner) for inner in schema["anyOf"])
             yield f"Each line is one of {lines}; `kind` says which.\n"
         for title, definition in schema["$defs"].items():
-            yield from _definition(title, definition)
+            if title not in described:
+                yield from _definition(title, definition)
+        described |= schema["$defs"].keys()
 
 
 def _definition(title: str, definition: dict[str, Any]) -> Iterator[str]:

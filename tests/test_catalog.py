@@ -79,6 +79,15 @@ def test_the_users_own_pairs_join_ours(config: Path) -> None:
             '[pairs.x]\ntarget = { path = "t" }\ndraft = 1\n',
             "[pairs.x]: unknown key 'draft'; known are drafter,",
         ),
+        ('[pairs.x]\ntarget = { path = "t" }\ngamma = 3\n', "[pairs.x] has gamma or p_min, but nothing"),
+        (
+            '[pairs.x]\ntarget = { path = "t" }\ndrafter = { path = "d" }\ngamma = 0\n',
+            "[pairs.x]: gamma is a draft size from 1 to 64, not 0",
+        ),
+        (
+            '[pairs.x]\ntarget = { path = "t" }\ndrafter = { path = "d" }\np_min = "high"\n',
+            "[pairs.x]: p_min is a probability from 0 to 1, not 'high'",
+        ),
         ("[pairs\n", "Expected ']'"),
         ("pairs = 3\n", "'int' object has no attribute 'items'"),
     ],

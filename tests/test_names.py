@@ -17,7 +17,7 @@ from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.entry import renaming
 from ggufspec.measure import Request
 from ggufspec.report import frames
-from ggufspec.report.frames import forecasts
+from ggufspec.report.frames import finalists, forecasts
 from ggufspec.report.frames.bench import SETTING_COLUMNS
 from ggufspec.report.frames.tables import FORMER_SETTINGS
 from ggufspec.results import SCHEMA_VERSION
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 COLUMNS = {
     name: getattr(module, name)
-    for module in (frames, forecasts)
+    for module in (frames, forecasts, finalists)
     for name in dir(module)
     if name.endswith("_COLUMNS") and not name.startswith("ENERGY")
 }
@@ -186,7 +186,7 @@ def test_no_two_things_of_the_glossary_share_a_name() -> None:
 
 
 def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
-    options = {option.name for path, option in _options() if path == "sweep"}
+    options = {option.name for path, option in _options() if path in {"bench", "sweep"}}
     assert {field.name for field in fields(Request)} - {"offload", "runtime"} <= options | {"method"}
     own = {"role", "settings", "llama_build"}  # of an arm, of all other settings together, of several builds
     for column in SETTING_COLUMNS:

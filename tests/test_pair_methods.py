@@ -35,6 +35,11 @@ method = "ngram-simple"
 target = {{ path = "{DEMO}/target.gguf" }}
 drafter = {{ path = "{DEMO}/drafter.gguf" }}
 method = "draft-eagle3"
+[pairs.tuned]
+target = {{ path = "{DEMO}/target.gguf" }}
+drafter = {{ path = "{DEMO}/drafter.gguf" }}
+gamma = 15
+p_min = 0.7
 [pairs.alone]
 target = {{ path = "{DEMO}/target.gguf" }}
 [pairs.remote-heads]
@@ -81,6 +86,27 @@ def test_what_the_command_line_names_comes_first() -> None:
     assert drafting(Request(pair="heads", draft_model=DEMO / "drafter.gguf")) == [Drafting(n_max=3)]
 
 
+def test_a_pairs_draft_size_and_p_min_are_measured_where_none_are_named() -> None:
+    assert drafting(Request(pair="tuned", engine="server")) == [Drafting(n_max=15, p_min=0.7)]
+    named = Request(pair="tuned", engine="server", draft=4, p_min=0.0)
+    assert drafting(named) == [Drafting(n_max=4)]
+    other_method = Request(pair="tuned", engine="server", method="ngram-simple")
+    assert drafting(other_method) == [Drafting(n_max=48, method=Method.NGRAM_SIMPLE)]
+    other_drafter = Request(pair="tuned", engine="server", draft_model=DEMO / "drafter.gguf")
+    assert drafting(other_drafter) == [Drafting(n_max=3)]
+    chat = talk.begin(Request(pair="tuned"))
+    assert chat.arms[Role.DRAFTING].drafting == Drafting(n_max=15, p_min=0.7)
+    chat.close()
+
+
+def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
+    session = request.prepare_session(Request(pair="tuned", engine="binary"))
+    assert drafting(Request(pair="tuned", engine="binary")) == [Drafting(n_max=15)]
+    assert [note for note in session.notes if note.startswith("p-min")] == [
+        "p-min: 0.7 of the pair is left out, because the engine binary has none; --engine server does"
+    ]
+
+
 def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
     for engine in ("binary", "inprocess"):
         with pytest.raises(
@@ -100,7 +126,7 @@ WHATIF = ("--machine", "h100", "--accept", "0.7")
         ("bench", "--pair"),
         ("bench", "--dry-run", "--pair"),
         ("bench", "--engine", "server", "--pair"),
-        ("sweep", "--plan", "--pair"),
+        ("sweep", "--dry-run", "--pair"),
         ("tune", "--pair"),
         ("tune", "--forecast", "--pair"),
         ("chat", "--once", "Hello", "--pair"),

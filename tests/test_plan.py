@@ -54,6 +54,20 @@ def test_the_embedded_pair_is_planned_without_a_question() -> None:
     assert "fits" not in result.stdout
 
 
+def _cache_bytes(*words: str) -> tuple[int, int]:
+    """Return the bytes of the target's and the drafter's caches, when everything is on the GPU."""
+    rows = list(csv.DictReader(io.StringIO(_plan(*words, "-o", "csv").stdout)))
+    return int(rows[-1]["target_gpu_cache_bytes"]), int(rows[-1]["drafter_gpu_cache_bytes"])
+
+
+def test_the_drafters_cache_has_types_of_its_own(pair: tuple[str, ...]) -> None:
+    target, drafter = _cache_bytes(*pair)
+    assert _cache_bytes(*pair, "-ctkd", "f32", "-ctvd", "f32") == (target, 2 * drafter)
+    assert _cache_bytes(*pair, "-ctkd", "f16") == (target, drafter)
+    assert _cache_bytes(*pair, "--kv-type", "f32") == (2 * target, 2 * drafter)
+    assert _cache_bytes(*pair, "--kv-type", "f32", "-ctkd", "f16", "-ctvd", "f16") == (2 * target, drafter)
+
+
 def test_the_most_layers_that_fit_are_found(pair: tuple[str, ...]) -> None:
     result = _plan(*pair, "--vram", "2G", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))

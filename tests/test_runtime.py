@@ -198,6 +198,10 @@ def test_memory_is_planned_with_both_types_and_the_batch() -> None:
     spec = replace(values.spec(), kv_type="q8_0", runtime=Runtime(kv_type_v="f16", batch=128))
     settings = memory.settings_for(spec, memory.TODAY)
     assert (settings.kv_type_k, settings.kv_type_v, settings.n_ubatch) == ("Q8_0", "F16", 128)
+    assert (settings.of_drafter.kv_type_k, settings.of_drafter.kv_type_v) == ("Q8_0", "F16")
+    other = replace(spec, runtime=Runtime(draft_kv_type="f16", draft_kv_type_v="q4_0"))
+    of_drafter = memory.settings_for(other, memory.TODAY).of_drafter
+    assert (of_drafter.kv_type_k, of_drafter.kv_type_v) == ("F16", "Q4_0")
 
 
 def test_a_bench_stores_and_shows_what_it_was_given(tmp_path: Path) -> None:

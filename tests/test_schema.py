@@ -14,7 +14,10 @@ from tests.support import values
 from tests.support.values import filled
 
 SCHEMAS = Path(results.__file__).parent / "schemas"
-CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in ("run-3.json", "meta-3.json")}
+CURRENT = {
+    name: json.loads((SCHEMAS / name).read_text())
+    for name in ("run-3.json", "meta-3.json", "configuration-1.json")
+}
 
 
 def validator(name: str) -> jsonschema.Draft202012Validator:

@@ -22,6 +22,7 @@ from ggufspec.domain import (
     Method,
     ModelFile,
     Role,
+    RunOutcome,
     RunSpec,
     Sample,
     Status,
@@ -260,7 +261,10 @@ class Arm:
 
     @property
     def status(self) -> str:
-        """``ok``, ``partial``, or the most frequent failure where no run counts."""
+        """``ok``, ``partial``, or what the runs are worth most often where none counts."""
+        if self.good and not len(self.rates):
+            worth = Counter(warnings.outcome(run) for run in self.good).most_common(1)[0][0]
+            return PARTIAL if worth is RunOutcome.OK else worth.value
         if len(self.good) == len(self.runs):
             return Status.OK.value
         if self.good:

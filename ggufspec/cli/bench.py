@@ -9,6 +9,7 @@ import click
 
 from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import output_options, pass_options
+from ggufspec.cli.options.tuned import tuned_option
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import BenchOptions
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @measure_options(many=False)
+@tuned_option("Measure the configuration of this tuning: models, drafting, placement, context and engine.")
 @click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
 @output_options
 @pass_options
 def command(
     options: BenchOptions,
     *,
+    tuned: str | None,
     dry_run: bool,
     name: str | None,
     resume: str | None,
@@ -34,11 +37,12 @@ def command(
     ggufspec bench                     the pair fetched last, or the embedded one
     ggufspec bench --ngl 45 --draft 3  the measurement of the Llama-3 notebook
     ggufspec bench -m big.gguf -md small.gguf --draft 1-8 --precision 2% -o json
+    ggufspec bench --tuned last        what the last tuning recommends
     ggufspec bench --llama OLD --llama NEW  two llama.cpps, run in turn
     """
     from ggufspec.cli.steps import measuring
 
-    session = measuring.prepare_bench(options)
+    session = measuring.prepare_bench(options, tuned)
     if dry_run:
         measuring.show_commands(session, out)
         return

@@ -15,12 +15,14 @@ from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import Count, pass_options
+from ggufspec.cli.options.tuned import tuned_option, with_configuration
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions
 
 
 @click.command()
+@tuned_option("Chat with the configuration of this tuning.")
 @model_options(fetches=True)
 @click.option(
     "--draft",
@@ -69,11 +71,12 @@ if TYPE_CHECKING:
     help="Format of the answer to --once.",
 )
 @pass_options
-def command(options: RunOptions, *, once: str | None, output: str) -> None:
+def command(options: RunOptions, *, tuned: str | None, once: str | None, output: str) -> None:
     """Chat with a pair of models, and see which tokens were drafted and the tokens per second.
 
     \b
     ggufspec chat                         the pair fetched last, or the embedded one
+    ggufspec chat --tuned last            what the last tuning recommends
     ggufspec chat --once "Why is the sky blue?" -o json
     """
     from ggufspec import paths
@@ -87,7 +90,8 @@ def command(options: RunOptions, *, once: str | None, output: str) -> None:
     from ggufspec.console import talk as talks
 
     prompt = _read_prompt() if once == "-" else once
-    with closing(talks.begin(hub_access.fetch_models(options))) as talk:
+    request = with_configuration(options.to_request(), tuned)
+    with closing(talks.begin(hub_access.fetch_models(request, yes=options.yes))) as talk:
         try:
             if prompt is None:
                 from ggufspec.console import terminal

@@ -9,6 +9,7 @@ import click
 from ggufspec.cli.entry.command import BETWEEN, DividedArgument
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Fraction, emit, output_options
+from ggufspec.cli.options.tuned import tuned_option
 
 
 @click.command()
@@ -16,10 +17,10 @@ from ggufspec.cli.options.shared import Fraction, emit, output_options
     "benches",
     cls=DividedArgument,
     nargs=-1,
-    required=True,
     metavar="BENCH... [-- BENCH...]",
     shell_complete=completions.runs,
 )
+@tuned_option("Compare with the bench that confirmed this tuning.", decides=False)
 @click.option(
     "--fail-slower",
     type=Fraction(),
@@ -35,7 +36,13 @@ from ggufspec.cli.options.shared import Fraction, emit, output_options
 )
 @output_options
 def command(
-    *, benches: tuple[str, ...], fail_slower: float | None, threshold: float, output: str, out: Path | None
+    *,
+    benches: tuple[str, ...],
+    tuned: str | None,
+    fail_slower: float | None,
+    threshold: float,
+    output: str,
+    out: Path | None,
 ) -> None:
     """Compare the two llama.cpps of a bench, or stored benches of two builds, machines or settings.
 
@@ -47,12 +54,17 @@ def command(
     ggufspec bench --llama OLD --llama NEW --name ab && ggufspec compare ab --fail-slower 2%
     ggufspec compare b9102 today
     ggufspec compare old1 old2 old3 -- new1 new2 new3
+    ggufspec bench --tuned big --name today && ggufspec compare --tuned big today
     """
     from ggufspec.analysis import comparing, guarding
     from ggufspec.cli.steps import benches as stored
     from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
+    if tuned is not None:
+        benches = (stored.find_tuned(tuned), *benches)
+    if not benches:
+        raise click.UsageError("name a bench, or a tuning with --tuned")
     first, second = ([stored.load_bench(name) for name in side] for side in _divide(benches))
     if not second and not first[0].meta.builds:
         second = [stored.load_bench("last")]

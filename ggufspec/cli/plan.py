@@ -11,6 +11,7 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.placement import layer_options, machine_options, share_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.shared import KV_TYPES, Count, Size, Sizes, emit, output_options, pass_options
+from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
 
 
 @click.command()
+@tuned_option("Plan the configuration of this tuning.")
 @model_options()
 @layer_options()
 @share_options
@@ -40,6 +42,18 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
     "-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache. [default: --kv-type]"
 )
 @click.option(
+    "-ctkd",
+    "--cache-type-k-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's K cache. [default: the target's]",
+)
+@click.option(
+    "-ctvd",
+    "--cache-type-v-draft",
+    type=click.Choice(KV_TYPES),
+    help="Type of the drafter's V cache. [default: the target's]",
+)
+@click.option(
     "-ub",
     "--ubatch-size",
     "ubatch",
@@ -51,7 +65,7 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
 @click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
 @output_options
 @pass_options
-def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
+def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path | None) -> None:
     """Plan memory for each device, and for each number of layers on the GPU.
 
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
@@ -64,19 +78,20 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m user/repo:Q4_K_M --vram 24G --machine rtx-3090 --host ryzen-7950x
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
+    ggufspec plan --tuned last --vram 16G
     """
     from ggufspec.modelfiles import catalog, memory
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
     try:
-        planned = options.ask()
+        planned = options.ask() if tuned is None else _plan_tuned(options, tuned)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     for gpu in planned.gpus:
         free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
         echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
-    method = catalog.drafting_method(planned.pair)
+    method = None if tuned is not None else catalog.drafting_method(planned.pair)
     if method is not None and not method.needs_drafter:
         echo(f"note: {planned.pair.name} drafts with {method}, which needs no second model", err=True)
     for role, card in (("target", planned.target), ("drafter", planned.draft)):
@@ -92,6 +107,34 @@ def command(options: PlanOptions, *, output: str, out: Path | None) -> None:
         f"{formats.for_people(frames.memory_devices(planned.shown), output)}\n"
         f"{formats.for_people(frames.memory_overview(planned, _MOST_ROWS), output)}",
         out,
+    )
+
+
+def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:
+    """Return the plan of a tuned configuration.
+
+    Raises:
+        ResultsError: there is no such configuration, or it cannot be trusted.
+        ModelFileError: a model is not here, or another file is in its place.
+    """
+    from ggufspec.forecast import planning
+    from ggufspec.measure import locate_models
+    from ggufspec.modelfiles import hub, memory
+    from ggufspec.results import read_configuration
+
+    configuration = read_configuration(tuned)
+    spec, serving = configuration.spec, configuration.serving
+    slots = "" if serving.slots == 1 else f" in each of {serving.slots} slots"
+    echo(f"tuned: {configuration.id}, for a context of {serving.context:,} tokens{slots}", err=True)
+    return planning.plan_pair(
+        locate_models(configuration),
+        spec.offload,
+        memory.settings_for(spec, memory.layout_for(options.build)),
+        hub.Access(token=options.token, offline=options.offline),
+        vram=options.vram,
+        reserve=options.reserve,
+        machine=options.machine,
+        host=options.host,
     )
 
 

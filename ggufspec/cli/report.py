@@ -12,6 +12,7 @@ from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -39,10 +40,17 @@ _Folder = click.Path(file_okay=False, path_type=Path)
     help="File for the report, - for standard output; or folder for the charts. "
     "[default: report.html, or charts]",
 )
+@tuned_option("Report the bench that confirmed this tuning, before any BENCH.", decides=False)
 @click.option("--png", type=_Folder, hidden=True, help="Former name of -o png --out FOLDER.")
 @click.option("--svg", type=_Folder, hidden=True, help="Former name of -o svg --out FOLDER.")
 def command(
-    *, runs: tuple[str, ...], output: str, out: Path | None, png: Path | None, svg: Path | None
+    *,
+    runs: tuple[str, ...],
+    tuned: str | None,
+    output: str,
+    out: Path | None,
+    png: Path | None,
+    svg: Path | None,
 ) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
@@ -64,6 +72,8 @@ def command(
         if page.is_dir():
             raise click.UsageError(f"--out {page} is a folder; the report is a file")
         check_file(page)
+    if tuned is not None:
+        runs = (benches.find_tuned(tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]
     folders = {"png": png, "svg": svg} | ({output: out or Path("charts")} if output != "html" else {})
     for form, folder in folders.items():
@@ -75,7 +85,9 @@ def command(
     if page is not None:
         from ggufspec.report.html import sections
 
-        content = sections.html(stored, benches.load_forecasts(stored[0].folder)).encode()
+        configurations = [benches.load_configuration(bench.folder) for bench in stored]
+        forecasts = benches.load_forecasts(stored[0].folder)
+        content = sections.html(stored, forecasts, configurations).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
 

@@ -74,6 +74,8 @@ def command(
 ) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
+    A bench that confirmed a tuning begins with the verdict and the tuned configuration.
+
     BENCH is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
@@ -84,7 +86,7 @@ def command(
     """
     from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import chart, figures, formats, overview, precision, tables
+    from ggufspec.report.text import chart, configuration, figures, formats, overview, precision, tables
 
     if listing and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -109,7 +111,9 @@ def command(
         if output in tables.FOR_PEOPLE:
             return
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
-        emit(benches.describe_incomplete(stored) + overview.overview(stored, output), out)
+        tuned = benches.load_configuration(stored.folder)
+        head = "" if tuned is None else "\n".join((*configuration.lines(tuned), "", ""))
+        emit(head + benches.describe_incomplete(stored) + overview.overview(stored, output), out)
         return
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import Duration, Fraction, Size, output_options, pass_options
+from ggufspec.cli.options.shared import Count, Duration, Fraction, Size, output_options, pass_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import TuneOptions
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @measure_options(many=True, repeating=False, engine="server")
+@click.option(
+    "--serve-ctx",
+    type=Count(256),
+    help="Context that each request may use, in tokens. [default: the largest of 4096, 8192, … that fits and "
+    "the models were trained for]",
+)
+@click.option(
+    "--serve-parallel",
+    type=Count(1),
+    default=1,
+    show_default=True,
+    help="Requests to serve at once (slots of llama-server).",
+)
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option(
     "--max-time",
@@ -45,9 +58,15 @@ def command(
     and the winner and the runner-up are confirmed beside the target alone, with new loads and new runs. Only
     these figures are the verdict. --forecast stops before that, after one short run of the target.
 
+    All runs have memory for the context that --serve-ctx and --serve-parallel ask for. Before the command for
+    llama-server is printed, it is started once, and answers a short and a long request. The configuration is
+    stored: `ggufspec bench --tuned NAME` measures it again, `chat`, `plan`, `report` and `compare` take it
+    as well.
+
     \b
     ggufspec tune                                     the pair fetched last
     ggufspec tune -m big.gguf -md a.gguf -md b.gguf   two drafters, or none
+    ggufspec tune --serve-ctx 8192 --serve-parallel 4 a server for four users
     """
     from ggufspec.cli.steps import tuning
 

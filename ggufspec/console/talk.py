@@ -19,7 +19,7 @@ from ggufspec.console.conversation import (
 from ggufspec.domain import Prompt, Role, RunSpec
 from ggufspec.engines.server import Ending, ServerEngine, Stream, StreamingEngine
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, Session, prepare_session, texts
+from ggufspec.measure import Request, Session, prepare_session, texts, with_tuned
 from ggufspec.modelfiles import gguf
 from ggufspec.prompts import Message, chat
 
@@ -179,6 +179,7 @@ def begin(request: Request) -> Talk:
     Raises:
         GgufspecError: the request cannot work; the subclass says why.
     """
+    request, _ = with_tuned(request)
     # The prompts come later; this one passes the checks of everything else.
     bare = replace(
         request, engine="server", prompt=("x",), n_predict=_LEAST, chat=request.chat or None, system=None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
+from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
     Build,
     Conditions,
@@ -19,6 +20,7 @@ from ggufspec.domain.measurements import (
     TextAudit,
     TextVerdict,
 )
+from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
     NO_PROMPT,
     Drafting,
@@ -38,9 +40,11 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Estimate",
     "Experts",
     "FileIdentity",
     "FileUse",
+    "Launch",
     "Layers",
     "Machine",
     "Method",
@@ -58,6 +62,8 @@ __all__ = [
     "Runtime",
     "Sample",
     "Sampling",
+    "ServedRequest",
+    "Serving",
     "SplitMode",
     "Status",
     "TextAudit",

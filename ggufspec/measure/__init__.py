@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from ggufspec.measure.api import bench
+from ggufspec.measure.configured import DECIDED, locate_models
 from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
-from ggufspec.measure.request import Request, Session, check_finite, identify, pair_method, prepare_session
+from ggufspec.measure.request import (
+    Request,
+    Session,
+    check_finite,
+    identify,
+    pair_method,
+    prepare_session,
+    with_tuned,
+)
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
+    "DECIDED",
     "Block",
     "Blocks",
     "ModelName",
@@ -19,9 +29,11 @@ __all__ = [
     "fetch_models",
     "file_of",
     "identify",
+    "locate_models",
     "pair_method",
     "prepare_session",
     "refuse_endless",
     "sizes",
     "survey_models",
+    "with_tuned",
 ]

@@ -30,16 +30,18 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import fitting, identity, loading, naming, texts
+from ggufspec.measure import configured, fitting, identity, loading, naming, texts
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
 from ggufspec.prompts import Render
+from ggufspec.results import Configuration, read_configuration
 
 _EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
 _MOST_LOADS = 32  # at once; more would only be processes that wait
 _MOST_NAMED = 8
+_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 T = TypeVar("T")
 
 
@@ -50,7 +52,8 @@ class Request:
     ``target`` and ``draft_model`` are paths or model references such as ``user/repo:Q4_K_M``; ``offline`` and
     ``token`` are for the Hub, from which ``bench`` fetches what is not on this machine.
     Tuples are axes: every combination is measured. ``method`` is what drafts, by default what the catalogue
-    states for the pair; without ``draft``, each has its own size. Decoding is greedy unless ``temp`` is
+    states for the pair; without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each
+    method has its own size, and no draft ends early. Decoding is greedy unless ``temp`` is
     positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
     ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
     probability, or the shares of rounds that accept each position. ``offload`` is what places the models
@@ -60,9 +63,11 @@ class Request:
     speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
     decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
     repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
-    first llama.cpp with each other one.
+    first llama.cpp with each other one. ``tuned`` names a tuned configuration, which decides the models, how
+    they draft, where they are, llama.cpp's settings, the context and the engine.
     """
 
+    tuned: str | None = None
     pair: str | None = None
     target: naming.ModelName | tuple[naming.ModelName, ...] | None = None
     draft_model: naming.ModelName | tuple[naming.ModelName, ...] | None = None
@@ -73,7 +78,7 @@ class Request:
     offload: Offload = field(default_factory=Offload)
     method: str | tuple[str, ...] | None = None
     draft: int | tuple[int, ...] = ()
-    p_min: float | tuple[float, ...] = 0.0
+    p_min: float | tuple[float, ...] | None = None
     synthetic_accept: float | tuple[float, ...] | None = None
     kv_type: str | tuple[str, ...] | None = None
     ubatch: int | tuple[int, ...] | None = None
@@ -159,6 +164,40 @@ def check_finite(request: object) -> None:
                 )
 
 
+_DEFAULT = Request()
+
+
+def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
+    """Return a request with what its tuned configuration decides, and that configuration; None without one.
+
+    Sampling and, for the embedded pair, prompts are as they were tuned, unless the request names others.
+
+    Raises:
+        GgufspecError: the request names what the configuration decides.
+        ResultsError: there is no such configuration, or it cannot be trusted.
+        ModelFileError: a model is not here, or another file is in its place.
+    """
+    if request.tuned is None:
+        return request, None
+    configuration = read_configuration(request.tuned)
+    fields = configured.fields_of(configuration)
+    named = [name for name in configured.DECIDED if getattr(request, name) != getattr(_DEFAULT, name)]
+    if request.engine not in {_DEFAULT.engine, fields["engine"]}:
+        named.append("engine")
+    if named:
+        raise GgufspecError(
+            f"the tuned configuration {configuration.id} decides {named[0]}", f"leave {named[0]} or tuned out"
+        )
+    if all(getattr(request, name) == getattr(_DEFAULT, name) for name in _SAMPLING):
+        sampling = configuration.spec.sampling
+        fields |= {name: getattr(sampling, field) for name, field in _SAMPLING.items()}
+    if not (request.suite or request.prompt or request.prompt_file):
+        fields["suite"] = configured.suite_of(configuration)
+    if request.llama is None:
+        fields["llama"] = configured.llama_of(configuration)
+    return replace(request, tuned=None, **fields), configuration
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
@@ -184,7 +223,9 @@ def prepare_session(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
+    request, configuration = with_tuned(request)
     methods = _methods(request)
+    request, left_out = _with_pairs_drafting(request)
     name, targets, drafters, why, pair = _models(request, methods)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     every = _find_installs(request)
@@ -230,7 +271,7 @@ def prepare_session(request: Request) -> Session:
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=methods,
         draft_sizes=_axis(request.draft),
-        p_mins=_axis(request.p_min),
+        p_mins=_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
         threads=_axis(request.threads or machine.usable_cores()),
         kv_types=_axis(request.kv_type),
@@ -268,12 +309,14 @@ def prepare_session(request: Request) -> Session:
         install=install,
         render=asked.render,
         notes=(
+            *_tuned(configuration, install),
             f"pair: {name} ({why})",
             *(f"llama.cpp: {one.version or 'unknown version'} in {one.root}" for one in every),
             *(f"llama.cpp: {reason}" for reason in install.passed_over),
             *_same_builds(builds),
             *asked.notes,
             *never,
+            *left_out,
             *_same_layers(sweep),
             *_without_drafter(methods, drafters),
             *tight,
@@ -314,6 +357,14 @@ def unread_files(session: Session) -> Mapping[Path, int]:
     return identity.unread(identity.models(session.suite.blocks))
 
 
+def _tuned(configuration: Configuration | None, install: installs.Install) -> Iterator[str]:
+    """Yield which configuration is measured, and what is not as it was when that was tuned."""
+    if configuration is None:
+        return
+    yield f"tuned: {configuration.id}, made on {configuration.made_at[:10]}"
+    yield from configured.compare_machines(configuration, install)
+
+
 def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
     """Return the values of an axis, each once."""
     return tuple(dict.fromkeys(values)) if isinstance(values, tuple) else (values,)
@@ -347,6 +398,25 @@ def pair_method(request: Request) -> Method | None:
         return Method.DRAFT_MODEL
     pair, _ = _pair(request)
     return catalog.drafting_method(pair)
+
+
+def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Return a request with the draft size and p-min of the pair's catalogue entry, where it names none.
+
+    The entry's values are for its own drafter and method. Notes say what the engine cannot do.
+    """
+    if request.target is not None or request.draft_model is not None:
+        return request, ()
+    entry = catalog.entry_of(_pair(request)[0])
+    if entry is None or (request.method is not None and _axis(request.method) != (entry.method,)):
+        return request, ()
+    request = replace(request, draft=request.draft or entry.gamma or ())
+    if request.p_min is not None or not entry.p_min:
+        return request, ()
+    if engines.ENGINES[request.engine] is Program.TREE:
+        why = f"the engine {request.engine} has none; --engine server does"
+        return request, (f"p-min: {entry.p_min:g} of the pair is left out, because {why}",)
+    return replace(request, p_min=entry.p_min), ()
 
 
 def _methods(request: Request) -> tuple[Method, ...]:

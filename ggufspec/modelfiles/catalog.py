@@ -20,12 +20,16 @@ DEFAULT = "llama-3-70b"
 
 _NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
-_PAIR_KEYS = {"target", "drafter", "method", "licence", "source", "evidence", "note"}
+_PAIR_KEYS = {"target", "drafter", "method", "gamma", "p_min", "licence", "source", "evidence", "note"}
+_LONGEST_DRAFT = 64  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """One line of a catalogue: a pair and what is known about it."""
+    """One line of a catalogue: a pair and what is known about it.
+
+    ``gamma`` (the draft size γ in tokens) and ``p_min`` are used where a command is given no others.
+    """
 
     pair: Pair
     licence: str
@@ -34,6 +38,8 @@ class CatalogueEntry:
     method: str  # the drafting method, as llama.cpp names it
     note: str | None
     catalogue: Path
+    gamma: int | None = None
+    p_min: float | None = None
 
     @property
     def verified(self) -> bool:
@@ -144,6 +150,8 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
     if (drafter is None and method == Method.DRAFT_MODEL) or (drafter is not None and method == _NO_METHOD):
         has = "no drafter" if drafter is None else "a drafter"
         raise ValueError(f"[pairs.{name}] has {has}, but the method {method}")
+    if method == _NO_METHOD and ("gamma" in table or "p_min" in table):
+        raise ValueError(f"[pairs.{name}] has gamma or p_min, but nothing that drafts")
     return CatalogueEntry(
         pair=Pair(
             name=name,
@@ -156,7 +164,25 @@ def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:
         method=method,
         note=table.get("note"),
         catalogue=file,
+        gamma=_gamma(name, table.get("gamma")),
+        p_min=_p_min(name, table.get("p_min")),
     )
+
+
+def _gamma(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= _LONGEST_DRAFT:
+        raise ValueError(f"[pairs.{name}]: gamma is a draft size from 1 to {_LONGEST_DRAFT}, not {value!r}")
+    return value
+
+
+def _p_min(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in {int, float} or not 0 <= float(str(value)) <= 1:
+        raise ValueError(f"[pairs.{name}]: p_min is a probability from 0 to 1, not {value!r}")
+    return float(str(value))
 
 
 def _model(name: str, table: Mapping[str, Any], folder: Path) -> ModelFile:

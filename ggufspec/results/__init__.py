@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from ggufspec.results.configuration import (
+    CONFIGURATION_VERSION,
+    Configuration,
+    PassedOver,
+    Recommendation,
+    Verdict,
+)
 from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
 from ggufspec.results.runs import CellKey, Runs
@@ -19,16 +26,27 @@ from ggufspec.results.store import (
     load,
     reopen,
 )
+from ggufspec.results.tuned import (
+    find_configuration,
+    has_configuration,
+    read_configuration,
+    write_configuration,
+)
 from ggufspec.results.writer import Lock, disk, read_object, write_object
 
 __all__ = [
+    "CONFIGURATION_VERSION",
     "LATEST",
     "SCHEMA_VERSION",
     "CellKey",
+    "Configuration",
     "Lock",
     "Meta",
+    "PassedOver",
+    "Recommendation",
     "ResultSet",
     "Runs",
+    "Verdict",
     "amend",
     "append",
     "cell",
@@ -39,12 +57,16 @@ __all__ = [
     "delete",
     "disk",
     "find_bench",
+    "find_configuration",
     "finished",
+    "has_configuration",
     "ids",
     "judge",
     "load",
+    "read_configuration",
     "read_object",
     "reopen",
     "schema",
+    "write_configuration",
     "write_object",
 ]

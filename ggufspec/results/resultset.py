@@ -15,6 +15,7 @@ import msgspec
 
 from ggufspec import notebooks
 from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
+from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
 from ggufspec.results.records import Record
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
@@ -118,18 +119,22 @@ def finished(results: ResultSet) -> frozenset[CellKey]:
 
 
 def schema() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name: one for a line of runs.jsonl, one for meta.json."""
+    """Return the schemas by file name: a line of runs.jsonl, meta.json and configuration.json."""
+    configuration = _schema(Configuration, "configuration.json", _SEAL, CONFIGURATION_VERSION)
     return {
         f"run-{SCHEMA_VERSION}.json": _schema(Record, "One line of runs.jsonl", _JOINED | _SEAL),
         f"meta-{SCHEMA_VERSION}.json": _schema(Meta, "meta.json", _SEAL),
+        f"configuration-{CONFIGURATION_VERSION}.json": configuration,
     }
 
 
-def _schema(stored: Any, title: str, ending: Mapping[str, Any]) -> dict[str, Any]:
+def _schema(
+    stored: Any, title: str, ending: Mapping[str, Any], version: int = SCHEMA_VERSION
+) -> dict[str, Any]:
     """Return a schema; ``ending`` has the fields at the end of each object, see seals.py."""
     table = {
         "$schema": _DIALECT,
-        "title": f"{title} of a bench stored by ggufspec, schema version {SCHEMA_VERSION}",
+        "title": f"{title} of a bench stored by ggufspec, schema version {version}",
         **msgspec.json.schema(stored, schema_hook=_hook),
     }
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists

@@ -3,6 +3,7 @@
 <data>/runs/<id>/meta.json     build, machine, time, command line, schema version
                  runs.jsonl    all runs, see records.py; flushed to the disk
                  logs/         the unchanged output of every run
+                 configuration.json   what a tuning recommends, in the bench that confirmed it
                  lock          held by the process that writes
 
 A process may be killed at any moment: a folder without meta.json is not a bench yet, and an incomplete line

@@ -6,6 +6,7 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 
 from __future__ import annotations
 
+from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.effects import (
     MIN_LOADS,
@@ -21,7 +22,6 @@ from ggufspec.stats.effects import (
 from ggufspec.stats.estimates import (
     CONFIDENCE,
     Z95,
-    Estimate,
     mean_over_prompts,
     median_ratio,
     per_prompt,

@@ -34,8 +34,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, Rates, Values, align
-from ggufspec.stats.estimates import CONFIDENCE, Estimate, quantile
+from ggufspec.stats.estimates import CONFIDENCE, quantile
 from ggufspec.stats.student import t_tail
 
 MIN_LOADS = 3

@@ -1,13 +1,13 @@
-"""An estimate with its interval, and each prompt's rate."""
+"""Each prompt's rate, the mean over prompts with its interval, and quantiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from ggufspec.domain import Estimate
 from ggufspec.stats.cells import Cell, log_rates, log_ratios, middle
 from ggufspec.stats.student import t_quantile
 
@@ -16,22 +16,6 @@ CONFIDENCE = 0.95
 
 Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies."""
-
-    value: float
-    lo: float | None
-    hi: float | None
-
-    @property
-    def relative_half_width(self) -> float | None:
-        """Half the interval's width over the value, 0.02 for ±2 %; None without an interval."""
-        if self.lo is None or self.hi is None or self.value == 0:
-            return None
-        return (self.hi - self.lo) / 2 / abs(self.value)
 
 
 def per_prompt(rates: Mapping[Cell, float], baseline: Mapping[Cell, float] | None = None) -> dict[str, float]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ggufspec.stats.estimates import Estimate, quantile
+from ggufspec.domain import Estimate
+from ggufspec.stats.estimates import quantile
 
 
 def ratio_of_sums(

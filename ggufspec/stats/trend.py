@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggufspec.stats.estimates import Estimate
+from ggufspec.domain import Estimate
 
 _TAIL = 0.025
 _EXACT_UP_TO = 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -115,6 +116,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         notes=(
             *_shortened(plan, first, allowed),
             *dict.fromkeys(notes),
+            *_timed_without(plan.alone),
             *_calibrated(calibration, forecast_only=forecast_only),
         ),
     )
@@ -135,6 +137,13 @@ def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:
     """Return the longest prompt with its answer: costs are timed on a text that was traced."""
     longest = max(texts, key=lambda text: text.target_trace.n_prompt + len(text.target_trace.tokens))
     return replace(longest.prompt, text=longest.prompt.text + longest.text)
+
+
+def _timed_without(alone: RunSpec) -> Iterator[str]:
+    """Say that costs are timed with llama.cpp's default settings, where others were requested."""
+    words = shlex.join(alone.runtime.words)
+    if words:
+        yield f"costs: timed without {words}, which the library cannot apply; calibration corrects for them"
 
 
 def _calibrated(calibration: Calibration | None, *, forecast_only: bool) -> Iterator[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Generator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ggufspec import machine
-from ggufspec.domain import Method, Program, RunSpec
+from ggufspec import machine, units
+from ggufspec.domain import Method, Program, Role, RunSpec, Serving
 from ggufspec.engines import ENGINES, check_library
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.forecast import profiles
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_method
@@ -32,20 +33,29 @@ from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.notebooks import check_options
-from ggufspec.results import ResultSet
-from ggufspec.tuning import candidates, looking, prospects, values, verdicts
+from ggufspec.results import ResultSet, write_configuration
+from ggufspec.tuning import candidates, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
-_TUNING_OPTIONS = {"max_time": "max_time_s", "precision": "precision", "vram": "vram_bytes", "fresh": "fresh"}
+_TUNING_OPTIONS = {
+    "max_time": "max_time_s",
+    "precision": "precision",
+    "vram": "vram_bytes",
+    "fresh": "fresh",
+    "serve_ctx": "serve_ctx",
+    "serve_parallel": "serve_parallel",
+}
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 _REPEATS = 2  # of the selection
 _CONFIRMING_REPEATS = 3  # at least, each with loads of its own
 _SELECTION_SHARE = 0.5  # of the time that is left after the forecast; the rest confirms
+_AGAIN_SHARE = 0.5  # of the complete time: at least so much is left to measure again where runs are unusable
 _SLACK = 2.5  # of what one repeat should take by the forecast: loads, warm-ups, a busy machine
 _LOAD_S = 5.0
+_QUIETER = "stop other programs, or allow more time with --max-time, and tune again"
 _OURS = 0.97  # of the time; the rest goes to what stands before and after: checks, the last run, the judge
 
 
@@ -57,6 +67,9 @@ class TuneRequest:
         request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
             engine is the one that the choice will be used with. Without ``draft``, all sizes up to 16 are.
         methods: what may draft, as for a bench; None for whatever the engine's program can.
+        serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
+            that fits, see ``serving.choose_serving``.
+        serve_parallel: slots, requests that are served at once.
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
         precision: half of the speed-ups' intervals over the speed-ups.
@@ -65,6 +78,8 @@ class TuneRequest:
 
     request: Request = field(default_factory=lambda: default())
     methods: tuple[str, ...] | None = None
+    serve_ctx: int | None = None
+    serve_parallel: int = 1
     vram_bytes: int | None = None
     max_time_s: float | None = 300.0
     precision: float | None = 0.02
@@ -101,6 +116,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
         precision=asked.precision,
         max_time=None,
+        ctx=_slot_context(asked),
     )
     session = checked(request)
     refuse_endless(session.suite)
@@ -118,10 +134,18 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         if model is not None and model.path is not None
     }
     cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
-    vram = _vram_bytes(asked, session.install)
-    blocks = candidates.blocks(
-        session.suite.blocks, cards, layout=memory.layout_for(session.install.build_number), vram_bytes=vram
+    vram, layout = _vram_bytes(asked, session.install), memory.layout_for(session.install.build_number)
+    to_serve, why = serving.choose_serving(
+        request.ctx,
+        asked.serve_parallel,
+        [arm for block in session.suite.blocks for arm in block.arms if arm.role is not Role.DRAFTER],
+        cards,
+        layout=layout,
+        vram_bytes=vram,
     )
+    if to_serve.total_context != session.suite.blocks[0].arms[0].context:
+        session = checked(replace(request, ctx=to_serve.total_context))
+    blocks = candidates.blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
     beyond: tuple[RunSpec, ...] = ()
     if not asked.request.draft:
         beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
@@ -133,7 +157,8 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         )
     notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
     return Plan(
-        session=replace(session, notes=notes),
+        session=replace(session, notes=(*notes, _serving_note(to_serve, why))),
+        serving=to_serve,
         blocks=blocks,
         vram_bytes=vram,
         max_time_s=asked.max_time_s,
@@ -141,6 +166,25 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         fresh=asked.fresh,
         beyond=beyond,
     )
+
+
+def _slot_context(asked: TuneRequest) -> int | None:
+    """Return the requested context of a slot; --ctx is that, too.
+
+    Raises:
+        GgufspecError: two were given.
+    """
+    if asked.serve_ctx is not None and asked.request.ctx not in {None, asked.serve_ctx}:
+        raise GgufspecError(
+            f"--ctx {asked.request.ctx} and --serve-ctx {asked.serve_ctx} differ",
+            "a tuning measures at the context that is to be served: leave --ctx out",
+        )
+    return asked.serve_ctx or asked.request.ctx
+
+
+def _serving_note(to_serve: Serving, why: str) -> str:
+    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
+    return f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)"
 
 
 def identify(plan: Plan) -> Plan:
@@ -214,11 +258,17 @@ def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
     return asked.vram_bytes or free_bytes or None
 
 
-def finals(plan: Plan, outlook: TuningForecast) -> Session:
-    """Return the bench that selects: the target alone and the finalists, on the prompts that were traced."""
+def finals(plan: Plan, outlook: TuningForecast, *, measuring_s: float = 0.0) -> Session:
+    """Return the bench that selects: the target alone and the finalists, on the prompts that were traced.
+
+    Args:
+        plan: what may be chosen.
+        outlook: what was forecast.
+        measuring_s: seconds of measurements before it.
+    """
     worth = prospects.finalists(outlook.prospects, outlook.finalists) if outlook.prospects else ()
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
-    left_s = _left_s(plan, outlook, measuring_s=0.0)
+    left_s = _left_s(plan, outlook, measuring_s=measuring_s)
     if left_s is not None:
         left_s = max(_once_s(outlook, worth), left_s * _SELECTION_SHARE)
     return _bench(plan, outlook, chosen, repeats=_REPEATS, max_time_s=left_s)
@@ -342,17 +392,105 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     asked = request or _asked(options)
     models = fetch_models(asked.request.models, asked.request.access)
     plan = identify(prepare_tuning(replace(asked, request=asked.request.with_models(models))))
-    outlook = looking.outlook(plan)
-    command, begun = ("ggufspec.tune", repr(asked)), time.monotonic()
-    selected = _measured(finals(plan, outlook), command)
-    while further := follow_edge(plan, outlook, selected, measuring_s=time.monotonic() - begun):
-        selected = _measured(further, command, resume=selected.meta.id)
+    command = ("ggufspec.tune", repr(asked))
+    steps = measure_finalists(plan, looking.outlook(plan))
+    stored: ResultSet | None = None
+    while True:
+        try:
+            stage = steps.send(stored)
+        except StopIteration as end:
+            tuned: Tuned = serving.serve(plan, end.value)
+            keep(tuned)
+            return tuned
+        stored = _measured(stage.session, command, resume=stage.resume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A bench that a tuning needs next.
+
+    Attributes:
+        session: what to measure.
+        resume: the stored bench that it continues; None for a new one.
+        confirms: whether its figures are the verdict.
+        note: why it is measured again; None for the first time.
+    """
+
+    session: Session
+    resume: str | None = None
+    confirms: bool = False
+    note: str | None = None
+
+
+def measure_finalists(plan: Plan, outlook: TuningForecast) -> Generator[Bench, ResultSet | None, Tuned]:
+    """Yield each bench to measure, take its results, and return the verdict.
+
+    Where no run of the target alone can be used, the bench is measured once more, with at most one thread
+    fewer than there are free cores, and with up to half of the complete time in addition.
+
+    Raises:
+        InconclusiveError: nor can any run of that bench be used.
+    """
+    begun = time.monotonic()
+
+    def elapsed_s() -> float:
+        return time.monotonic() - begun
+
+    selected = yield Bench(session=finals(plan, outlook))
+    assert selected is not None
+    if (cause := verdicts.why_unusable(selected)) is not None:
+        plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
+        again_s = _before_again_s(plan, outlook, elapsed_s())
+        selected = yield Bench(session=finals(plan, outlook, measuring_s=again_s), note=note)
+        assert selected is not None
+        _refuse_unusable(selected, outlook)
+    while further := follow_edge(plan, outlook, selected, measuring_s=elapsed_s()):
+        selected = yield Bench(session=further, resume=selected.meta.id)
+        assert selected is not None
     selection = verdicts.select_arms(selected)
-    confirming = confirmation(plan, outlook, selection, measuring_s=time.monotonic() - begun)
-    confirmed = _measured(confirming, command)
-    tuned = verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=time.monotonic() - begun)
-    keep(tuned)
-    return tuned
+    confirming = confirmation(plan, outlook, selection, measuring_s=elapsed_s())
+    confirmed = yield Bench(session=confirming, confirms=True)
+    assert confirmed is not None
+    if (cause := verdicts.why_unusable(confirmed)) is not None:
+        plan, outlook, note = _with_fewer_threads(plan, outlook, cause)
+        again_s = _before_again_s(plan, outlook, elapsed_s())
+        confirming = confirmation(plan, outlook, selection, measuring_s=again_s)
+        confirmed = yield Bench(session=confirming, confirms=True, note=note)
+        assert confirmed is not None
+        _refuse_unusable(confirmed, outlook)
+    return verdicts.judge_finalists(outlook, selection, confirmed, measuring_s=elapsed_s())
+
+
+def _with_fewer_threads(plan: Plan, outlook: TuningForecast, cause: str) -> tuple[Plan, TuningForecast, str]:
+    """Return what to measure again beside other programs, and a note that says so."""
+    free = machine.usable_cores() - machine.busy_cores()
+    threads = min(plan.alone.threads, max(1, math.floor(free) - 1))
+    note = f"{cause}: measuring again with {units.counted(threads, 'thread')}"
+    return plan.with_threads(threads), outlook.with_threads(threads), note
+
+
+def _before_again_s(plan: Plan, outlook: TuningForecast, elapsed_s: float) -> float:
+    """Return the seconds of measurements to count, so that enough time is left to measure again."""
+    if plan.max_time_s is None:
+        return elapsed_s
+    return min(elapsed_s, plan.max_time_s * (_OURS - _AGAIN_SHARE) - outlook.spent.total_s)
+
+
+def _refuse_unusable(measured: ResultSet, outlook: TuningForecast) -> None:
+    cause = verdicts.why_unusable(measured)
+    if cause is not None:
+        raise _without_verdict(cause, outlook)
+
+
+def _without_verdict(cause: str, outlook: TuningForecast) -> InconclusiveError:
+    """Return the error that names the cause, and what the forecast alone says."""
+    best = max(outlook.prospects, key=lambda prospect: prospect.overall.speedup.value, default=None)
+    drafting = None if best is None else best.arm.drafting
+    if best is None or drafting is None:
+        return InconclusiveError(f"there is no verdict: {cause}", _QUIETER)
+    factor = units.format_factor(best.overall.speedup.value)
+    forecast = f"the forecast alone, which nothing confirms, is {factor} at γ = {drafting.n_max}"
+    return InconclusiveError(f"there is no verdict: {cause}; {forecast}", _QUIETER)
 
 
 def _measured(session: Session, command: tuple[str, ...], resume: str | None = None) -> ResultSet:
@@ -363,7 +501,7 @@ def _measured(session: Session, command: tuple[str, ...], resume: str | None = N
 
 
 def keep(tuned: Tuned) -> None:
-    """Store the forecasts of the chosen drafter, which a report draws beside the measurements.
+    """Store the configuration, and the forecasts of the chosen drafter, which a report draws.
 
     Raises:
         ResultsError: it cannot be written.
@@ -378,6 +516,7 @@ def keep(tuned: Tuned) -> None:
         and (prospect.arm.drafter == chosen.drafter or chosen.drafting is None)
     ]
     profiles.keep(forecasts, tuned.results.folder)
+    write_configuration(recommending.configuration_of(tuned), tuned.results.folder)
 
 
 def _asked(options: dict[str, Any]) -> TuneRequest:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
-from ggufspec.domain import Prompt, RunSpec
+from ggufspec.domain import Launch, Prompt, RunSpec, Serving
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
@@ -33,6 +33,7 @@ class Plan:
 
     Attributes:
         session: how the finalists will be measured; its suite holds all prompts.
+        serving: what the configurations are to serve; all are measured with memory for that.
         blocks: the configurations, each block with the target alone first.
         vram_bytes: GPU memory to plan with; None without a GPU.
         max_time_s: time limit of the whole tuning; None for no limit.
@@ -43,6 +44,7 @@ class Plan:
     """
 
     session: Session
+    serving: Serving
     blocks: tuple[Block, ...]
     vram_bytes: int | None
     max_time_s: float | None
@@ -54,6 +56,15 @@ class Plan:
     def alone(self) -> RunSpec:
         """The target alone, as a specification that waits for its prompt."""
         return self.blocks[0].arms[0]
+
+    def with_threads(self, threads: int) -> Plan:
+        """Return the plan with another number of threads."""
+        blocks = tuple(
+            Block(arms=tuple(replace(arm, threads=threads) for arm in block.arms)) for block in self.blocks
+        )
+        return replace(
+            self, blocks=blocks, beyond=tuple(replace(arm, threads=threads) for arm in self.beyond)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,16 @@ class TuningForecast:
     spent: Spent
     calibration: Calibration | None = None
     notes: tuple[str, ...] = ()
+
+    def with_threads(self, threads: int) -> TuningForecast:
+        """Return the same forecasts for configurations with another number of threads."""
+        return replace(
+            self,
+            prospects=tuple(
+                replace(prospect, arm=replace(prospect.arm, threads=threads)) for prospect in self.prospects
+            ),
+            unknown=tuple(replace(arm, threads=threads) for arm in self.unknown),
+        )
 
     def prospect(self, spec: RunSpec) -> Prospect | None:
         """Return the forecasts of a configuration; the length of its texts does not matter."""
@@ -179,6 +200,9 @@ class Tuned:
         by_category: the choice for each category that significantly needs another one than ``overall``.
         refusal: why not to draft and what would have to change, where that is the verdict.
         spent: seconds of all stages.
+        serving: what the choice is to serve; None where that was not asked for.
+        launch: how llama-server answered when it was started with the choice; None without a llama-server.
+        passed_over: faster configurations that could not be served, and why.
     """
 
     outlook: TuningForecast
@@ -188,6 +212,9 @@ class Tuned:
     by_category: tuple[Choice, ...]
     refusal: Advice | None
     spent: Spent
+    serving: Serving | None = None
+    launch: Launch | None = None
+    passed_over: tuple[tuple[RunSpec, str], ...] = ()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from ggufspec import forecast, stats
-from ggufspec.analysis import Arm, arms
+from ggufspec import forecast, stats, units
+from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.domain import Role, RunSpec, TextVerdict
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Advice
@@ -19,6 +20,13 @@ THRESHOLD = 0.01
 
 _ALIKE = 0.03  # behind the fastest: more is not called alike, however few runs there are
 _ALPHA = 0.05
+_DISTURBANCES = frozenset(
+    {
+        MeasurementWarning.BUSY_MACHINE,
+        MeasurementWarning.THREADS_ABOVE_FREE_CORES,
+        MeasurementWarning.SWAPPING,
+    }
+)
 
 
 def select_arms(results: ResultSet) -> Selection:
@@ -110,18 +118,50 @@ def judge_finalists(
     )
 
 
+def next_best(tuned: Tuned) -> tuple[Choice, ...]:
+    """Return what to run instead of the choice over all prompts: what gains, the fastest first, then nothing.
+
+    Raises:
+        ResultsError: the target alone was not measured.
+    """
+    plain, drafting = _measured(tuned.results)
+    chosen, prompts = tuned.overall.arm.spec, _prompts(plain)
+    others = [arm for arm in drafting if not _differs(arm) and not values.is_same(arm.spec, chosen)]
+    choices = [_choose(tuned.outlook, plain, arm, None, prompts) for arm in others]
+    gaining = sorted((one for one in choices if one.drafts), key=lambda choice: -choice.rate.value)
+    alone = _choose(tuned.outlook, plain, None, None, prompts)
+    return (*gaining, *([alone] if tuned.overall.drafts else []))
+
+
+def why_unusable(results: ResultSet) -> str | None:
+    """Return why no run of the target alone can be compared, as a clause; None where some can."""
+    plain = [arm for arm in arms.group(results) if arm.role is Role.TARGET]
+    if any(len(arm.rates) for arm in plain):
+        return None
+    runs = [run for arm in plain for run in arm.runs]
+    if not runs:
+        return "the time was over before the target alone was measured"
+    disturbed = sum(not _DISTURBANCES.isdisjoint(run.doubts) for run in runs)
+    beside = f", {disturbed} of them while other programs used the machine" if disturbed else ""
+    good = sum(len(arm.good) for arm in plain)
+    if not good:
+        reason, _ = Counter(warnings.outcome(run).value for run in runs).most_common(1)[0]
+        return f"none of {units.counted(len(runs), 'run')} of the target alone succeeded ({reason}){beside}"
+    ended = f"{units.counted(good, 'run')} of the target alone ended well{beside}"
+    return f"{ended}, but no drafting run on the same prompt and repeat did"
+
+
 def _measured(results: ResultSet) -> tuple[list[Arm], list[Arm]]:
-    """Return the arms of the target alone and those that draft, with runs that ended well.
+    """Return the arms of the target alone and those that draft, with runs that can be compared.
 
     Raises:
         ResultsError: the target alone has none.
     """
+    cause = why_unusable(results)
+    if cause is not None:
+        raise ResultsError(f"there is no verdict: {cause}", f"see `ggufspec show {results.meta.id} --runs`")
     groups = [arm for arm in arms.group(results) if len(arm.rates)]
     plain = [arm for arm in groups if arm.role is Role.TARGET]
-    if not plain:
-        raise ResultsError(
-            "the target alone has no run that ended well", f"see `ggufspec show {results.meta.id}`"
-        )
     return plain, [arm for arm in groups if arm.role is Role.DRAFTING]
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -119,6 +125,69 @@ def _check_commands(commands: dict[str, str]) -> None:
         check=False,
     )
     assert server.returncode == 0, server.stderr[-500:]
+
+
+def test_the_printed_line_serves_and_the_configuration_is_measured_again(
+    embedded: Install, steady: None
+) -> None:
+    chosen = ("--draft", "2,4", "--p-min", "0", "--method", "draft-model", "--max-time", "10m")
+    served = ("--serve-ctx", "512", "--serve-parallel", "2", "--name", "served")
+    words = ["tune", *QUICK, *chosen, *served, "--precision", "50%", "-o", "json"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["serving"] == {"context": 512, "slots": 2}
+    assert facts["launch"]["failure"] is None
+    assert facts["launch"]["slot_context"] == 512
+    assert len(facts["launch"]["requests"]) == 2
+    configuration = results.read_configuration("served")
+    assert configuration.spec.context == 1024
+    assert configuration.spec.pair.target.sha256
+    assert shlex.join(configuration.serving_argv) == facts["commands"]["llama-server"]
+    assert {spec.context for spec in results.load("served").current.specs} == {1024}
+    with _pasted(facts["commands"]["llama-server"]) as url:
+        assert _answer(url, 512 - 16 - facts["overall"]["n_max"] - 2)["timings"]["predicted_n"] == 16
+        with pytest.raises(HTTPError):
+            _answer(url, 600)
+    again = CliRunner().invoke(
+        cli, ["bench", "--tuned", "served", "-n", "40", "--per-category", "1", "-r", "1", "--name", "repeat"]
+    )
+    assert again.exit_code == 0, again.output
+    measured, tuned = results.load("repeat").current.specs, results.load("served").current.specs
+    assert {spec.key for spec in measured if spec.drafting} <= {spec.key for spec in tuned}
+    assert "Tuned: draft with drafter.gguf" in CliRunner().invoke(cli, ["show", "served"]).stdout
+
+
+@contextmanager
+def _pasted(line: str) -> Iterator[str]:
+    """Run a line in a shell as a user would, and yield the server's address once it has loaded."""
+    words = shlex.split(line)
+    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+    server = subprocess.Popen(
+        f"exec {line}", shell=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with suppress(OSError), urlopen(f"{url}/health", timeout=2):
+                break
+            time.sleep(0.1)
+        assert server.poll() is None
+        yield url
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def _answer(url: str, prompt_tokens: int) -> dict[str, Any]:
+    """Return the answer of 16 tokens to a prompt of so many."""
+    body = {"prompt": [100] * prompt_tokens, "n_predict": 16, "ignore_eos": True, "cache_prompt": False}
+    request = UrlRequest(
+        f"{url}/completion", json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urlopen(request, timeout=120) as answer:
+        decoded: dict[str, Any] = json.load(answer)
+        return decoded
 
 
 def test_the_forecast_alone_measures_nothing(embedded: Install) -> None:

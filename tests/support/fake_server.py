@@ -26,6 +26,7 @@ VERSION = "version: 0.5.0-dev (build 10475, commit abc1234)\nbuilt with GNU 12.2
 TEXT = "once there was a small fake model that always wrote the same words"
 WORDS = TEXT.replace(" ", "\0 ").split("\0")
 MS_PER_ROUND = 5.0
+TOO_LONG = "the request exceeds the available context size, try increasing it"
 _SUMMARY = "slot print_timing: id  0 |       total time = 25 ms"
 
 CHUNKS = {
@@ -111,7 +112,9 @@ class _Server(ThreadingHTTPServer):
             return next((argv[argv.index(name) + 1] for name in names if name in argv), None)
 
         self.folder, self.behaviour = folder, behaviour
-        self.key = Path(option("--api-key-file") or "").read_text().strip()
+        key_file = option("--api-key-file")
+        self.key = Path(key_file).read_text().strip() if key_file else ""
+        self.slot_context = int(option("--ctx-size") or 0) // int(option("--parallel") or 1)
         self.n_max = int(option("--spec-draft-n-max", "--draft-max") or 0)
         self.has_drafter = option("--model-draft") is not None or "ngram" in (option("--spec-type") or "")
         self.places: list[int] = []
@@ -123,7 +126,7 @@ class _Server(ThreadingHTTPServer):
             "pid": os.getpid(),
             "at": time.time(),
             "key": self.key,
-            "key_mode": Path(option("--api-key-file") or "").stat().st_mode & 0o777,
+            "key_mode": Path(key_file).stat().st_mode & 0o777 if key_file else None,
         }
         self.keep("starts", facts)
         super().__init__(("127.0.0.1", int(option("--port") or 0)), _Handler)
@@ -150,6 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/slots" and server.behaviour.slots:
             on = server.has_drafter and server.behaviour.drafts
             self._answer(200, [{"id": 0, "speculative": on}])
+        elif self.path == "/props":
+            self._answer(200, {"default_generation_settings": {"n_ctx": self.server.slot_context}})
         elif self.path == "/metrics" and server.behaviour.counts_places:
             lines = ["llamacpp:spec_decode_num_drafts_total 1"]
             for place, count in enumerate(server.places):
@@ -168,6 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/slots/0?action=erase":
             self.server.warm = 0
             self._answer(200, {"id_slot": 0, "n_erased": 1})
+        elif self.path == "/tokenize":
+            self._answer(200, {"tokens": [100 + place for place, _ in enumerate(body["content"].split())]})
+        elif self.path == "/completion" and self._is_too_long(body):
+            self._answer(400, {"error": {"code": 400, "message": TOO_LONG}})
         elif self.path == "/completion":
             self.server.keep("requests", body)
             self._complete(body)
@@ -186,14 +195,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, behaviour.answers[self.path])
         return self.path in behaviour.answers
 
+    def _is_too_long(self, body: dict[str, Any]) -> bool:
+        """Whether a prompt of tokens does not fit into a slot; the engine's own prompts are texts."""
+        prompt, most = body["prompt"], self.server.slot_context
+        return isinstance(prompt, list) and 0 < most < len(prompt) + max(0, body["n_predict"])
+
     def _reset(self) -> None:
         """Break the connection as the system does for a process that has died."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
 
     def _is_known(self) -> bool:
-        expected = f"Bearer {self.server.key}"
-        return self.server.behaviour.open_to_all or self.headers.get("Authorization") == expected
+        if self.server.behaviour.open_to_all or not self.server.key:
+            return True
+        return self.headers.get("Authorization") == f"Bearer {self.server.key}"
 
     def _answer(self, status: int, what: object) -> None:
         data = (what if isinstance(what, str) else json.dumps(what)).encode()
@@ -223,12 +238,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if not body["stream"]:
             self.server.drafted_for = prompt
-            self._answer(200, {"content": "words", "stop": True})
+            whole = {"prompt_n": len(prompt), "predicted_n": n, "predicted_ms": MS_PER_ROUND * n}
+            self._answer(200, {"content": "words", "stop": True, "timings": whole})
             _log(_SUMMARY)
             return
         if "@long" in prompt:
-            said = "the request exceeds the available context size, try increasing it"
-            self._answer(400, {"error": {"code": 400, "message": said}})
+            self._answer(400, {"error": {"code": 400, "message": TOO_LONG}})
             return
         if "@busy" in prompt:
             self._answer(500, {"error": {"code": 500, "message": "something odd"}})

@@ -13,8 +13,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from ggufspec import results
 from ggufspec.domain import (
+    NO_PROMPT,
     Build,
     Drafting,
+    Estimate,
+    FileIdentity,
+    FileUse,
+    Launch,
     Machine,
     ModelFile,
     Pair,
@@ -24,9 +29,11 @@ from ggufspec.domain import (
     RunResult,
     RunSpec,
     Sample,
+    ServedRequest,
+    Serving,
     Status,
 )
-from ggufspec.results import ResultSet
+from ggufspec.results import Configuration, PassedOver, Recommendation, ResultSet, Verdict
 
 Value = TypeVar("Value")
 BUILD = Build(version="0.3.36", commit="0c1e570", backend="cpu", path="/opt/llama.cpp")
@@ -130,6 +137,45 @@ def whole_bench() -> ResultSet:
                 run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=gain * tps * heat, draft=3),
             ]
     return bench(replace(runs[0], warmup=True), *runs)
+
+
+def recommendation(draft: int | None = 5, **changes: Any) -> Recommendation:
+    """A recommendation to draft, or of the target alone."""
+    role = Role.DRAFTING if draft else Role.TARGET
+    facts: dict[str, Any] = {
+        "verdict": Verdict.DRAFT if draft else Verdict.DO_NOT_DRAFT,
+        "spec": replace(spec(role, draft=draft), prompt=NO_PROMPT, n_predict=0, context=4096),
+        "tokens_per_s": Estimate(value=80.0, lo=78.0, hi=82.0),
+        "speedup": Estimate(value=1.6, lo=1.55, hi=1.65) if draft else None,
+        "p_value": 0.001 if draft else None,
+        "prompts": 12,
+    }
+    return Recommendation(**facts | changes)
+
+
+def configuration(**changes: Any) -> Configuration:
+    """A tuned configuration with every field set."""
+    line = ("/opt/llama.cpp/llama-server", "--model", "target.gguf", "--ctx-size", "4096")
+    served = ServedRequest(prompt_tokens=12, answer_tokens=32, tokens_per_s=79.0)
+    facts: dict[str, Any] = {
+        "id": "tuned",
+        "made_at": "2026-01-02T03:04:05+00:00",
+        "ggufspec_version": "1.0",
+        "overall": recommendation(),
+        "engine": "server",
+        "serving": Serving(context=2048, slots=2),
+        "build": BUILD,
+        "machine": MACHINE,
+        "by_category": {"code": recommendation(9)},
+        "measured_argv": (*line, "--parallel", "1"),
+        "serving_argv": (*line, "--parallel", "2"),
+        "launch": Launch(argv=line, load_s=1.2, slot_context=2048, requests=(served, served)),
+        "passed_over": (PassedOver(spec=recommendation(15).spec, reason="out of memory"),),
+        "warnings": {"drift": "let it cool"},
+        "files": (FileIdentity(use=FileUse.MODEL, path="target.gguf", size_bytes=9, sha256="ab" * 32),),
+        "environment": {"OMP_NUM_THREADS": "2"},
+    }
+    return Configuration(**facts | changes)
 
 
 def filled(kind: type[Value]) -> Value:

@@ -14,9 +14,9 @@ from ggufspec.cli.entry import renaming, verbosity
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
-    "Models": "pair target draft_model largest revision token offline local_dir no_check",
+    "Models": "tuned pair target draft_model largest revision token offline local_dir no_check",
     "Drafting": "draft p_min accept alpha method draft_sizes synthetic_accept",
-    "Placement": "ngl ngld threads ctx vram reserve force",
+    "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",

@@ -34,6 +34,19 @@ def pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offere
     return []
 
 
+def tunings(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
+    """Offer the stored benches that have a tuned configuration, the newest first."""
+    from ggufspec import paths, results
+
+    with suppress(GgufspecError, OSError):
+        return _items(
+            (name, None)
+            for name in reversed(results.ids())
+            if name.startswith(incomplete) and results.has_configuration(paths.runs_dir() / name)
+        )
+    return []
+
+
 def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the stored benches, the newest first."""
     from ggufspec import results

@@ -213,7 +213,7 @@ class MeasureOptions(RunOptions):
         return replace(
             super().to_request(),
             method=self.method,
-            p_min=self.p_min or 0.0,
+            p_min=self.p_min,
             suite=self.suite,
             prompt=self.prompt,
             prompt_file=self.prompt_file,
@@ -249,8 +249,13 @@ class BenchOptions(MeasureOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(MeasureOptions):
-    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes."""
+    """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes.
 
+    ``serve_ctx`` is in tokens for each of ``serve_parallel`` requests.
+    """
+
+    serve_ctx: int | None
+    serve_parallel: int
     vram: int | None
     max_time: float
     precision: float
@@ -307,6 +312,8 @@ class PlanOptions(_PlacedModels):
     kv_type: str
     cache_type_k: str | None
     cache_type_v: str | None
+    cache_type_k_draft: str | None
+    cache_type_v_draft: str | None
     ubatch: int
     build: int | None
 

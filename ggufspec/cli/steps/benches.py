@@ -18,7 +18,7 @@ from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
     from ggufspec.forecast import Forecast
-    from ggufspec.results import ResultSet
+    from ggufspec.results import Configuration, ResultSet
 _NAMING = ("--name", "--resume")  # options that name a bench; both take a value
 
 
@@ -48,6 +48,26 @@ def load_forecasts(folder: Path) -> tuple[Forecast, ...]:
     except ResultsError as error:
         echo(f"warning: {error.message}; the forecasts are left out", err=True)
         return ()
+
+
+def load_configuration(folder: Path) -> Configuration | None:
+    """Return the tuned configuration of a bench; None without one, or with a warning if it is damaged."""
+    if not results.has_configuration(folder):
+        return None
+    try:
+        return results.read_configuration(str(folder))
+    except ResultsError as error:
+        echo(f"warning: {error.message}; the tuned configuration is left out", err=True)
+        return None
+
+
+def find_tuned(name: str) -> str:
+    """Return the bench that confirmed a tuned configuration, as ``load_bench`` takes it.
+
+    Raises:
+        ResultsError: there is no such configuration.
+    """
+    return str(results.find_configuration(name).parent)
 
 
 def print_list(output: str, out: Path | None) -> None:

@@ -58,7 +58,7 @@ def run_bisection(
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new bisection and --resume for a stored one: use one of them")
     bisection = _open(options, good, bad, name, resume)
-    request = hub_access.fetch_models(options)
+    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
     builds = _Builds(options, bisection)
     builds.announce()
     try:

@@ -26,7 +26,6 @@ from ggufspec.modelfiles import hub
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.cli.options.values import RunOptions
     from ggufspec.measure import Request
 
 ASK_ABOVE_BYTES = 10_000_000_000
@@ -73,8 +72,12 @@ def confirm_download(survey: hub.Survey, *, yes: bool, quiet: bool) -> None:
     click.confirm(f"Download {format_bytes(survey.missing_bytes)}?", abort=True, err=True)
 
 
-def fetch_models(options: RunOptions) -> Request:
-    """Return the request of a command, after downloading the models that it names and that are not here.
+def fetch_models(request: Request, *, yes: bool) -> Request:
+    """Return a request after downloading the models that it names and that are not here.
+
+    Args:
+        request: what to measure.
+        yes: do not ask before a large download.
 
     Raises:
         ConsentNeededError: the download is large, and there is no terminal to ask on.
@@ -83,14 +86,13 @@ def fetch_models(options: RunOptions) -> Request:
     from ggufspec import measure
 
     quiet = verbosity.current(click.get_current_context()).quiet
-    request = options.to_request()
     surveys = measure.survey_models(request.models, request.access)
     for survey in surveys.values():
         if survey.missing_bytes:
             if not quiet:
                 print_survey(survey, err=True)
             hub.check_room(survey)
-            confirm_download(survey, yes=options.yes, quiet=quiet)
+            confirm_download(survey, yes=yes, quiet=quiet)
             download_pair(survey, request.access, quiet=quiet, remember=False)
     return request.with_models({text: measure.file_of(survey) for text, survey in surveys.items()})
 

@@ -16,6 +16,7 @@ from ggufspec import errors, redaction, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps import benches, hub_access
 from ggufspec.domain import RunResult, Status
@@ -34,9 +35,15 @@ _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
 
 
-def prepare_bench(options: BenchOptions) -> Session:
-    """Check the options of a bench; print what was chosen, and the warnings that are known already."""
-    session = request.prepare_session(hub_access.fetch_models(options))
+def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
+    """Check the options of a bench; print what was chosen, and the warnings that are known already.
+
+    Args:
+        options: what to measure.
+        tuned: the name of a tuned configuration, which decides the rest.
+    """
+    asked = with_configuration(options.to_request(), tuned)
+    session = request.prepare_session(hub_access.fetch_models(asked, yes=options.yes))
     print_notes(session)
     return session
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,15 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
 from ggufspec.cli.steps import hub_access, measuring
-from ggufspec.domain import Method, Offload, RunSpec, Runtime, Sampling
+from ggufspec.domain import Method, Offload, Program, RunSpec, Runtime, Sampling
+from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
-from ggufspec.tuning import Stage, TuningForecast
+from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
 
 
 def run_tuning(
@@ -36,13 +36,16 @@ def run_tuning(
         out: a file for the table; None for standard output.
 
     Raises:
+        InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
-    request = hub_access.fetch_models(options)
+    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
     plan = tuning.prepare_tuning(
         tuning.TuneRequest(
             request=request,
             methods=options.method,
+            serve_ctx=options.serve_ctx,
+            serve_parallel=options.serve_parallel,
             vram_bytes=options.vram,
             max_time_s=options.max_time,
             precision=options.precision,
@@ -59,14 +62,15 @@ def run_tuning(
     if forecast:
         emit(_render_forecasts(outlook, request.engine, output), out)
         return
-    started = time.monotonic()
-    selected = _measure(tuning.finals(plan, outlook), warnings)
-    while further := tuning.follow_edge(plan, outlook, selected, measuring_s=time.monotonic() - started):
-        selected = _measure(further, warnings, resume=selected.meta.id)
-    selection = tuning.select_arms(selected)
-    confirming = tuning.confirmation(plan, outlook, selection, measuring_s=time.monotonic() - started)
-    confirmed = _measure(confirming, warnings, name=name)
-    tuned = tuning.judge_finalists(outlook, selection, confirmed, measuring_s=time.monotonic() - started)
+    try:
+        tuned = _measure_finalists(tuning.measure_finalists(plan, outlook), warnings, name)
+    except InconclusiveError:
+        echo("The forecast, which no measurement confirms:", err=True)
+        emit(_render_forecasts(outlook, request.engine, output), out)
+        raise
+    if Program.SERVER in plan.session.install.programs:
+        echo("starting llama-server by the command that will be printed", err=True)
+    tuned = tuning.serve(plan, tuned)
     tuning.keep(tuned)
     install, bench = plan.session.install, bench_command(request, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
@@ -74,8 +78,43 @@ def run_tuning(
     elif output == "json":
         emit(tuned_report.as_json(tuned, install, bench), out)
     else:
-        emit(_render_forecasts(outlook, request.engine, output), out)
-    measuring.raise_for_failures(confirmed)
+        emit(_render_finalists(tuned, output), out)
+    measuring.raise_for_failures(tuned.results)
+
+
+def _measure_finalists(
+    steps: Generator[Bench, ResultSet | None, Tuned], warnings: Mapping[str, str], name: str | None
+) -> Tuned:
+    """Measure each bench that a tuning asks for, and return the verdict.
+
+    Raises:
+        InconclusiveError: nothing that was measured can be used.
+        GgufspecError: a bench cannot be stored.
+    """
+    stored: ResultSet | None = None
+    names = iter((name,) if name is not None else ())
+    while True:
+        try:
+            bench = steps.send(stored)
+        except StopIteration as end:
+            tuned: Tuned = end.value
+            return tuned
+        if bench.note is not None:
+            echo(bench.note, err=True)
+        stored = _measure(
+            bench.session,
+            warnings,
+            name=next(names, None) if bench.confirms else None,
+            resume=bench.resume,
+        )
+
+
+def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
+    from ggufspec.report import frames
+    from ggufspec.report.frames import finalists
+
+    origin = frames.origin(tuned.results.meta)
+    return formats.render(finalists.finalists(tuned), output, title="finalists", origin=origin)
 
 
 def _measure(

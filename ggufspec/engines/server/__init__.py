@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.engines.server.engine import ServerEngine, load_of
 from ggufspec.engines.server.ranking import Rank, TokenCandidate, ranker
+from ggufspec.engines.server.serving import serve_once
 from ggufspec.engines.server.streaming import Ending, Span, Stream, StreamingEngine
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "TokenCandidate",
     "load_of",
     "ranker",
+    "serve_once",
 ]

@@ -64,9 +64,9 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
         Failure: the server died or did not answer in time.
     """
     prompts = iter(_PROMPTS)
-    slot_drafts = _slot_drafts(server)
+    loaded_drafts = slot_drafts(server)
     if not drafting.method.needs_drafter:
-        return Capabilities(slot_drafts=slot_drafts)
+        return Capabilities(slot_drafts=loaded_drafts)
 
     def drafted(n_max: int, *, caches: bool, n_predict: int = _TOKENS) -> Sample:
         body = _question(next(prompts), n_predict, n_max=n_max, caches=caches)
@@ -79,8 +79,8 @@ def probe(server: Server, drafting: Drafting, *, timeout_s: float | None = None)
     size = drafting.n_max
     caches = not drafted(size, caches=False).n_drafted
     if caches and not drafted(size, caches=True).n_drafted:
-        return Capabilities(slot_drafts=slot_drafts)
-    known = Capabilities(slot_drafts=slot_drafts, drafts=True, caches_to_draft=caches)
+        return Capabilities(slot_drafts=loaded_drafts)
+    known = Capabilities(slot_drafts=loaded_drafts, drafts=True, caches_to_draft=caches)
     if drafted(0, caches=caches).n_drafted:
         return known
     longer = drafted(size + 1, caches=caches, n_predict=size + 4).rounds or ()
@@ -93,7 +93,7 @@ class _Slot(msgspec.Struct):
     speculative: bool | None = None
 
 
-def _slot_drafts(server: Server) -> bool | None:
+def slot_drafts(server: Server) -> bool | None:
     """Return whether a slot drafts, according to /slots; None if it does not say or cannot be read."""
     slots = server.get("/slots")
     with suppress(msgspec.MsgspecError, RecursionError):

@@ -7,7 +7,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from ggufspec.llama.install import Install, program_environment
 
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3  # to get a port
+_PORTS = 100  # that are tried, one after the other
 _POLL_S = 0.02
 _EXIT_S = 2.0  # for the process to end after its connection broke
 _LOGGING_S = 0.25  # the server logs in a separate thread, shortly after it answers
@@ -41,6 +42,7 @@ class Server:
 
     client: httpx2.Client
     log: Path
+    started_s: float  # by the monotonic clock
     load_ms: float
     _poll: Callable[[], int | None]
     _resources: ExitStack
@@ -129,6 +131,40 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
     raise Failure(Status.FAILED, f"no free port on {_HOST} after {_ATTEMPTS} attempts")
 
 
+def start_printed(argv: Sequence[str], *, port: int, timeout_s: float | None = None) -> Server:
+    """Start a server by the command that users are given, without a key, and wait until it answers.
+
+    Raises:
+        Failure: it did not load, or not within ``timeout_s``; another program may have taken the port.
+    """
+    with ExitStack() as resources:
+        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
+        try:
+            server = _spawn(argv, resources, scratch, port=port, headers={}, timeout_s=timeout_s)
+            with _keeping_log(server):
+                _await_health(server, timeout_s)
+        except _PortTakenError:
+            raise Failure(Status.FAILED, f"the port {port} on {_HOST} is in use") from None
+        except ChildCrashedError as error:
+            raise Failure(Status.FAILED, error.message) from error
+        server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
+        return server
+
+
+def find_free_port(first: int) -> int:
+    """Return the first port from ``first`` on that no program listens on.
+
+    Raises:
+        Failure: none of the next hundred is free.
+    """
+    for port in range(first, first + _PORTS):
+        with socket.socket() as holder, suppress(OSError):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((_HOST, port))
+            return port
+    raise Failure(Status.FAILED, f"no free port on {_HOST} from {first} to {first + _PORTS - 1}")
+
+
 def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
     """Return a server's command with placeholders for the values that change with each start."""
     words = commands.server_argv(load, install, port=0, key_file=Path("KEY_FILE"), slots_dir=Path("SLOTS"))
@@ -139,51 +175,77 @@ def readable_argv(load: RunSpec, install: Install) -> tuple[str, ...]:
 def _start(load: RunSpec, install: Install, timeout_s: float | None) -> Server:
     with ExitStack() as resources:
         scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-")))
-        home, slots = scratch / "home", scratch / "slots"
-        home.mkdir()
+        slots = scratch / "slots"
         slots.mkdir()
         key, key_file = f"{secrets.token_hex(24)}{_KEY_TAIL}", scratch / "key"
         key_file.touch(mode=0o600)
         key_file.write_text(f"{key}\n")
         port = resources.enter_context(_reserved_port())
         argv = commands.server_argv(load, install, port=port, key_file=key_file, slots_dir=slots)
-        log = scratch / "server.log"
-        started = time.monotonic()
-        with log.open("ab") as file:
-            child = resources.enter_context(
-                proc.spawn(argv, stdout=file, stderr=file, env=program_environment(home), cwd=home)
-            )
-        client = resources.enter_context(
-            httpx2.Client(
-                base_url=f"http://{_HOST}:{port}",
-                headers={"Authorization": f"Bearer {key}"},
-                timeout=timeout_s,
-                trust_env=False,  # no proxy for loopback
-                limits=httpx2.Limits(
-                    max_keepalive_connections=0
-                ),  # servers close idle connections at any time
-            )
-        )
-        server = Server(
-            client=client,
-            log=log,
-            load_ms=0.0,
-            _poll=child.poll,
-            _resources=ExitStack(),
-            _tail=LogTail(log=log),
-        )
-        try:
-            _await_health(server, None if timeout_s is None else started + timeout_s)
-            key_file.unlink()  # it has been read
-        except Failure as failure:
-            failure.log = log.read_bytes()
-            raise
-        server.load_ms = (time.monotonic() - started) * 1000
+        headers = {"Authorization": f"Bearer {key}"}
+        server = _spawn(argv, resources, scratch, port=port, headers=headers, timeout_s=timeout_s)
+        with _keeping_log(server):
+            _await_health(server, timeout_s)
+            _check_key(server)
+        key_file.unlink()  # it has been read
         server._resources = resources.pop_all()  # noqa: SLF001  # the server closes them from here on
         return server
 
 
-def _await_health(server: Server, deadline: float | None) -> None:
+def _spawn(
+    argv: Sequence[str],
+    resources: ExitStack,
+    scratch: Path,
+    *,
+    port: int,
+    headers: Mapping[str, str],
+    timeout_s: float | None,
+) -> Server:
+    """Start a server's process, and return it before it has loaded; ``resources`` ends it."""
+    started_s = time.monotonic()
+    home, log = scratch / "home", scratch / "server.log"
+    home.mkdir()
+    with log.open("ab") as file:
+        child = resources.enter_context(
+            proc.spawn(argv, stdout=file, stderr=file, env=program_environment(home), cwd=home)
+        )
+    client = resources.enter_context(
+        httpx2.Client(
+            base_url=f"http://{_HOST}:{port}",
+            headers=dict(headers),
+            timeout=timeout_s,
+            trust_env=False,  # no proxy for loopback
+            limits=httpx2.Limits(max_keepalive_connections=0),  # servers close idle connections at any time
+        )
+    )
+    return Server(
+        client=client,
+        log=log,
+        started_s=started_s,
+        load_ms=0.0,
+        _poll=child.poll,
+        _resources=ExitStack(),
+        _tail=LogTail(log=log),
+    )
+
+
+@contextmanager
+def _keeping_log(server: Server) -> Iterator[None]:
+    """Add the server's output to a Failure."""
+    try:
+        yield
+    except Failure as failure:
+        failure.log = server.log.read_bytes()
+        raise
+
+
+def _await_health(server: Server, timeout_s: float | None) -> None:
+    """Wait until a server answers, and set its ``load_ms``.
+
+    Raises:
+        Failure: it ended, or did not answer in time.
+        _PortTakenError: another program has the port.
+    """
     while True:
         if not server.is_alive:
             if b"couldn't bind" in server.log.read_bytes():
@@ -192,9 +254,19 @@ def _await_health(server: Server, deadline: float | None) -> None:
         with suppress(httpx2.HTTPError):
             if server.client.get("/health", timeout=_HEALTH_S).status_code == httpx2.codes.OK:
                 break
-        if deadline is not None and time.monotonic() > deadline:
+        if timeout_s is not None and time.monotonic() > server.started_s + timeout_s:
             raise Failure(Status.TIMED_OUT, "killed while it was loading")
         time.sleep(_POLL_S)
+    server.load_ms = (time.monotonic() - server.started_s) * 1000
+
+
+def _check_key(server: Server) -> None:
+    """Make sure that the server that answers is the one that was started: only that one knows the key.
+
+    Raises:
+        Failure: it ended.
+        _PortTakenError: another server answered.
+    """
     try:
         without_key = server.client.post("/tokenize", json={"content": ""}, headers={"Authorization": ""})
     except httpx2.HTTPError as error:

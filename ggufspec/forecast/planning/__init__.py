@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.planning.plans import Planned, plan
+from ggufspec.forecast.planning.plans import Planned, plan, plan_pair
 
-__all__ = ["Planned", "plan"]
+__all__ = ["Planned", "plan", "plan_pair"]

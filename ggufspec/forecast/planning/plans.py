@@ -81,6 +81,8 @@ def plan(
     kv_type: str = "f16",
     cache_type_k: str | None = None,
     cache_type_v: str | None = None,
+    cache_type_k_draft: str | None = None,
+    cache_type_v_draft: str | None = None,
     ubatch: int = memory.DEFAULT_UBATCH,
     build: int | None = None,
     machine: str | None = None,
@@ -105,6 +107,8 @@ def plan(
         kv_type: type of both caches.
         cache_type_k: type of the K cache, instead.
         cache_type_v: type of the V cache, instead.
+        cache_type_k_draft: type of the drafter's K cache; by default the target's.
+        cache_type_v_draft: likewise for its V cache.
         ubatch: physical batch size in tokens.
         build: build number of llama.cpp; by default the newest.
         machine: the GPU, for tokens/s: a name of ``costs.DEVICES``, or its memory bandwidth ("936G"); several
@@ -118,17 +122,14 @@ def plan(
         GgufspecError: a model is not available.
     """
     access = hub.Access(token=token, offline=offline)
-    chosen = choosing.choose_pair(pair, target, draft_model, access)
-    target_card, draft_card = choosing.read_cards(chosen, access)
-    gpus = installs.detect_gpus() if vram is None else ()
-    vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
-    reserve_bytes = parse_memory(reserve)
     settings = memory.MemorySettings(
         context=ctx,
         kv_type_k=(cache_type_k or kv_type).upper(),
         kv_type_v=(cache_type_v or kv_type).upper(),
         n_ubatch=ubatch,
         layout=memory.layout_for(build),
+        draft_kv_type_k=cache_type_k_draft and cache_type_k_draft.upper(),
+        draft_kv_type_v=cache_type_v_draft and cache_type_v_draft.upper(),
     )
     offload = Offload(
         target_layers=ngl,
@@ -137,16 +138,60 @@ def plan(
         cpu_moe=cpu_moe,
         draft_cpu_moe=draft_cpu_moe,
     )
+    return plan_pair(
+        choosing.choose_pair(pair, target, draft_model, access),
+        offload,
+        settings,
+        access,
+        vram=vram,
+        reserve=reserve,
+        machine=machine,
+        host=host,
+    )
+
+
+def plan_pair(
+    pair: Pair,
+    offload: Offload,
+    settings: memory.MemorySettings,
+    access: hub.Access,
+    *,
+    vram: Size | Sequence[Size] | None,
+    reserve: Size,
+    machine: str | None,
+    host: str | None,
+) -> Planned:
+    """Return the plan of a pair.
+
+    Args:
+        pair: the models.
+        offload: where their layers go; "auto" layers of the target are as many as fit.
+        settings: how they are run.
+        access: access to the Hub, for headers that are not on this machine.
+        vram: GPU memory, or that of each GPU; None for what is free.
+        reserve: GPU memory to leave free.
+        machine: the GPU, for tokens/s; see ``plan``.
+        host: the machine that computes layers that are not on a GPU.
+
+    Raises:
+        ValueError: the arguments contradict each other.
+        GgufspecError: a header cannot be read.
+    """
+    target_card, draft_card = choosing.read_cards(pair, access)
+    gpus = installs.detect_gpus() if vram is None else ()
+    vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
+    reserve_bytes = parse_memory(reserve)
     plans = memory.trade(target_card, draft_card, settings, offload)
     best = memory.best_fit(plans, vram_bytes, reserve_bytes) if vram_bytes else None
     shown = best or plans[0 if vram_bytes else -1]
-    if ngl != "auto":
-        shown = plans[min(ngl, len(plans) - 1) if isinstance(ngl, int) else -1]
+    if offload.target_layers != "auto":
+        layers = offload.target_layers
+        shown = plans[min(layers, len(plans) - 1) if isinstance(layers, int) else -1]
     if machine is None and host is not None:
         raise ValueError("--host needs --machine, the GPU")
     machines = machine and Machines.named(machine, host, n_gpus=len(offload.tensor_split))
     return Planned(
-        pair=chosen,
+        pair=pair,
         target=target_card,
         draft=draft_card,
         plans=plans,

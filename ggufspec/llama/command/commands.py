@@ -7,7 +7,6 @@ defaults differ between eras are always passed, so that two builds measure the s
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
@@ -15,7 +14,7 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
-from ggufspec.llama.install.installs import Install
+from ggufspec.llama.install.installs import Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
@@ -140,15 +139,24 @@ def add_fixed(arguments: Arguments, spec: RunSpec, install: Install) -> None:
         GgufspecError: flash attention was requested, or a quantised cache, which needs it, and the program
             has none.
     """
+    add_fitting(arguments, spec, install)
+    if arguments.options.mentions(
+        "--verbosity", "4: trace"
+    ):  # there, what was offloaded is shown from level 4 on
+        arguments.add("--verbosity", "4")
+
+
+def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
+    """Set flash attention and fitting to memory, whose defaults differ between eras.
+
+    Raises:
+        GgufspecError: as for ``add_fixed``.
+    """
     add_flash_attention(arguments, spec)
     if "--fit" in arguments.options and spec.offload.fit is None:
         layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
         fit = "auto" in layers and install.gpu is not False
         arguments.add("--fit", "on" if fit else "off")
-    if arguments.options.mentions(
-        "--verbosity", "4: trace"
-    ):  # there, what was offloaded is shown from level 4 on
-        arguments.add("--verbosity", "4")
 
 
 def needs_file(text: str) -> bool:
@@ -183,11 +191,7 @@ def server_argv(
             the measurement needs.
     """
     executable = install.executable(Program.SERVER)
-    drafts_with_model = spec.drafting is not None and spec.drafting.method.needs_drafter
-    if drafts_with_model and not can_draft(executable.options):
-        raise GgufspecError(
-            f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
-        )
+    _check_drafting(executable, spec, install)
     arguments = Arguments(executable, install)
     arguments.add_flag("model", spec.model.path)
     arguments.add_flag("host", "127.0.0.1")
@@ -208,36 +212,69 @@ def server_argv(
     return arguments.to_argv()
 
 
+def _check_drafting(executable: Executable, spec: RunSpec, install: Install) -> None:
+    drafts_with_model = spec.drafting is not None and spec.drafting.method.needs_drafter
+    if drafts_with_model and not can_draft(executable.options):
+        raise GgufspecError(
+            f"the {executable.path.name} in {install.root} cannot draft", "use `--engine binary`"
+        )
+
+
 def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
 
 
-def run_commands(spec: RunSpec, install: Install) -> dict[str, str]:
-    """Return a command for each program that can run a configuration, by the program's name.
+def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> tuple[str, ...]:
+    """Return the command that serves a configuration to users, with everything that was measured.
 
-    Flags that only a measurement needs (seeds, log levels, fixed lengths) are left out.
+    What only a measurement needs is left out: the key, the log level, and that no prompt is cached.
+
+    Args:
+        spec: what to serve; its context is that of all slots together, and its prompt is ignored.
+        install: the llama.cpp whose server it is.
+        slots: requests that are served at once.
+        port: where to listen on loopback.
+
+    Raises:
+        NoInstallError: the install has no server.
+        GgufspecError: this server cannot draft, or lacks a flag.
+    """
+    executable = install.executable(Program.SERVER)
+    _check_drafting(executable, spec, install)
+    arguments = Arguments(executable, install)
+    arguments.add_flag("model", spec.model.path)
+    arguments.add_flag("port", port)
+    arguments.add_flag("slots", slots)
+    _add_measured(arguments, spec, install, Program.SERVER)
+    return arguments.to_argv()
+
+
+def _add_measured(arguments: Arguments, spec: RunSpec, install: Install, program: Program) -> None:
+    """Add what decides on the speed besides the model."""
+    add_context(arguments, spec)
+    add_placement(arguments, spec, install)
+    add_drafting(arguments, spec, install, program=program)
+    add_fitting(arguments, spec, install)
+    add_runtime(arguments, spec)
+
+
+def run_command(spec: RunSpec, install: Install) -> tuple[str, ...] | None:
+    """Return a command that answers one prompt with a configuration; None without a program for it.
+
+    The prompt, which is the last word, is a placeholder.
 
     Args:
         spec: what to run; its prompt and length are ignored.
         install: the llama.cpp whose programs to use.
     """
-    programs = (Program.SERVER, Program.SIMPLE if spec.drafting is not None else Program.PLAIN)
-    commands = {}
-    for program in programs:
-        try:
-            executable = install.executable(program)
-        except NoInstallError:
-            continue
-        arguments = Arguments(executable, install)
-        arguments.add_flag("model", spec.model.path)
-        add_context(arguments, spec)
-        add_placement(arguments, spec, install)
-        add_drafting(arguments, spec, install, program=program)
-        if spec.runtime.flash_attn is not None:
-            add_flash_attention(arguments, spec)
-        add_runtime(arguments, spec)
-        if program is not Program.SERVER:
-            arguments.add_flag("prompt", "…")
-        commands[executable.path.name] = shlex.join(arguments.to_argv())
-    return commands
+    program = Program.SIMPLE if spec.drafting is not None else Program.PLAIN
+    try:
+        executable = install.executable(program)
+    except NoInstallError:
+        return None
+    arguments = Arguments(executable, install)
+    arguments.add_flag("model", spec.model.path)
+    _add_measured(arguments, spec, install, program)
+    arguments.add_flag("prompt", "…")
+    return arguments.to_argv()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ggufspec.domain import RunSpec
 
@@ -54,6 +54,8 @@ class MemorySettings:
         n_ubatch: tokens that are evaluated at once (``-ub``).
         n_draft: the most tokens that are drafted per round (γ).
         layout: how the build in use lays models out.
+        draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
+        draft_kv_type_v: likewise for values (``-ctvd``).
     """
 
     context: int
@@ -62,6 +64,17 @@ class MemorySettings:
     n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     layout: Layout = TODAY
+    draft_kv_type_k: str | None = None
+    draft_kv_type_v: str | None = None
+
+    @property
+    def of_drafter(self) -> MemorySettings:
+        """The settings with the drafter's cache types in the fields of a target."""
+        return replace(
+            self,
+            kv_type_k=self.draft_kv_type_k or self.kv_type_k,
+            kv_type_v=self.draft_kv_type_v or self.kv_type_v,
+        )
 
     @property
     def n_tokens(self) -> int:
@@ -84,11 +97,11 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
     """Return the memory settings of a run.
 
     Args:
-        spec: the run. What it leaves open is llama.cpp's default. The drafter's cache is planned with the
-            target's types.
+        spec: the run. What it leaves open is llama.cpp's default.
         layout: how the build in use lays models out.
     """
     kv_type_k, kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.cache_types)
+    draft_kv_type_k, draft_kv_type_v = ((kv_type or "f16").upper() for kv_type in spec.draft_cache_types)
     ubatch = spec.ubatch or DEFAULT_UBATCH
     return MemorySettings(
         context=spec.context,
@@ -97,4 +110,6 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
         n_draft=spec.drafting.n_max if spec.drafting else 0,
         layout=layout,
+        draft_kv_type_k=draft_kv_type_k,
+        draft_kv_type_v=draft_kv_type_v,
     )

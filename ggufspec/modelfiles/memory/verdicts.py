@@ -68,7 +68,7 @@ def plan(
         else place(
             draft,
             offload.draft_layers,
-            settings,
+            settings.of_drafter,
             n_outputs=settings.n_tokens if whole_batch else 1,
             cpu_moe=offload.draft_cpu_moe,
             tensor_split=offload.tensor_split,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
@@ -66,7 +67,7 @@ AUDIT_COLUMNS = (
 )
 """What the audit of texts found; see ``analysis.AuditSummary``."""
 
-_FORMER_SUMMARY = FORMER_SETTINGS | {"n_gpu_layers": "actual_ngl", "n_gpu_layers_draft": "actual_ngld"}
+FORMER_SUMMARY = FORMER_SETTINGS | {"n_gpu_layers": "actual_ngl", "n_gpu_layers_draft": "actual_ngld"}
 _FORMER_RUNS = FORMER_SETTINGS | {
     "run": "bench",
     "offloaded_layers": "actual_ngl",
@@ -83,7 +84,7 @@ SUMMARY_COLUMNS = (
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "llama_version", "llama_commit"),
-    *("llama_cpp_python", "backend", *_FORMER_SUMMARY),
+    *("llama_cpp_python", "backend", *FORMER_SUMMARY),
 )
 RUN_COLUMNS = (
     *("bench", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
@@ -157,9 +158,13 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
     ``new_over_old`` is the speed over the same arm's with the first llama.cpp, in a bench of several.
     """
-    groups = arms.group(results)
+    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS, FORMER_SUMMARY)
+
+
+def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Return the cells of each arm by column; what an arm does not have is left out."""
     advice = review.warnings(results, groups)
-    return frame([_summary_row(results, arm, advice) for arm in groups], SUMMARY_COLUMNS, _FORMER_SUMMARY)
+    return [_summary_row(results, arm, advice) for arm in groups]
 
 
 def runs(results: ResultSet) -> pd.DataFrame:

@@ -24,11 +24,11 @@ from ggufspec.llama.install import releases
 from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison
+from ggufspec.report.text import comparison, configuration
 from ggufspec.report.text.comparison import BY_NAME, engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.verdict import verdicts
-from ggufspec.results import ResultSet
+from ggufspec.results import Configuration, ResultSet
 
 _SUMMARY = (
     Field(name="role", head="measured"),
@@ -69,6 +69,8 @@ class Section:
 
     id: str
     engine: str
+    tuned: tuple[str, ...]  # the verdict of the tuning that this bench confirmed
+    serving: str  # the command that serves it
     verdicts: tuple[str, ...]
     basis: str
     summary: Table
@@ -92,12 +94,16 @@ class BenchPair:
     engine: str = ""
 
 
-def section(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> Section:
+def section(
+    results: ResultSet, forecasts: Sequence[Forecast] = (), tuned: Configuration | None = None
+) -> Section:
     """Return the section of one bench; without runs, it has only the facts."""
     groups = arms.group(results)
     return Section(
         id=results.meta.id,
         engine=engine(results.meta.engine),
+        tuned=() if tuned is None else tuple(configuration.sentences_of(tuned)),
+        serving="" if tuned is None else shlex.join(tuned.serving_argv),
         verdicts=verdicts(groups),
         basis=_basis(groups),
         summary=_summary(groups),
@@ -250,16 +256,25 @@ def _when(text: str) -> str:
         return text
 
 
-def html(results: ResultSet | Sequence[ResultSet], forecasts: Sequence[Forecast] = ()) -> str:
+def html(
+    results: ResultSet | Sequence[ResultSet],
+    forecasts: Sequence[Forecast] = (),
+    configurations: Sequence[Configuration | None] = (),
+) -> str:
     """Return a report on one bench, or on several with a comparison of each later one with the first.
 
     Args:
         results: one or several benches.
         forecasts: for the curve of the first bench.
+        configurations: the tuned configuration of each bench, or None.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
-    sections = [section(bench, forecasts if place == 0 else ()) for place, bench in enumerate(benches)]
+    tuned = dict(enumerate(configurations))
+    sections = [
+        section(bench, forecasts if place == 0 else (), tuned.get(place))
+        for place, bench in enumerate(benches)
+    ]
     return TEMPLATES.get_template("report.html").render(
         sections=sections,
         compared=[pair_benches(benches[0], other) for other in benches[1:]],

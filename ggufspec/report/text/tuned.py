@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from ggufspec import units
 from ggufspec.analysis import arms, review
-from ggufspec.domain import ModelFile, Role, RunSpec
+from ggufspec.domain import Launch, ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
-from ggufspec.report.text import figures, overview, tables
+from ggufspec.report.text import configuration, figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
 
@@ -43,6 +45,7 @@ def text(tuned: Tuned, install: Install, bench: str, output: str = "md") -> str:
     answer = (*verdict(tuned), "")
     lines = [
         *((*answer, *table) if output == tables.TERMINAL else (*table, *answer)),
+        *configuration.served(tuned.launch, tuned.serving),
         *(f"{name}:\n    {line}" for name, line in _commands(tuned, install, bench).items()),
         f"as an entry of your own catalogue:\n{_indented(pair_entry(tuned))}",
         "",
@@ -70,6 +73,10 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
         "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
         "engine": tuned.results.meta.engine,
+        "serving": None if tuned.serving is None else vars(tuned.serving),
+        "launch": None if tuned.launch is None else _launch(tuned.launch),
+        "passed_over": [{**_configuration(spec), "reason": reason} for spec, reason in tuned.passed_over],
+        "warnings": review.warnings(tuned.results),
         "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
         "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
@@ -77,6 +84,7 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "n_predict": outlook.n_predict,
         "results": tuned.results.meta.id,
         "selection": tuned.selection.results.meta.id,
+        "finalists": _finalists_measured(tuned),
         "calibration": _calibration(outlook),
         "forecasts": [
             {**_configuration(prospect.arm), **_forecast(prospect.overall)} for prospect in outlook.prospects
@@ -93,6 +101,8 @@ def pair_entry(tuned: Tuned) -> str:
     drafting = spec.drafting
     if drafting is not None and choice.gain is not None:
         lines.append(f"method = {json.dumps(drafting.method.value)}")
+        lines.append(f"gamma = {drafting.n_max}")
+        lines += [f"p_min = {drafting.p_min!r}"] if drafting.method.needs_drafter else []
         p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
         measured = f"γ {drafting.n_max}{p_min}: {choice.gain.ratio.value:.2f} times the target alone"
         on = f" on {tuned.results.meta.machine.cpu}, {figures.llama_cpp(tuned.results.meta.build)}"
@@ -103,8 +113,18 @@ def pair_entry(tuned: Tuned) -> str:
 
 
 def _commands(tuned: Tuned, install: Install, bench: str) -> dict[str, str]:
-    """Return the commands that run the choice, by program, and the command that measures it again."""
-    return {**commands.run_commands(tuned.overall.arm.spec, install), "ggufspec bench": bench}
+    """Return the commands that run the choice, by program, and those that measure it again.
+
+    llama-server's command is there only if it was started by exactly that, and answered.
+    """
+    launch, program = tuned.launch, commands.run_command(tuned.overall.arm.spec, install)
+    argvs = [launch.argv] if launch is not None and launch.failure is None else []
+    argvs += [program] if program is not None else []
+    return {
+        **{PurePath(argv[0]).name: shlex.join(argv) for argv in argvs},
+        "ggufspec bench": bench,
+        "ggufspec bench --tuned": f"ggufspec bench --tuned {shlex.quote(tuned.results.meta.id)}",
+    }
 
 
 def _table(tuned: Tuned, output: str) -> str:
@@ -136,16 +156,22 @@ def verdict(tuned: Tuned) -> Iterator[str]:
         span = f" [{ratio.lo:.2f}, {ratio.hi:.2f}]" if ratio.lo is not None and ratio.hi is not None else ""
         doubt = "" if overall.sure else ", which may be chance: a longer --max-time can show it"
         speedup = f"{units.format_factor(ratio.value)}{span}"
-        yield f"Draft with {_named(overall.arm.spec)}: {speedup} of the target alone{doubt}."
+        yield f"Draft with {configuration.name(overall.arm.spec)}: {speedup} of the target alone{doubt}."
     else:
         best = units.format_rate(overall.rate.value)
         yield f"Do not draft: the target alone is fastest with {best} tokens/s."
         if tuned.refusal is not None:
             yield from _why(tuned.refusal)
+    for spec, reason in tuned.passed_over:
+        yield configuration.passed_over(spec, reason)
     yield from _selected(tuned)
     if tuned.by_category:
         choices = "; ".join(f"{choice.category}: {_short(choice)}" for choice in tuned.by_category)
         yield f"By category: {choices}."
+
+
+def _launch(launch: Launch) -> dict[str, Any]:
+    return {**vars(launch), "requests": [vars(request) for request in launch.requests]}
 
 
 def _selected(tuned: Tuned) -> Iterator[str]:
@@ -159,7 +185,7 @@ def _selected(tuned: Tuned) -> Iterator[str]:
             f"larger ones may be faster (--draft {selection.edge}-{2 * selection.edge})."
         )
     if selection.unlike_target:
-        named = ", ".join(map(_named, selection.unlike_target))
+        named = ", ".join(map(configuration.name, selection.unlike_target))
         yield f"Not considered, because the text differs from the target's own: {named}."
 
 
@@ -173,7 +199,7 @@ def _names(specs: Sequence[RunSpec]) -> str:
     sizes = [spec.drafting.n_max for spec in specs if spec.drafting]
     kinds = {(spec.drafter, spec.drafting and spec.drafting.p_min) for spec in specs}
     if len(kinds) > 1:
-        return ", ".join(map(_named, specs))
+        return ", ".join(map(configuration.name, specs))
     between = "…" if len(sizes) > 2 else " and "
     return f"γ = {min(sizes)}{between}{max(sizes)}"
 
@@ -198,18 +224,11 @@ def _why(refusal: Advice) -> Iterator[str]:
         yield f"It would pay at γ = {needs.n_max} if " + ", or if ".join(ways) + "."
 
 
-def _named(spec: RunSpec) -> str:
-    drafting = spec.drafting
-    assert drafting is not None
-    p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-    return f"{arms.models(spec)[-1]}, γ = {drafting.n_max}{p_min}"
-
-
 def _short(choice: Choice) -> str:
     if not choice.drafts or choice.gain is None:
         return "do not draft"
     doubt = "" if choice.sure else f", may be chance: {units.counted(choice.prompts, 'prompt')}"
-    return f"{_named(choice.arm.spec)} ({units.format_factor(choice.gain.ratio.value)}{doubt})"
+    return f"{configuration.name(choice.arm.spec)} ({units.format_factor(choice.gain.ratio.value)}{doubt})"
 
 
 def _basis(tuned: Tuned) -> Iterator[str]:
@@ -232,6 +251,24 @@ def _basis(tuned: Tuned) -> Iterator[str]:
 def _finalists(tuned: Tuned) -> int:
     specs = tuned.selection.results.current.specs
     return len({(spec.pair, spec.drafting, spec.offload) for spec in specs if spec.drafting is not None})
+
+
+def _finalists_measured(tuned: Tuned) -> list[dict[str, Any]]:
+    """Return what was measured of each configuration, in the confirmation and in the selection."""
+    stages = {"confirmation": tuned.results, "selection": tuned.selection.results}
+    return [
+        {
+            "stage": stage,
+            **_configuration(arm.spec),
+            "recommended": stage == "confirmation" and arm.spec == tuned.overall.arm.spec,
+            "tokens_per_s": None if arm.rate is None else vars(arm.rate),
+            "speedup": None if arm.gain is None else vars(arm.gain.ratio),
+            "accept_rate": None if arm.acceptance is None else arm.acceptance.accept_rate,
+            "status": arm.status,
+        }
+        for stage, results in stages.items()
+        for arm in arms.group(results)
+    ]
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -1,0 +1,21 @@
+"""An estimated value with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its 95 % interval; ``lo`` and ``hi`` are None where nothing shows how it varies."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half the interval's width over the value, 0.02 for ±2 %; None without an interval."""
+        if self.lo is None or self.hi is None or self.value == 0:
+            return None
+        return (self.hi - self.lo) / 2 / abs(self.value)

@@ -1,0 +1,113 @@
+"""A tuned configuration as the fields of a request, with the models where they lie on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ggufspec import digests, machine
+from ggufspec.domain import ModelFile, Pair
+from ggufspec.errors import ModelFileError
+from ggufspec.llama.install import Install
+from ggufspec.modelfiles import gguf, hub
+from ggufspec.prompts import EMBEDDED
+from ggufspec.results import Configuration
+
+DECIDED = (
+    *("pair", "target", "draft_model", "method", "draft", "p_min", "ngl", "ngld", "offload"),
+    *("kv_type", "ubatch", "runtime", "threads", "ctx"),
+)
+"""Fields of a request that a tuned configuration decides, beside the engine."""
+
+
+def fields_of(configuration: Configuration) -> dict[str, Any]:
+    """Return the fields of a request that a configuration decides.
+
+    Raises:
+        ModelFileError: a model is not here, or another file is in its place.
+    """
+    spec, pair = configuration.spec, locate_models(configuration)
+    drafting = spec.drafting
+    return {
+        "target": pair.target.path,
+        "draft_model": pair.draft.path if pair.draft is not None else None,
+        "method": None if drafting is None else drafting.method.value,
+        "draft": () if drafting is None else drafting.n_max,
+        "p_min": None if drafting is None else drafting.p_min,
+        "ngl": spec.offload.target_layers,
+        "ngld": spec.offload.draft_layers,
+        "offload": spec.offload,
+        "kv_type": spec.kv_type,
+        "ubatch": spec.ubatch,
+        "runtime": spec.runtime,
+        "threads": spec.threads,
+        "ctx": spec.context,
+        "engine": configuration.engine,
+    }
+
+
+def suite_of(configuration: Configuration) -> str | None:
+    """Return the prompts that its pair has by default where no others are named; None for the usual ones."""
+    return EMBEDDED if configuration.spec.pair.name == EMBEDDED else None
+
+
+def llama_of(configuration: Configuration) -> Path | None:
+    """Return where the llama.cpp that was tuned lies; None where it is gone."""
+    place = Path(configuration.build.path)
+    return place if place.exists() else None
+
+
+def locate_models(configuration: Configuration) -> Pair:
+    """Return the pair of a configuration with the models' paths on this machine.
+
+    Raises:
+        ModelFileError: a model is not here, or another file is in its place.
+        NotCachedError: a model of the Hub is not in the cache.
+    """
+    spec = configuration.spec
+    draft = None if spec.drafter is None else _locate(spec.drafter)
+    return Pair(name=spec.pair.name, target=_locate(spec.pair.target), draft=draft)
+
+
+def compare_machines(configuration: Configuration, install: Install) -> Iterator[str]:
+    """Yield notes about what is not as it was when the configuration was tuned."""
+    here, tuned_on = machine.snapshot(install.devices), configuration.machine
+    if (here.cpu, here.cores, here.gpus) != (tuned_on.cpu, tuned_on.cores, tuned_on.gpus):
+        gpus = "".join(f", {gpu}" for gpu in tuned_on.gpus)
+        yield f"tuned: on another machine ({tuned_on.cpu}{gpus}); another configuration may be faster here"
+    build, now = configuration.build, install.describe()
+    if (build.version, build.commit, build.backend) != (now.version, now.commit, now.backend):
+        yield (
+            f"tuned: with another llama.cpp ({build.version or 'unknown version'}, {build.backend}); "
+            "another configuration may be faster with this one"
+        )
+
+
+def _locate(model: ModelFile) -> ModelFile:
+    """Return a model with its path: the one that was tuned, otherwise that in the cache of the Hub."""
+    if model.path is not None and model.path.is_file():
+        _refuse_other(model, model.path)
+        return model
+    if model.repo is None:
+        raise ModelFileError(
+            f"there is no file {model.path}, which the tuned configuration names",
+            "put the file back, or tune again",
+        )
+    remote = ModelFile(filename=model.filename, repo=model.repo, revision=model.revision)
+    placed = hub.resolve(Pair(name=model.repo, target=remote), offline=True).target
+    assert placed.path is not None
+    _refuse_other(model, placed.path)
+    return placed
+
+
+def _refuse_other(model: ModelFile, path: Path) -> None:
+    """Raise where a file is not the one that was tuned, as far as that is known without reading it."""
+    size = sum(part.stat().st_size for part in gguf.part_paths(path) if part.is_file())
+    digest = digests.remembered(path) if model.sha256 is not None else None
+    if model.size_bytes in {None, size} and (digest is None or digest.sha256 == model.sha256):
+        return
+    raise ModelFileError(
+        f"{path} is not the file that was tuned: its size or checksum differs",
+        "put that file back, or tune again",
+    )

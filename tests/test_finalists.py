@@ -1,0 +1,320 @@
+"""Finalists of a tuning: measured again where noise spoils them, started as printed, and tabulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ggufspec import machine, results, tuning
+from ggufspec.analysis import MeasurementWarning, arms
+from ggufspec.domain import (
+    NO_PROMPT,
+    Drafting,
+    Estimate,
+    Launch,
+    Prompt,
+    Role,
+    RunResult,
+    RunSpec,
+    Serving,
+    Status,
+)
+from ggufspec.errors import InconclusiveError
+from ggufspec.forecast import Forecast
+from ggufspec.llama.install import installs
+from ggufspec.measure import Request, prepare_session
+from ggufspec.report.frames import finalists
+from ggufspec.report.text import tuned as tuned_report
+from ggufspec.results import Verdict
+from ggufspec.tuning import Plan, Prospect, Spent, Tuned, TuningForecast
+from tests.support import fake_server, fakes, values
+
+PROMPTS = (Prompt(id="p1", text="x"), Prompt(id="p2", text="a longer text"))
+TOO_LATE = "the time was over before the target alone was measured"
+APART = (
+    "1 run of the target alone ended well, 1 of them while other programs used the machine, but no drafting "
+    "run on the same prompt and repeat did"
+)
+BUSY = (MeasurementWarning.BUSY_MACHINE.value,)
+
+
+def _runs(**gain_by_size: float) -> Iterator[RunResult]:
+    for repeat in range(3):
+        for prompt, tps in (("p1", 40.0), ("p2", 60.0)):
+            yield values.run(Role.TARGET, prompt=prompt, repeat=repeat, tps=tps * (1 + repeat / 500))
+            for name, gain in gain_by_size.items():
+                size, speed = int(name[1:]), tps * gain * (1 + repeat / 1000)
+                yield values.run(Role.DRAFTING, prompt=prompt, repeat=repeat, tps=speed, draft=size)
+
+
+def _failed(status: Status, **changes: Any) -> Iterator[RunResult]:
+    for run in _runs(g3=1.5):
+        if run.spec.role is Role.TARGET:
+            failed = values.run(Role.TARGET, prompt=run.spec.prompt.id, repeat=run.repeat, status=status)
+            yield replace(failed, **changes)
+        else:
+            yield run
+
+
+def _apart() -> Iterator[RunResult]:
+    """The target alone and drafting, each on another prompt, beside a busy program."""
+    yield replace(values.run(Role.TARGET, prompt="p1"), doubts=BUSY)
+    yield replace(values.run(Role.DRAFTING, prompt="p2", draft=3), doubts=BUSY)
+
+
+def _arm(size: int) -> RunSpec:
+    return replace(values.spec(Role.DRAFTING, draft=size), prompt=NO_PROMPT, threads=4)
+
+
+def _prospect(size: int, gain: float) -> Prospect:
+    facts: dict[str, Any] = {
+        "n_max": size,
+        "prompts": 2,
+        "n_drafted": 300,
+        "n_accepted": 200,
+        "n_rounds": 100,
+        "tokens_per_s": Estimate(value=50 * gain, lo=None, hi=None),
+        "target_tokens_per_s": Estimate(value=50.0, lo=None, hi=None),
+        "speedup": Estimate(value=gain, lo=None, hi=None),
+        "break_even_accept_rate": 0.8,
+        "closed_form_speedup": None,
+        **{f"{part}_share": 0.3 for part in ("draft", "verify", "rest")},
+        "round_s": 0.07,
+        "target_s": 0.02,
+        "rates": {"p1": 50 * gain, "p2": 50 * gain},
+    }
+    return Prospect(arm=_arm(size), overall=Forecast(**facts), by_category={})
+
+
+def _outlook(**gain_by_size: float) -> TuningForecast:
+    return TuningForecast(
+        prospects=tuple(_prospect(int(name[1:]), gain) for name, gain in gain_by_size.items()),
+        unknown=(),
+        prompts=PROMPTS,
+        n_predict=32,
+        finalists=3,
+        spent=Spent(traces_s=1.0),
+    )
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    session = prepare_session(Request(pair="demo", engine="server"))
+    drafting = [_arm(size) for size in (3, 8)]
+    block = replace(session.suite.blocks[0], arms=(drafting[0].baseline, *drafting))
+    return Plan(
+        session=session,
+        serving=Serving(context=512),
+        blocks=(block,),
+        vram_bytes=None,
+        max_time_s=None,
+        precision=None,
+    )
+
+
+def _threads(bench: tuning.Bench) -> set[int]:
+    return {arm.threads for block in bench.session.suite.blocks for arm in block.arms}
+
+
+def _beside(monkeypatch: pytest.MonkeyPatch, busy: float) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
+
+
+def test_usable_runs_are_measured_once(plan: Plan) -> None:
+    steps = tuning.measure_finalists(plan, _outlook(g3=1.4, g8=1.5))
+    first = next(steps)
+    assert (first.resume, first.confirms, first.note) == (None, False, None)
+    confirming = steps.send(values.bench(*_runs(g3=1.5, g8=1.4)))
+    assert confirming.confirms
+    with pytest.raises(StopIteration) as ended:
+        steps.send(values.bench(*_runs(g3=1.5, g8=1.4)))
+    assert ended.value.value.overall.arm.draft_size == 3
+    assert _threads(first) == _threads(confirming) == {4}
+
+
+@pytest.mark.parametrize("at", ["selection", "confirmation"])
+def test_unusable_runs_are_measured_again_with_a_thread_fewer_than_free_cores(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    _beside(monkeypatch, busy=0.7)
+    steps = tuning.measure_finalists(plan, _outlook(g3=1.4, g8=1.5))
+    next(steps)
+    usable, spoiled = [*_runs(g3=1.5, g8=1.4)], [*_failed(Status.TIMED_OUT, doubts=BUSY)]
+    if at == "confirmation":
+        steps.send(values.bench(*usable))
+    again = steps.send(values.bench(*spoiled))
+    assert _threads(again) == {2}  # 3.3 cores are free
+    assert again.confirms == (at == "confirmation")
+    assert again.note == (
+        "none of 6 runs of the target alone succeeded (timed out), 6 of them while other programs used the "
+        "machine: measuring again with 2 threads"
+    )
+    if at == "selection":
+        assert _threads(steps.send(values.bench(*usable))) == {2}
+    with pytest.raises(StopIteration) as ended:
+        steps.send(values.bench(*usable))
+    assert ended.value.value.overall.drafts
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_without_usable_runs_the_cause_and_the_forecast_are_named(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    _beside(monkeypatch, busy=3.9)
+    steps = tuning.measure_finalists(plan.with_threads(threads), _outlook(g3=1.4, g8=1.52))
+    next(steps)
+    spoiled = [*_failed(Status.TIMED_OUT, doubts=BUSY)]
+    again = steps.send(values.bench(*spoiled))
+    assert _threads(again) == {1}
+    with pytest.raises(InconclusiveError) as caught:
+        steps.send(values.bench(*spoiled))
+    assert caught.value.message == (
+        "there is no verdict: none of 6 runs of the target alone succeeded (timed out), 6 of them while "
+        "other programs used the machine; the forecast alone, which nothing confirms, is 1.52× at γ = 8"
+    )
+    assert "stop other programs" in str(caught.value.hint)
+
+
+def test_there_is_time_to_measure_again(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    _beside(monkeypatch, busy=3.9)
+    spent = Spent(traces_s=99.0)
+    hurried, outlook = replace(plan, max_time_s=100.0), replace(_outlook(g3=1.4, g8=1.5), spent=spent)
+    steps = tuning.measure_finalists(hurried, outlook)
+    first = next(steps).session.suite.max_time_s
+    again = steps.send(values.bench(*_failed(Status.TIMED_OUT, doubts=BUSY))).session.suite.max_time_s
+    assert first is not None
+    assert again is not None
+    assert again == pytest.approx(25.0)  # half of the time for the selection, as ever
+    assert first < again
+
+
+@pytest.mark.parametrize(
+    ("runs", "cause"),
+    [
+        ([], "the time was over before the target alone was measured"),
+        (
+            [run for run in _runs(g3=1.5) if run.spec.drafting],
+            "the time was over before the target alone was measured",
+        ),
+        ([*_failed(Status.CRASHED)], "none of 6 runs of the target alone succeeded (crashed)"),
+        (
+            [*_apart()],
+            APART,
+        ),
+        ([*_runs(g3=1.5)], None),
+    ],
+    ids=["nothing", "no target", "failed", "apart", "usable"],
+)
+def test_the_cause_is_named(runs: list[RunResult], cause: str | None) -> None:
+    assert tuning.why_unusable(values.bench(*runs)) == cause
+
+
+def test_runs_that_ended_well_and_were_disturbed_are_shown_as_that() -> None:
+    assert {arm.status for arm in arms.group(values.bench(*_apart()))} == {"disturbed"}
+    calm = [replace(run, doubts=()) for run in _apart()]
+    assert {arm.status for arm in arms.group(values.bench(*calm))} == {"partial"}
+    assert {arm.status for arm in arms.group(values.bench(*_runs(g3=1.5)))} == {"ok"}
+
+
+def _tuned(**gain_by_size: float) -> Tuned:
+    selected = values.bench(*_runs(**gain_by_size))
+    confirmed = values.bench(*_runs(**gain_by_size))
+    return tuning.judge_finalists(
+        _outlook(**gain_by_size), tuning.select_arms(selected), confirmed, measuring_s=1.0
+    )
+
+
+def _serve(plan: Plan, tuned: Tuned, monkeypatch: pytest.MonkeyPatch, *, working: set[int]) -> Tuned:
+    """Start servers that work for some draft sizes alone; 0 is the target alone."""
+
+    def serve_once(spec: RunSpec, *_: object, **__: object) -> Launch:
+        size = spec.drafting.n_max if spec.drafting else 0
+        failure = None if size in working else "out of memory"
+        return Launch(argv=("/opt/llama-server", str(size)), load_s=1.0, failure=failure)
+
+    monkeypatch.setattr("ggufspec.engines.server.serve_once", serve_once)
+    return tuning.serve(plan, tuned)
+
+
+def test_the_choice_is_started_before_it_is_printed(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    assert served.overall.arm.draft_size == 3
+    assert served.launch is not None
+    assert served.launch.argv == ("/opt/llama-server", "3")
+    assert served.passed_over == ()
+    assert served.serving == plan.serving
+    tuning.keep(served)
+    stored = results.read_configuration(served.results.meta.id)
+    assert stored.serving_argv == served.launch.argv
+    assert stored.overall.verdict is Verdict.DRAFT
+    assert stored.spec.drafting == Drafting(n_max=3)
+    assert stored.spec.prompt == NO_PROMPT
+    assert stored.measured_argv == ("llama", "-m", "target.gguf")
+
+
+def test_where_it_cannot_be_served_the_next_best_is_taken(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned = _tuned(g3=1.5, g8=1.3)
+    second = _serve(plan, tuned, monkeypatch, working={8, 0})
+    assert second.overall.arm.draft_size == 8
+    assert [(spec.drafting, reason) for spec, reason in second.passed_over] == [
+        (Drafting(n_max=3), "out of memory")
+    ]
+    assert "Not taken, although it was faster: drafter.gguf, γ = 3" in " ".join(tuned_report.verdict(second))
+    alone = _serve(plan, tuned, monkeypatch, working={0})
+    assert not alone.overall.drafts
+    assert len(alone.passed_over) == 2
+
+
+def test_where_nothing_can_be_served_the_choice_stays_without_a_command(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = _serve(plan, _tuned(g3=1.5), monkeypatch, working=set())
+    assert served.overall.arm.draft_size == 3
+    assert served.passed_over == ()
+    assert served.launch is not None
+    assert served.launch.failure == "out of memory"
+    text = tuned_report.text(served, plan.session.install, "ggufspec bench")
+    assert "llama-server cannot serve it: out of memory." in text
+    assert "\nllama-server:\n" not in text
+
+
+def test_the_choice_for_another_engine_stays(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(plan, session=prepare_session(Request(pair="demo", engine="binary-simple")))
+    served = _serve(other, _tuned(g3=1.5, g8=1.3), monkeypatch, working={8})
+    assert served.overall.arm.draft_size == 3
+
+
+def test_without_a_server_program_nothing_is_started(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = installs.find_install(fakes.install(tmp_path / "without", **fakes.AT_ONCE))
+    session = replace(plan.session, install=install)
+    served = _serve(replace(plan, session=session), _tuned(g3=1.5), monkeypatch, working={3})
+    assert served.launch is None
+    assert served.serving == plan.serving
+
+
+def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = _serve(plan, _tuned(g3=1.5, g8=1.3), monkeypatch, working={3})
+    table = finalists.finalists(served)
+    assert tuple(table.columns) == finalists.FINALIST_COLUMNS
+    assert [*table["stage"]] == ["confirmation"] * 3 + ["selection"] * 3
+    (recommended,) = table[table["recommended"]].to_dict("records")
+    assert (recommended["stage"], recommended["draft"]) == ("confirmation", 3)
+    assert recommended["speedup"] == pytest.approx(1.5, rel=0.01)
+    assert recommended["forecast_speedup"] == pytest.approx(1.5)
+    assert set(table["serve_context"]) == {512}
+    facts = tuned_report.facts(served, plan.session.install, "ggufspec bench")
+    assert [row["draft"] for row in facts["finalists"] if row["recommended"]] == [3]
+    assert len(facts["finalists"]) == len(table)
+    assert facts["launch"]["argv"] == ("/opt/llama-server", "3")
