@@ -30,7 +30,9 @@
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
     ├── ConsentNeededError       32   a large download needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
-    └── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
+    ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
+    ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
+    └── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -235,3 +237,15 @@ class InconclusiveError(GgufspecError):
     """The runs that were measured are too few, or too different, for a verdict."""
 
     exit_code = 34
+
+
+class DoubtfulError(GgufspecError):
+    """A warning puts a verdict in doubt, and --strict was given."""
+
+    exit_code = 35
+
+
+class ChangedFileError(GgufspecError):
+    """A file on the Hub is not the one that the catalogue or an earlier fetch pinned."""
+
+    exit_code = 37

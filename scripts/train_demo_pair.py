@@ -129,11 +129,9 @@ def fit(
         optimizer.step(step)
         total += loss.item()
         if (step + 1) % 10 == 0 or step + 1 == steps:
-            speed = (step + 1 - done) * TOKENS_PER_STEP / (time.monotonic() - started)
-            print(
-                f"{name} step {step + 1}/{steps} loss {total / (step % 10 + 1):.4f} {speed:.0f} tok/s",
-                flush=True,
-            )
+            seconds = (time.monotonic() - started) / (step + 1 - done)
+            loss_now = total / (step % 10 + 1)
+            print(f"{name} step {step + 1}/{steps} loss {loss_now:.4f}, {seconds:.1f} s each", flush=True)
             total = 0.0
         if (step + 1) % 10 == 0 or step + 1 == steps:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}

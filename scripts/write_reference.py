@@ -20,6 +20,7 @@ import click
 
 import ggufspec
 from ggufspec import cli, errors, paths, results, settings
+from ggufspec.report.schemas import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -69,6 +70,16 @@ _OTHERS = (
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
 )
 _FLAGS = {"quiet", "verbose", "debug"}  # of every command
+_PROMISES = """\
+- A stored bench of every earlier version is read and shown by every later one. Only a version with the same
+  schema continues it. What a newer version wrote is refused with one line.
+- JSON for programs names its schema in the field `schema`, such as `summary-1`; tables have it in each row,
+  `jsonl` too. CSV, SQL and Parquet have the columns of the table itself, without schema and origin.
+- Within a version, every field keeps its name, type and meaning. Every change raises the version, a new field
+  too.
+- The schemas of earlier versions stay in the package. A stored bench and an output of every version are test
+  data, which every later version must read or find valid.
+"""
 _RANGE = re.compile(r"\[(\S*x[<>]\S*)\]")
 
 
@@ -203,8 +214,11 @@ def environment() -> Iterator[str]:
 
 
 def schemas() -> Iterator[str]:
-    """What is stored, from the JSON Schemas in the package."""
-    yield "# Stored results\n"
+    """What is stored and what programs read, from the JSON Schemas in the package."""
+    yield "# Stored results and outputs\n"
+    yield "## What is promised\n"
+    yield _PROMISES
+    yield "## Stored benches\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
     yield "llama.cpp wrote. The bench that confirmed a tuning also has `configuration.json`, the recommended"
     yield "configuration, which `--tuned NAME` reads. JSON Schemas of these files are in"
@@ -220,7 +234,7 @@ def schemas() -> Iterator[str]:
     ):
         file = f"{record}-{version}.json"
         schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))
-        yield f"## {name}\n"
+        yield f"### {name}\n"
         yield f"{schema['title']}. The schema is `{file}`.\n"
         if "anyOf" in schema:
             lines = ", ".join(_type(inner) for inner in schema["anyOf"])
@@ -229,10 +243,19 @@ def schemas() -> Iterator[str]:
             if title not in described:
                 yield from _definition(title, definition)
         described |= schema["$defs"].keys()
+    yield "## Outputs\n"
+    yield "JSON Schemas of the outputs for programs are in `ggufspec/report/schemas`.\n"
+    for file, schema in output_schemas().items():
+        yield f"### {file.removesuffix('.json')}\n"
+        yield f"{schema['title'].rpartition(',')[0]}. The schema is `{file}`.\n"
+        for title, definition in schema["$defs"].items():
+            if title not in described:
+                yield from _definition(title, definition)
+        described |= schema["$defs"].keys()
 
 
 def _definition(title: str, definition: dict[str, Any]) -> Iterator[str]:
-    yield f"### {title}\n"
+    yield f"#### {title}\n"
     if "description" in definition:
         yield inspect.cleandoc(definition["description"]) + "\n"
     if "properties" not in definition:
@@ -252,6 +275,8 @@ def _type(schema: dict[str, Any]) -> str:
         return _link(schema["$ref"])
     if "anyOf" in schema:
         return " or ".join(_type(inner) for inner in schema["anyOf"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":

@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of what is stored into the package, for the current schema version.
+"""Write the JSON Schemas of what is stored and of the outputs for programs, for the current versions.
 
 python scripts/write_schemas.py
 """
@@ -9,14 +9,17 @@ import json
 from pathlib import Path
 
 from ggufspec import results
+from ggufspec.report import schemas
 
-FOLDER = Path(__file__).resolve().parent.parent / "ggufspec" / "results" / "schemas"
+PACKAGE = Path(__file__).resolve().parent.parent / "ggufspec"
 
 
 def main() -> None:
-    for name, schema in results.schema().items():
-        (FOLDER / name).write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(FOLDER / name)
+    for folder, made in (("results", results.schema()), ("report", schemas.output_schemas())):
+        for name, schema in made.items():
+            file = PACKAGE / folder / "schemas" / name
+            file.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            print(file)
 
 
 if __name__ == "__main__":

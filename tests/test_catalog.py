@@ -34,6 +34,8 @@ def test_every_entry_is_complete(name: str) -> None:
             assert model.filename.endswith(".gguf")
             assert quant_of(model.filename) == model.quant
             assert model.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", model.sha256)
+            assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
+            assert model.revision is None or model.sha256 is not None
 
 
 def test_the_seeds_pairs_are_there() -> None:

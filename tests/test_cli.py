@@ -72,7 +72,8 @@ def test_json_has_exactly_the_documented_keys(llama: Path) -> None:
     rows = json.loads(ggufspec(*QUICK, "-o", "json").stdout)
     assert [row["role"] for row in rows] == ["target", "drafter", "drafting"]
     origin = frames.origin(results.load().meta)
-    assert all(tuple(row) == tuple(dict.fromkeys((*origin, *frames.SUMMARY_COLUMNS))) for row in rows)
+    keys = tuple(dict.fromkeys(("schema", *origin, *frames.SUMMARY_COLUMNS)))
+    assert all(tuple(row) == keys for row in rows)
     assert rows[2]["accept_rate"] == 0.75
     assert rows[2]["speedup"] == pytest.approx(3200 / 1550)
     assert rows[2]["text_identical"] is True

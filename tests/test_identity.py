@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from ggufspec import results
+from ggufspec import machine, results
 from ggufspec.analysis import arms, comparing
 from ggufspec.cli.steps import measuring
-from ggufspec.domain import FileIdentity, FileUse, ModelFile, Role
+from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
+from ggufspec.llama.install import installs
 from ggufspec.measure import identity, request
 from ggufspec.measure.request import Request
-from ggufspec.report.text.comparison import BY_NAME, comparison
 from ggufspec.results import ResultSet
-from tests.support import fake_server, fakes, models, shell, values
+from tests.support import builds, fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
 
 NAME = "mine"
@@ -93,6 +96,81 @@ def test_a_bench_stores_what_was_measured(setup: Setup) -> None:
     assert named["library", "libllama.so"].sha256.startswith("31f109ab3834")  # as sha256sum says
     spec = results.load(NAME).runs[0].spec
     assert spec.pair.target.content == named["model", "target.gguf"].sha256
+
+
+def test_a_bench_stores_where_it_comes_from_and_shows_it(setup: Setup) -> None:
+    meta = _measure(setup).meta
+    assert meta.software is not None
+    assert meta.software["ggufspec"] == metadata.version("ggufspec")
+    assert meta.software["Python"].startswith(platform.python_version())
+    assert meta.software["numpy"] == metadata.version("numpy")
+    assert meta.build.compiler == "GNU 12.2.0 for Linux x86_64"
+    assert meta.machine.details == machine.snapshot().details
+    assert meta.suite_sha256 is not None
+    page = shell.here("show", NAME, "--all").stdout
+    assert shell.here("report", NAME, "--out", str(setup.folder / "report.html")).returncode == 0
+    report = html.unescape((setup.folder / "report.html").read_text())
+    for fact in (
+        f"numpy {metadata.version('numpy')}",
+        "GNU 12.2.0 for Linux x86_64",
+        platform.release(),
+        f"SHA-256 {meta.suite_sha256[:12]}…",
+        f"(schema {results.SCHEMA_VERSION})",
+    ):
+        assert fact in page
+        assert fact in report
+
+
+def test_prompts_are_known_by_their_content() -> None:
+    one, two = Prompt(id="a", text="A"), Prompt(id="b", text="B", category="code")
+    known = identity.of_prompts([one, two])
+    assert identity.of_prompts([replace(one), two]) == known
+    others = ([two, one], [one], [one, replace(two, text="C")], [one, replace(two, followups=("more",))])
+    assert len({known, *map(identity.of_prompts, others)}) == 5
+    assert identity.of_prompts([Prompt(id="a", text="half a pair: \udc80")])
+
+
+def test_a_build_of_our_own_records_its_flags(setup: Setup) -> None:
+    built = replace(builds.make_build("b1-cpu-12345678"), environment={"CFLAGS": "-O1"})
+    install = installs.probe(setup.llama, "own build", built)
+    assert install is not None
+    assert install.describe().flags == ("GGML_NATIVE=ON", "CFLAGS=-O1")
+
+
+def test_the_compiler_makes_no_other_llama_cpp() -> None:
+    other = replace(values.BUILD, compiler="clang 18", flags=("GGML_NATIVE=OFF",))
+    assert other == values.BUILD
+    first = values.bench(values.run())
+    second = replace(first, meta=replace(first.meta, build=other))
+    first = replace(first, meta=replace(first.meta, build=replace(values.BUILD, compiler="gcc 12")))
+    assert comparing.compare(first, second).differences == {"compiler": ("gcc 12", "clang 18")}
+
+
+def test_flags_of_a_build_that_differ_are_named() -> None:
+    def bench(*flags: str) -> ResultSet:
+        first = values.bench(values.run())
+        return replace(first, meta=replace(first.meta, build=replace(values.BUILD, flags=flags)))
+
+    common = bench("GGML_LTO=ON", "GGML_NATIVE=ON")
+    assert comparing.compare(common, bench("GGML_LTO=ON", "CFLAGS=-O1")).differences == {
+        "build flags": ("GGML_NATIVE=ON", "CFLAGS=-O1")
+    }
+    assert comparing.compare(common, bench("GGML_LTO=ON")).differences == {
+        "build flags": ("GGML_NATIVE=ON", "none")
+    }
+    assert comparing.compare(common, bench()).differences == {}
+
+
+def test_details_of_machines_that_differ_are_named() -> None:
+    def bench(details: MachineDetails | None) -> ResultSet:
+        first = values.bench(values.run())
+        return replace(first, meta=replace(first.meta, machine=replace(values.MACHINE, details=details)))
+
+    quiet = bench(MachineDetails(governor="performance", smt=False, kernel="6.1"))
+    other = bench(MachineDetails(governor="powersave", smt=True, kernel="6.1", microcode="0x1"))
+    differences = comparing.compare(quiet, other).differences
+    assert differences == {"governor": ("performance", "powersave"), "smt": ("False", "True")}
+    assert comparing.compare(quiet, bench(None)).differences == {}
 
 
 @pytest.mark.parametrize("which", ["target", "drafter"])
@@ -241,11 +319,12 @@ def test_models_of_the_same_name_are_not_joined_in_silence(setup: Setup) -> None
     )
     text = shell.here("compare", "first", "second").stdout
     assert f"  drafter.gguf: {before} → {after}" in text
-    assert BY_NAME not in text
     _overwrite(setup.target)
     third = _measure(setup, "-r", "2", name="third")
     with pytest.raises(
-        ResultsError, match=r"no arm in common; target.gguf: SHA-256 .*; drafter.gguf: SHA-256"
+        ResultsError,
+        match=r"no arm in common; two models are called target.gguf: SHA-256 .*, and SHA-256 .*; two models "
+        r"are called drafter.gguf: SHA-256",
     ):
         comparing.compare(first, third)
 
@@ -257,7 +336,7 @@ def test_models_of_the_same_content_are_joined_whatever_their_names_are(setup: S
     assert done.returncode == 0, done.stderr
     compared = comparing.compare(first, results.load("second"))
     assert len(compared.rows) == 3
-    assert (compared.unmatched, compared.by_name) == ((), False)
+    assert compared.unmatched == ()
 
 
 def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
@@ -268,19 +347,34 @@ def test_a_rebuilt_llama_cpp_of_the_same_version_is_named(setup: Setup) -> None:
     assert len(compared.rows) == 3
 
 
-def test_benches_that_do_not_say_what_their_models_hold_are_matched_by_name_and_say_so() -> None:
-    known = ModelFile(filename="target.gguf", content="1" * 64)
+def test_a_bench_that_does_not_say_what_its_models_hold_is_not_compared(home: Path) -> None:
     run = values.run()
-    plain = values.bench(run, values.run(repeat=1))
-    content = values.bench(
-        *(
-            replace(one, spec=replace(one.spec, pair=replace(one.spec.pair, target=known)))
-            for one in plain.runs
-        )
-    )
-    compared = comparing.compare(plain, content)
-    assert (len(compared.rows), compared.by_name) == (1, True)
-    assert BY_NAME in comparison(compared, plain.meta, content.meta)
+    unknown = replace(run.spec.pair.target, content=None)
+    plain = values.bench(replace(run, spec=replace(run.spec, pair=replace(run.spec.pair, target=unknown))))
+    for sides in ((plain, values.bench(run)), (values.bench(run), plain), (plain, plain)):
+        with pytest.raises(
+            ResultsError, match=r"does not say what target\.gguf holds \(schema \d\)"
+        ) as caught:
+            comparing.compare(*sides)
+        assert "measure it again" in str(caught.value.hint)
+    shutil.copytree(Path(__file__).parent / "stores" / "v2", home / "data" / "runs" / "old")
+    refused = shell.here("compare", "old", "old")
+    assert (refused.returncode, "(schema 2)" in refused.stderr) == (13, True)
+
+
+def test_two_models_of_one_name_are_not_compared() -> None:
+    def bench(content: str) -> ResultSet:
+        run = values.run()
+        model = ModelFile(filename="model.gguf", content=content * 64)
+        spec = replace(run.spec, pair=replace(run.spec.pair, target=model))
+        file = FileIdentity(use=FileUse.MODEL, path="/m/model.gguf", size_bytes=9, sha256=content * 64)
+        return values.bench(replace(run, spec=spec), files=(file,))
+
+    first, second = bench("a"), bench("b")
+    with pytest.raises(
+        ResultsError, match=r"two models are called model\.gguf: SHA-256 a{12}.*, and SHA-256 b"
+    ):
+        comparing.compare(first, second)
 
 
 def test_the_key_of_a_run_follows_the_content_of_its_models() -> None:

@@ -43,7 +43,7 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "forecast/profiles", "results"},
+    "msgspec": {"engines", "forecast/profiles", "report/schemas", "results"},
     "httpx2": {"engines/server"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},

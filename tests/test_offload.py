@@ -73,7 +73,7 @@ def test_a_run_that_says_nothing_of_devices_has_the_key_that_it_always_had(
     role: Role, offload: Offload, key: str
 ) -> None:
     """The keys were computed by the release before devices could be named."""
-    spec = values.spec(Role.DRAFTING, draft=3, path=Path("/models/target.gguf"))
+    spec = values.spec(Role.DRAFTING, draft=3, path=Path("/models/target.gguf"), known=False)
     spec = replace(
         spec, role=role, offload=offload, drafting=spec.drafting if role is Role.DRAFTING else None
     )

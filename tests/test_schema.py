@@ -14,10 +14,8 @@ from tests.support import values
 from tests.support.values import filled
 
 SCHEMAS = Path(results.__file__).parent / "schemas"
-CURRENT = {
-    name: json.loads((SCHEMAS / name).read_text())
-    for name in ("run-3.json", "meta-3.json", "configuration-1.json")
-}
+RUN, META = f"run-{results.SCHEMA_VERSION}.json", f"meta-{results.SCHEMA_VERSION}.json"
+CURRENT = {name: json.loads((SCHEMAS / name).read_text()) for name in (RUN, META, "configuration-1.json")}
 
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
@@ -45,15 +43,15 @@ def test_every_kind_of_line_is_valid_with_all_its_fields_and_without() -> None:
     lines = stored_lines()
     assert {line["kind"] for line in lines} == {"spec", "call", "text", "output", "run", "judged"}
     for line in lines:
-        validator("run-3.json").validate(line)
+        validator(RUN).validate(line)
     first_run = next(line for line in lines if line["kind"] == "run")
-    known = CURRENT["run-3.json"]["$defs"]["RunRecord"]["properties"]
+    known = CURRENT[RUN]["$defs"]["RunRecord"]["properties"]
     assert first_run.keys() == known.keys()
 
 
 def test_meta_is_valid() -> None:
     bench = values.bench(doubts={"few-repeats": "more"})
-    validator("meta-3.json").validate(json.loads((bench.folder / "meta.json").read_bytes()))
+    validator(META).validate(json.loads((bench.folder / "meta.json").read_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +71,11 @@ def test_meta_is_valid() -> None:
 )
 def test_a_damaged_line_is_invalid(kind: str, change: dict[str, Any]) -> None:
     line = next(line for line in stored_lines() if line["kind"] == kind)
-    assert validator("run-3.json").is_valid(line)
-    assert not validator("run-3.json").is_valid({**line, **change})
+    assert validator(RUN).is_valid(line)
+    assert not validator(RUN).is_valid({**line, **change})
 
 
 def test_meta_without_a_build_is_invalid() -> None:
     meta = json.loads((values.bench().folder / "meta.json").read_bytes())
     del meta["build"]
-    assert not validator("meta-3.json").is_valid(meta)
+    assert not validator(META).is_valid(meta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.tuning import candidates, looking, prospects
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests.support import models, shapes, values
+from tests.support import fakes, models, shapes, values
+from tests.support.schemas import validate
 
 GIB = 1 << 30
 
@@ -116,7 +118,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelFile, object]:
         n_layers=16, n_embd=2048, n_ff=5632, n_heads=32, vocabulary=shapes.LLAMA3, types=lambda _: "Q8_0"
     )
     return {
-        ModelFile(filename="target.gguf"): read_card(models.write_model(folder / "target.gguf", *big)),
+        values.spec().pair.target: read_card(models.write_model(folder / "target.gguf", *big)),
         ModelFile(filename="drafter.gguf"): read_card(models.write_model(folder / "drafter.gguf", *small)),
     }
 
@@ -246,6 +248,19 @@ def test_what_is_measured_as_alike_is_one_set_and_its_smallest_draft_is_chosen()
     assert tuned.spent.total_s == 7.0
     assert [spec.drafting.n_max for spec in tuned.selection.alike if spec.drafting] == [5, 8]
     assert "γ = 5 and 8 are alike here" in " ".join(tuned_report.verdict(tuned))
+
+
+@pytest.mark.parametrize("gains", [{"g3": 1.4, "g5": 1.6}, {"g3": 0.8}])
+def test_the_json_of_a_tuning_has_its_schema_and_the_warnings_below_its_text(gains: dict[str, float]) -> None:
+    tuned = _bench(**gains)
+    tuned = replace(tuned, results=replace(tuned.results, damage=("left out: 1 line",)))
+    install = fakes.recorded_install("0.3.36")
+    content = json.loads(tuned_report.as_json(tuned, install, "ggufspec bench"))
+    validate("tune", content)
+    text = tuned_report.text(tuned, install, "ggufspec bench")
+    assert "damaged" in {warning["name"] for warning in content["warnings"]}
+    for warning in content["warnings"]:
+        assert f"warning {warning['name']}: {warning['advice']}" in text
 
 
 def test_what_gains_nothing_is_not_drafted_with_and_the_reason_is_named() -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean
 
 import numpy as np
 
 from ggufspec import notebooks, stats
-from ggufspec.analysis import arms
+from ggufspec.analysis import arms, review
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import releases
-from ggufspec.results import ResultSet
+from ggufspec.results import Meta, ResultSet
 
 Identity = tuple[object, ...]
 
@@ -79,8 +79,7 @@ class BenchComparison:
     """All arms that both sides have.
 
     ``differences`` name what the benches do not share.
-    ``by_name`` says that models count as the same where their files have the same name, because one of the
-    benches does not say what they hold.
+    ``warnings`` has the named warnings of each compared bench and their advice, by the bench's id.
     ``no_verdict`` says why ratios alone are given; None where they carry verdicts.
     """
 
@@ -90,7 +89,7 @@ class BenchComparison:
     rows: tuple[Row, ...]
     differences: Mapping[str, tuple[str, str]]
     unmatched: tuple[str, ...]
-    by_name: bool = False
+    warnings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     no_verdict: str | None = None
     same_engine: bool = True
 
@@ -108,7 +107,7 @@ def compare(
     """Compare two llama.cpps of one bench, or benches of the same models and prompts: other builds, settings.
 
     Models are the same where they hold the same, whatever their names are. Older benches do not say what
-    theirs hold; then the names count.
+    theirs hold, so they cannot be compared.
 
     Args:
         before: what to compare with; alone, a bench of two llama.cpps. Several are sessions of the same.
@@ -116,7 +115,8 @@ def compare(
         threshold: the smallest change of speed that matters, 0.01 for 1 %.
 
     Raises:
-        ResultsError: they have no arm in common, or measured different texts or samplers.
+        ResultsError: they have no arm in common, measured different texts or samplers, or one of them does
+            not say what its models hold.
         GgufspecError: the threshold is not a fraction.
     """
     if not 0 <= threshold < 1:
@@ -131,7 +131,9 @@ def compare(
         sides = [first, (after,) if isinstance(after, ResultSet) else tuple(after)]
         names = tuple(", ".join(bench.meta.id for bench in side) for side in sides)
         design = Design.SESSIONS if min(map(len, sides)) >= LEAST_SESSIONS else Design.SINGLE
-    return _compare(sides, names, design, threshold)
+    benches = first if after is None else (*sides[0], *sides[1])
+    warnings = {bench.meta.id: review.warnings(bench) for bench in benches}
+    return replace(_compare(sides, names, design, threshold), warnings=warnings)
 
 
 def split_builds(bench: ResultSet) -> tuple[ResultSet, ResultSet]:
@@ -165,13 +167,15 @@ def _compare(
     for side in sides:
         for bench in side:
             _refuse_other_prompts(before, bench)
+            _refuse_unknown_models(bench)
     groups = [[arms.group(bench) for bench in side] for side in sides]
-    by_content = all(_knows_contents(group) for side in groups for group in side)
-    first, second = ([_by_identity(group, by_content=by_content) for group in side] for side in groups)
+    first, second = ([_by_identity(group) for group in side] for side in groups)
     common = [name for name in first[0] if all(name in arms_of for arms_of in (*first, *second))]
     if not common:
-        other = dict(_other_models(before, after)) if by_content else {}
-        named = "".join(f"; {name}: {one}, and {two}" for name, (one, two) in other.items())
+        other = dict(_other_models(before, after))
+        named = "".join(
+            f"; two models are called {name}: {one}, and {two}" for name, (one, two) in other.items()
+        )
         raise ResultsError(
             f"{names[0]} and {names[1]} have no arm in common{named}",
             "compare benches of the same models, draft sizes, sampling and -n",
@@ -200,7 +204,6 @@ def _compare(
         rows=rows,
         differences=dict(_differences(before, after, rows)),
         unmatched=tuple(sorted(_unmatched(first[0], second[0]))),
-        by_name=not by_content,
         no_verdict=no_verdict,
         same_engine=len({bench.meta.engine for side in sides for bench in side}) == 1,
     )
@@ -338,20 +341,19 @@ def _unmatched(first: Mapping[Identity, Arm], second: Mapping[Identity, Arm]) ->
     }
 
 
-def _by_identity(groups: Sequence[Arm], *, by_content: bool) -> dict[Identity, Arm]:
+def _by_identity(groups: Sequence[Arm]) -> dict[Identity, Arm]:
     """Name arms by what must be equal; settings join in where one bench has several of them."""
-    names = [_identity(arm.spec, by_content=by_content) for arm in groups]
+    names = [_identity(arm.spec) for arm in groups]
     if len(set(names)) == len(names):
         return dict(zip(names, groups, strict=True))
     return {(*name, *_settings(arm.spec).values()): arm for name, arm in zip(names, groups, strict=True)}
 
 
-def _identity(spec: RunSpec, *, by_content: bool) -> Identity:
-    models = tuple(model.content for model in _models(spec)) if by_content else arms.models(spec)
+def _identity(spec: RunSpec) -> Identity:
     drafting = spec.drafting
     return (
         spec.role.value,
-        models,
+        tuple(model.content for model in _models(spec)),
         drafting and (drafting.method, drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
@@ -366,16 +368,22 @@ def label_arm(spec: RunSpec) -> str:
 
 
 def _contents(spec: RunSpec) -> str:
-    return " + ".join(f"SHA-256 {(model.content or 'not recorded')[:12]}…" for model in _models(spec))
+    return " + ".join(f"SHA-256 {(model.content or '')[:12]}…" for model in _models(spec))
 
 
 def _models(spec: RunSpec) -> tuple[ModelFile, ...]:
     return (spec.model, spec.drafter) if spec.drafter else (spec.model,)
 
 
-def _knows_contents(groups: Iterable[Arm]) -> bool:
-    """Whether a bench says what its models hold."""
-    return all(model.content is not None for arm in groups for model in _models(arm.spec))
+def _refuse_unknown_models(bench: ResultSet) -> None:
+    models = {model for spec in bench.current.specs for model in _models(spec)}
+    unknown = sorted(model.filename for model in models if model.content is None)
+    if unknown:
+        raise ResultsError(
+            f"{bench.meta.id} does not say what {unknown[0]} holds (schema {bench.meta.schema_version}), and "
+            "other models can have that name",
+            "measure it again with this version: its benches record the SHA-256 of each model",
+        )
 
 
 def _manner(drafting: Drafting) -> Iterator[str]:
@@ -411,6 +419,7 @@ def _differences(
         "GPUs": (", ".join(one.machine.gpus), ", ".join(two.machine.gpus)),
         "GPU driver": (one.machine.gpu_driver or "", two.machine.gpu_driver or ""),
     }
+    facts |= dict(_other_details(one, two))
     facts |= _other_environment(one.environment, two.environment)
     facts |= dict(_other_models(before, after))
     if replace(one.build, path="") == replace(two.build, path=""):
@@ -419,6 +428,29 @@ def _differences(
         ours, theirs = _settings(row.before.spec), _settings(row.after.spec)
         facts |= {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     return ((name, (str(a), str(b))) for name, (a, b) in facts.items() if a != b)
+
+
+_DETAILS = ("microcode", "governor", "smt", "numa_nodes", "kernel", "container", "hypervisor")
+"""Details of a machine that may change a speed."""
+
+
+def _other_details(before: Meta, after: Meta) -> Iterator[tuple[str, tuple[object, object]]]:
+    """Yield how llama.cpp was built, and details of the machine, as far as both are recorded."""
+    old, new = before.build, after.build
+    facts: dict[str, tuple[object, ...]] = {"compiler": (old.compiler, new.compiler)}
+    if replace(old, path="") == replace(new, path=""):  # other versions have other flags
+        facts["build flags"] = (_list_others(old.flags, new.flags), _list_others(new.flags, old.flags))
+    details = before.machine.details, after.machine.details
+    if None not in details:
+        facts |= {name: tuple(getattr(one, name) for one in details) for name in _DETAILS}
+    for name, (one, two) in facts.items():
+        if one not in {None, ""} and two not in {None, ""}:
+            yield name, (one, two)
+
+
+def _list_others(flags: Sequence[str], others: Sequence[str]) -> str:
+    """Return the flags that are not among others; ``none`` if they all are, nothing if none are recorded."""
+    return " ".join(flag for flag in flags if flag not in others) or ("none" if flags else "")
 
 
 def _other_environment(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
@@ -22,24 +22,60 @@ _SEARCH = 3  # draft sizes; fewer are a comparison, not a search for the best
 _DRIFT = 0.03  # of the speed, over a bench; repeats of a quiet machine agree within 1 to 2 %
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchWarning:
+    """A named warning of a bench.
+
+    Attributes:
+        name: see ``MeasurementWarning``.
+        advice: what to do, and how many runs or which arms show it.
+        arms: the keys of the arms that show it.
+        of_bench: whether it is about the bench, whatever single arms show.
+    """
+
+    name: str
+    advice: str
+    arms: frozenset[str] = frozenset()
+    of_bench: bool = True
+
+
 def warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> dict[str, str]:
-    """Return the named warnings of a bench: advice, and how many runs showed it."""
+    """Return the advice of each warning of a bench by its name."""
+    return {warning.name: warning.advice for warning in list_warnings(results, groups)}
+
+
+def list_warnings(results: ResultSet, groups: Sequence[Arm] | None = None) -> tuple[BenchWarning, ...]:
+    """Return the warnings of a bench, each once.
+
+    Args:
+        results: a bench.
+        groups: its arms, if they are known already.
+    """
+    groups = arms.group(results) if groups is None else groups
+    listed = {name: BenchWarning(name=name, advice=advice) for name, advice in results.meta.doubts.items()}
+    for warning in (*_of_runs(results, groups), *_of_bench(results, groups)):
+        known_before = warning.name in results.meta.doubts
+        listed[warning.name] = replace(warning, of_bench=warning.of_bench or known_before)
+    return tuple(listed.values())
+
+
+def _of_runs(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarning]:
+    """Yield the warnings that single runs show."""
     measured = results.current
-    advice = dict(results.meta.doubts)
     places: dict[MeasurementWarning, list[int]] = {}
     for place, of_this_run in enumerate(of_each(measured)):
         for warning in of_this_run:
             places.setdefault(warning, []).append(place)
+    of_arms = {arm.spec.key: of_arm(arm) for arm in groups} if places else {}
     for warning in (warning for warning in MeasurementWarning if warning in places):
         shown_by = measured.select(places[warning])
         detail = _DETAILS[warning](shown_by) if warning in _DETAILS else ""
-        advice[warning.value] = f"{ADVICE[warning]} ({len(shown_by)} of {len(measured)} runs{detail})"
-    for warning, detail in _of_bench(results, arms.group(results) if groups is None else groups):
-        advice[warning.value] = f"{ADVICE[warning]} ({detail})"
-    if results.damage:
-        damage = "; ".join(results.damage)
-        advice[MeasurementWarning.DAMAGED.value] = f"{ADVICE[MeasurementWarning.DAMAGED]} ({damage})"
-    return advice
+        yield BenchWarning(
+            name=warning.value,
+            advice=f"{ADVICE[warning]} ({len(shown_by)} of {len(measured)} runs{detail})",
+            arms=frozenset(key for key, names in of_arms.items() if warning in names),
+            of_bench=False,
+        )
 
 
 def of_each(runs: Runs) -> Iterator[tuple[MeasurementWarning, ...]]:
@@ -76,49 +112,64 @@ def drift(results: ResultSet) -> stats.Estimate | None:
     return stats.drift([at for at, _ in same], [rate for _, rate in same]) if same else None
 
 
-def _of_bench(results: ResultSet, groups: Iterable[Arm]) -> Iterator[tuple[MeasurementWarning, str]]:
+def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarning]:
+    """Yield the warnings that only several runs together show."""
     moved = drift(results)
     if moved is not None and moved.lo is not None and moved.hi is not None:
         sure = moved.lo > 0 or moved.hi < 0
         if sure and abs(moved.value) > _DRIFT:
-            yield MeasurementWarning.DRIFT, f"{moved.value:+.1%} from start to end"
-    groups = tuple(groups)
+            yield _warn(MeasurementWarning.DRIFT, f"{moved.value:+.1%} from start to end")
     gaps = [arm for arm in groups if arm.gain is not None and arm.gain.gap is stats.Gap.NOT_INTERLEAVED]
     if gaps:
-        yield MeasurementWarning.NOT_INTERLEAVED, _names(gaps)
-    disturbed = max((arm.disturbed for arm in groups), default=0.0)
-    if disturbed > arms.MOST_DISTURBED:
-        yield MeasurementWarning.DISTURBED, f"{disturbed:.0%} of the runs"
+        yield _warn(MeasurementWarning.NOT_INTERLEAVED, _names(gaps), gaps)
+    disturbed = [arm for arm in groups if arm.disturbed > arms.MOST_DISTURBED]
+    if disturbed:
+        most = max(arm.disturbed for arm in disturbed)
+        yield _warn(MeasurementWarning.DISTURBED, f"{most:.0%} of the runs", disturbed)
     lengths = [length for arm in groups for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
-        yield MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens"
+        yield _warn(MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens")
     restless = [arm for arm in groups if stats.unstable(arm.measured)]
     if restless:
-        yield MeasurementWarning.UNSTABLE, _names(restless)
+        yield _warn(MeasurementWarning.UNSTABLE, _names(restless), restless)
     edges = [*_best_at_edge(groups)]
     if edges:
-        yield MeasurementWarning.BEST_AT_EDGE, "; ".join(edges[:_MOST_NAMED])
-    outlying = sum(len(stats.outlying_cells(arm.measured)) for arm in groups)
-    if outlying:
-        yield MeasurementWarning.OUTLIERS, f"{outlying} of {len(results.current)} runs"
+        detail = "; ".join(further for further, _ in edges[:_MOST_NAMED])
+        yield _warn(MeasurementWarning.BEST_AT_EDGE, detail, [arm for _, arm in edges])
+    outlying = {arm.spec: len(stats.outlying_cells(arm.measured)) for arm in groups}
+    if any(outlying.values()):
+        detail = f"{sum(outlying.values())} of {len(results.current)} runs"
+        yield _warn(MeasurementWarning.OUTLIERS, detail, [arm for arm in groups if outlying[arm.spec]])
     collapsed = collapses.find_common(results.first_measured)
     if collapsed:
-        names = {arm.spec.key: _name(arm) for arm in groups}
+        by_key = {arm.spec.key: arm for arm in groups}
         counts = (
-            f"{names.get(arm.key, arm.role.value)}: {count} of {units.counted(n_runs, 'run')}"
+            f"{_name(by_key[arm.key]) if arm.key in by_key else arm.role.value}: "
+            f"{count} of {units.counted(n_runs, 'run')}"
             for arm, (count, n_runs) in collapsed.items()
         )
-        yield MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED))
+        known = [by_key[arm.key] for arm in collapsed if arm.key in by_key]
+        yield _warn(MeasurementWarning.COLLAPSES, ", ".join(islice(counts, _MOST_NAMED)), known)
     unknown = int(np.isnan(windows.prompt_in_window(results.current)).sum())
     if unknown:
-        yield MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs"
+        yield _warn(MeasurementWarning.PROMPT_IN_WINDOW, f"{unknown} of {len(results.current)} runs")
     drafted = texts.summarize_by_role(results.current).get(Role.DRAFTING)
     if drafted is not None and drafted.p_value is not None and drafted.p_value < texts.UNLIKELY:
-        yield MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens"
+        yield _warn(MeasurementWarning.SAMPLED_OTHERWISE, f"{drafted.tokens} tokens")
+    if results.damage:
+        yield _warn(MeasurementWarning.DAMAGED, "; ".join(results.damage))
 
 
-def _best_at_edge(groups: Iterable[Arm]) -> Iterator[str]:
-    """Yield what to measure next to each fastest arm that has the largest draft size of its kind."""
+def _warn(warning: MeasurementWarning, detail: str, shown_by: Iterable[Arm] = ()) -> BenchWarning:
+    """Return a warning about some arms, or about the bench where none is named."""
+    keys = frozenset(arm.spec.key for arm in shown_by)
+    return BenchWarning(
+        name=warning.value, advice=f"{ADVICE[warning]} ({detail})", arms=keys, of_bench=not keys
+    )
+
+
+def _best_at_edge(groups: Iterable[Arm]) -> Iterator[tuple[str, Arm]]:
+    """Yield each fastest arm that has the largest draft size of its kind, after what to measure next."""
     by_baseline: dict[RunSpec, list[Arm]] = {}
     for arm in groups:
         if arm.spec.drafting is not None and arm.rate is not None:
@@ -128,7 +179,7 @@ def _best_at_edge(groups: Iterable[Arm]) -> Iterator[str]:
         sizes = {arm.draft_size for arm in drafting if _differ_in_size_only(arm.spec, fastest.spec)}
         largest = max(size or 0 for size in sizes)
         if len(sizes) >= _SEARCH and fastest.draft_size == largest:
-            yield f"{_name(fastest)}, next: --draft {largest}-{2 * largest}"
+            yield f"{_name(fastest)}, next: --draft {largest}-{2 * largest}", fastest
 
 
 def _differ_in_size_only(one: RunSpec, other: RunSpec) -> bool:

@@ -187,6 +187,16 @@ _SERIOUS = {
 }
 """The outcome of a run that ended well but has such a warning, the most serious first."""
 
+_NOTES = frozenset(
+    {
+        MeasurementWarning.NEAR_TIES,
+        MeasurementWarning.SUMMARY_RETRIED,
+        MeasurementWarning.BEST_AT_EDGE,
+        MeasurementWarning.SYNTHETIC,
+    }
+)
+"""Warnings that leave the verdict on what was measured as it is."""
+
 _BUSY_CORES = 0.2  # a fifth of a core: about ten times what an idle desktop uses
 _SWAPPED_BYTES = 16 << 20  # more than a desktop's background moves now and then
 
@@ -290,6 +300,11 @@ def is_plausible(sample: Sample, program_s: float) -> bool:
         return False
     parts = (sample.draft_s or 0.0) + (sample.verify_s or 0.0)
     return parts <= (sample.gen_s or 0.0) * 1.1 + 0.01
+
+
+def doubtful(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of those warnings that put a verdict in doubt, unknown ones included."""
+    return tuple(name for name in names if name not in _NOTES)
 
 
 def warning_advice(warnings: Iterable[MeasurementWarning]) -> dict[str, str]:

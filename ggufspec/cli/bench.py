@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import output_options, pass_options
+from ggufspec.cli.options.shared import output_options, pass_options, strict_option
 from ggufspec.cli.options.tuned import tuned_option
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @measure_options(many=False)
 @tuned_option("Measure the configuration of this tuning: models, drafting, placement, context and engine.")
 @click.option("--dry-run", is_flag=True, help="Print the commands, ready to paste, without running them.")
+@strict_option
 @output_options
 @pass_options
 def command(
@@ -28,6 +29,7 @@ def command(
     dry_run: bool,
     name: str | None,
     resume: str | None,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -46,4 +48,4 @@ def command(
     if dry_run:
         measuring.show_commands(session, out)
         return
-    measuring.run_bench(session, name=name, resume=resume, output=output, out=out)
+    measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)

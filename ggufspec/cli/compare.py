@@ -8,7 +8,7 @@ import click
 
 from ggufspec.cli.entry.command import BETWEEN, DividedArgument
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import Fraction, emit, output_options
+from ggufspec.cli.options.shared import Fraction, emit, output_options, strict_option
 from ggufspec.cli.options.tuned import tuned_option
 
 
@@ -34,6 +34,7 @@ from ggufspec.cli.options.tuned import tuned_option
     show_default=True,
     help="Smallest change that counts as a difference.",
 )
+@strict_option
 @output_options
 def command(
     *,
@@ -41,6 +42,7 @@ def command(
     tuned: str | None,
     fail_slower: float | None,
     threshold: float,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -76,9 +78,12 @@ def command(
         metas = first[0].meta, (second or first)[0].meta
         emit(comparison.comparison(changes, *metas, output, guard), out)
     else:
-        emit(formats.render(frames.comparison(changes, guard), output, title="comparison"), out)
+        rows = frames.comparison(changes, guard)
+        emit(formats.render(rows, output, title="comparison", schema="comparison"), out)
     if fail_slower is not None:
         guarding.raise_if_slower(guard or guarding.guard(changes, fail_slower))
+    if strict:
+        stored.refuse_doubtful([*first, *second])
 
 
 def _divide(benches: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

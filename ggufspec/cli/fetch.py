@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Print files, sizes and free disk space without downloading.")
 @click.option("--no-check", is_flag=True, help="Do not check first whether the two models match.")
+@click.option(
+    "--repin",
+    is_flag=True,
+    help="Accept files of PAIR that differ from the catalogue's or the first fetch's.",
+)
 @yes_option
 def command(
     *,
@@ -54,9 +59,12 @@ def command(
     local_dir: Path | None,
     dry_run: bool,
     no_check: bool,
+    repin: bool,
     yes: bool,
 ) -> None:
     """Download a pair of models into the Hub's cache, and verify the files.
+
+    The first fetch of a pair pins its files by SHA-256, unless the catalogue does; later ones refuse others.
 
     PAIR is a name from the catalogue, by default that of `ggufspec config`, otherwise the pair of the Llama-3
     notebook. REF is user/repo:QUANT (as in llama.cpp's -hf), user/repo/file.gguf, hf://…, a Hub URL, half of
@@ -69,7 +77,7 @@ def command(
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
     from ggufspec.cli.steps import hub_access
-    from ggufspec.modelfiles import api, hub
+    from ggufspec.modelfiles import api, hub, pins
 
     quiet = verbosity.current(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
@@ -81,6 +89,8 @@ def command(
         pair, reason = fitting.choose_largest(access)
         echo(reason, err=True)
     survey = _survey_models(pair, target, draft_model, revision, access)
+    if revision is None and not repin:
+        pins.check_pins(survey)
     drafts, advice = _describe_next_step(survey.pair)
     if not drafts:
         echo(f"note: {advice}", err=True)
@@ -93,6 +103,8 @@ def command(
     if not no_check:
         api.check_survey(survey, access)
     fetched = hub_access.download_pair(survey, access, quiet=quiet)
+    if revision is None:
+        _pin_files(survey, replace=repin, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")
@@ -115,6 +127,19 @@ def _describe_next_step(pair: Pair) -> tuple[bool, str]:
         find = shlex.join(["ggufspec", "suggest", model])
         return False, f"this target has no drafter; find one: {find}"
     return True, "measure it: ggufspec bench" + ("" if method.needs_drafter else " --engine server")
+
+
+def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:
+    """Pin the files of a catalogue's pair; where that cannot be stored, print a warning."""
+    from ggufspec.modelfiles import pins
+
+    try:
+        pinned = pins.pin_files(survey, replace=replace)
+    except OSError as error:
+        echo(f"warning: cannot write {pins.user_file()}: {error.strerror}; nothing was pinned", err=True)
+        return
+    if pinned and not quiet:
+        echo(f"pinned in {pins.user_file()}: {', '.join(pinned)}", err=True)
 
 
 def _survey_models(

@@ -14,6 +14,8 @@ from ggufspec.cli.options.references import token_option
 from ggufspec.cli.options.shared import text_or_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ggufspec.domain import ModelFile
     from ggufspec.modelfiles import catalog, hub
 
@@ -70,6 +72,10 @@ def _format_details(entry: catalog.CatalogueEntry) -> str:
         "method": _format_method(entry),
         "γ": entry.gamma,
         "p-min": entry.p_min,
+        "pinned": "; ".join(
+            _format_pin(model, entry.catalogue) for model in entry.pair.models if model.repo is not None
+        )
+        or None,
         "licence": entry.licence,
         "source": entry.source,
         "verified": entry.evidence or "no; check with --verify",
@@ -92,6 +98,17 @@ def _format_method(entry: catalog.CatalogueEntry) -> str:
     return entry.method + ("" if entry.supported else " (not supported yet)")
 
 
+def _format_pin(model: ModelFile, catalogue: Path) -> str:
+    """Return which content a model must have, and who says so."""
+    from ggufspec.modelfiles import pins
+
+    pin = pins.find_pin(model, catalogue)
+    if pin is None:
+        return f"{model.filename} not yet: its first fetch does it"
+    commit = f" of {pin.commit[:12]}" if pin.commit else ""
+    return f"{model.filename}{commit}, SHA-256 {pin.sha256[:12]}… (in {pin.stated_in})"
+
+
 def _format_location(model: ModelFile) -> str:
     return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
@@ -99,8 +116,8 @@ def _format_location(model: ModelFile) -> str:
 def _format_json(entry: catalog.CatalogueEntry) -> dict[str, object]:
     return {
         "pair": entry.pair.name,
-        "target": _format_model(entry.pair.target),
-        "drafter": None if entry.pair.draft is None else _format_model(entry.pair.draft),
+        "target": _format_model(entry.pair.target, entry.catalogue),
+        "drafter": None if entry.pair.draft is None else _format_model(entry.pair.draft, entry.catalogue),
         "method": entry.method,
         "supported": entry.supported,
         "gamma": entry.gamma,
@@ -114,13 +131,18 @@ def _format_json(entry: catalog.CatalogueEntry) -> dict[str, object]:
     }
 
 
-def _format_model(model: ModelFile) -> dict[str, object]:
+def _format_model(model: ModelFile, catalogue: Path) -> dict[str, object]:
+    from ggufspec.modelfiles import pins
+
+    pin = None if model.repo is None else pins.find_pin(model, catalogue)
     return {
         "repo": model.repo,
         "file": model.filename,
         "quant": model.quant,
         "revision": model.revision,
         "sha256": model.sha256,
+        "pinned_commit": pin and pin.commit,
+        "pinned_sha256": pin and pin.sha256,
         "path": None if model.path is None else str(model.path),
     }
 
@@ -179,9 +201,14 @@ def _look_up(entry: catalog.CatalogueEntry, access: hub.Access) -> _Availability
     return _Availability(
         pair=entry.pair.name,
         size_bytes=sum(model.size_bytes or 0 for _, model in models),
-        changed=tuple(model.filename for listed, model in models if _is_changed(listed, model)),
+        changed=tuple(
+            model.filename for listed, model in models if _is_changed(listed, entry.catalogue, model)
+        ),
     )
 
 
-def _is_changed(listed: ModelFile, current: ModelFile) -> bool:
-    return listed.sha256 is not None and listed.sha256 != current.sha256
+def _is_changed(listed: ModelFile, catalogue: Path, current: ModelFile) -> bool:
+    from ggufspec.modelfiles import pins
+
+    pin = None if listed.repo is None else pins.find_pin(listed, catalogue)
+    return pin is not None and current.sha256 is not None and pin.sha256 != current.sha256

@@ -100,7 +100,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     for note in planned.notes:
         echo(note, err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(planned), output, title="plan"), out)
+        emit(formats.render(frames.memory_trade(planned), output, title="plan", schema="plan"), out)
         return
     emit(
         f"{_describe_fit(planned)}\n\n"

@@ -11,7 +11,7 @@ import click
 from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import check_file, emit
+from ggufspec.cli.options.shared import check_file, emit, strict_option
 from ggufspec.cli.options.tuned import tuned_option
 from ggufspec.errors import GgufspecError
 
@@ -43,6 +43,7 @@ _Folder = click.Path(file_okay=False, path_type=Path)
 @tuned_option("Report the bench that confirmed this tuning, before any BENCH.", decides=False)
 @click.option("--png", type=_Folder, hidden=True, help="Former name of -o png --out FOLDER.")
 @click.option("--svg", type=_Folder, hidden=True, help="Former name of -o svg --out FOLDER.")
+@strict_option
 def command(
     *,
     runs: tuple[str, ...],
@@ -51,6 +52,7 @@ def command(
     out: Path | None,
     png: Path | None,
     svg: Path | None,
+    strict: bool,
 ) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
@@ -90,6 +92,8 @@ def command(
         content = sections.html(stored, forecasts, configurations).encode()
         emit(content, None if str(page) == "-" else page)
         _print_path(page)
+    if strict:
+        benches.refuse_doubtful(stored)
 
 
 def _read_old_output(text: str) -> Path:

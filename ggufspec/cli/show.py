@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.shared import emit, output_options
+from ggufspec.cli.options.shared import emit, output_options, strict_option
+
+if TYPE_CHECKING:
+    from ggufspec.results import ResultSet
 
 _TABLES = {name: f"{name}s" for name in ("prompt", "run", "position", "round")} | {"category": "categories"}
 ROWS = ("arm", *_TABLES)
@@ -36,8 +40,8 @@ ROWS = ("arm", *_TABLES)
     "--all",
     "checks",
     is_flag=True,
-    help="Print each speed-up also by medians, by equal work and without exclusions, and acceptance with "
-    "intervals.",
+    help="Print each speed-up also by medians, by equal work and without exclusions, acceptance with "
+    "intervals, and all that is recorded about build, software and machine.",
 )
 @click.option(
     "--variance",
@@ -56,6 +60,7 @@ ROWS = ("arm", *_TABLES)
     "--delete", metavar="BENCH", shell_complete=completions.runs, help="Delete a stored bench with its logs."
 )
 @click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
+@strict_option
 @output_options
 def command(
     *,
@@ -69,6 +74,7 @@ def command(
     listing: bool,
     delete: str | None,
     yes: bool,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -85,8 +91,6 @@ def command(
     ggufspec show --delete 20260102       after confirmation
     """
     from ggufspec.cli.steps import benches
-    from ggufspec.report import frames
-    from ggufspec.report.text import chart, configuration, figures, formats, overview, precision, tables
 
     if listing and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
@@ -97,24 +101,44 @@ def command(
         benches.delete_bench(delete, yes=yes)
         return
     stored = benches.load_bench(bench, salvage=salvage)
-    if checks or variance:
-        table_form = output if output in tables.FOR_PEOPLE else "md"
-        pages = [precision.checks(stored, table_form)] if checks else []
-        emit("\n".join(pages + ([precision.variance(stored, table_form)] if variance else [])), out)
-        return
-    if plot:
-        emit(chart.curve(stored) or "There is no chart, as nothing was drafted.\n", out)
-        return
+    if checks or variance or plot:
+        emit(_render_details(stored, output, checks=checks, variance=variance), out)
+    else:
+        page = _render_table(stored, per, columns, output)
+        if page is not None:
+            emit(page, out)
+    if strict:
+        benches.refuse_doubtful([stored])
+
+
+def _render_details(stored: ResultSet, output: str, *, checks: bool, variance: bool) -> str:
+    """Return the checks of the speed-ups and what is recorded, what they vary by, or else the chart."""
+    from ggufspec.report.text import chart, precision, provenance, tables
+
+    if not (checks or variance):
+        return chart.curve(stored) or "There is no chart, as nothing was drafted.\n"
+    form = output if output in tables.FOR_PEOPLE else "md"
+    pages = [precision.checks(stored, form)] if checks else []
+    pages += [precision.variance(stored, form)] if variance else []
+    pages += [provenance.page(stored)] if checks else []
+    return "\n".join(pages)
+
+
+def _render_table(stored: ResultSet, per: str, columns: str | None, output: str) -> str | bytes | None:
+    """Return a table with a row for each arm, prompt, …; None if people see only why it is empty."""
+    from ggufspec.cli.steps import benches
+    from ggufspec.report import frames
+    from ggufspec.report.text import configuration, figures, formats, overview, tables
+
     reason = overview.why_empty(stored, per)
     if reason is not None:
         echo(reason, err=True)
         if output in tables.FOR_PEOPLE:
-            return
+            return None
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
         tuned = benches.load_configuration(stored.folder)
         head = "" if tuned is None else "\n".join((*configuration.lines(tuned), "", ""))
-        emit(head + benches.describe_incomplete(stored) + overview.overview(stored, output), out)
-        return
+        return head + benches.describe_incomplete(stored) + overview.overview(stored, output)
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)
     if per in {"run", "round"} and output in tables.FOR_PEOPLE:
@@ -129,11 +153,12 @@ def command(
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]
-    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta))
+    schema = "summary" if per == "arm" and columns is None else None
+    text = formats.render(table, output, title=title, origin=frames.origin(stored.meta), schema=schema)
     if isinstance(text, str) and output in tables.FOR_PEOPLE:
         note = "".join(f"\n{line}\n" for line in overview.note(hidden, stored.meta.id, per))
         text = f"{figures.engine(stored.meta.engine)}\n\n{text}{note}"
-    emit(text, out)
+    return text
 
 
 def _parse_columns(text: str, known: Sequence[str]) -> list[str]:

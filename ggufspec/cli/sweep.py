@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import emit, output_options, pass_options
+from ggufspec.cli.options.shared import emit, output_options, pass_options, strict_option
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import BenchOptions
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Print what would be measured and the expected time, without measuring."
 )
+@strict_option
 @output_options
 @pass_options
 def command(
@@ -27,6 +28,7 @@ def command(
     dry_run: bool,
     name: str | None,
     resume: str | None,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -46,4 +48,4 @@ def command(
     if dry_run:
         emit(sweep_plan.cells(session.suite, output, session.engine.name), out)
         return
-    measuring.run_bench(session, name=name, resume=resume, output=output, out=out)
+    measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.options.bench import measure_options
-from ggufspec.cli.options.shared import Count, Duration, Fraction, Size, output_options, pass_options
+from ggufspec.cli.options.shared import (
+    Count,
+    Duration,
+    Fraction,
+    Size,
+    output_options,
+    pass_options,
+    strict_option,
+)
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import TuneOptions
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--fresh", is_flag=True, help="Measure costs again even if they are stored.")
 @click.option("--forecast", is_flag=True, help="Print the forecast for every configuration, and stop.")
+@strict_option
 @output_options
 @pass_options
 def command(
@@ -49,6 +58,7 @@ def command(
     *,
     forecast: bool,
     name: str | None,
+    strict: bool,
     output: str,
     out: Path | None,
 ) -> None:
@@ -70,4 +80,4 @@ def command(
     """
     from ggufspec.cli.steps import tuning
 
-    tuning.run_tuning(options, name=name, forecast=forecast, output=output, out=out)
+    tuning.run_tuning(options, name=name, forecast=forecast, output=output, out=out, strict=strict)

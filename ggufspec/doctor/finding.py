@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from ggufspec.harmless import to_json
+from ggufspec.report.schemas import schema_name
 
 
 class FindingStatus(StrEnum):
@@ -76,7 +77,8 @@ def render(checkup: Checkup, output: str) -> str:
     """
     if output == "json":
         rows = [asdict(finding) for finding in checkup.findings]
-        return to_json({"can_run": checkup.can_run, "findings": rows}, indent=2) + "\n"
+        content = {"schema": schema_name("doctor"), "can_run": checkup.can_run, "findings": rows}
+        return to_json(content, indent=2) + "\n"
     width = max(len(finding.name) for finding in checkup.findings)
     lines = []
     for finding in checkup.findings:

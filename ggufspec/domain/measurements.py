@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
 from typing import NamedTuple
@@ -179,12 +179,18 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """The llama.cpp that measured."""
+    """The llama.cpp that measured.
+
+    ``compiler`` is what its programs report, ``flags`` the options of a build of our own and the variables
+    that were set for it. Neither is compared: the content of the programs identifies them.
+    """
 
     version: str | None  # the build number or release that the programs report
     commit: str | None
     backend: str | None  # cpu, cuda, metal, vulkan, hip
     path: str
+    compiler: str | None = field(default=None, compare=False)
+    flags: tuple[str, ...] = field(default=(), compare=False)
 
 
 class FileUse(StrEnum):
@@ -216,8 +222,31 @@ class FileIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineDetails:
+    """What the system says about a machine; what it does not say is None.
+
+    The numbers of the processor are texts as the system writes them; where cores differ, each value is named.
+    """
+
+    vendor: str | None = None
+    family: str | None = None  # on ARM, the architecture
+    model: str | None = None  # on ARM, the part
+    stepping: str | None = None
+    microcode: str | None = None
+    governor: str | None = None  # of the clock frequency
+    smt: bool | None = None  # whether a core runs several threads
+    numa_nodes: int | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    container: str | None = None  # docker, podman, kubernetes, …
+    hypervisor: str | None = None  # of a virtual machine
+    swap_bytes: int | None = None
+    memory_limit_bytes: int | None = None  # of the control group
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The machine that measured."""
+    """The machine that measured. ``details`` are for the reader and are not compared."""
 
     hostname: str
     system: str
@@ -227,6 +256,7 @@ class Machine:
     gpus: tuple[str, ...] = ()
     gpu_driver: str | None = None  # NVIDIA's version, from NVML: "580.65.06"
     gpu_bytes: tuple[int, ...] = ()  # memory of each NVIDIA GPU that is visible
+    details: MachineDetails | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

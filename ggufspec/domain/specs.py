@@ -38,6 +38,11 @@ class Pair:
     target: ModelFile
     draft: ModelFile | None = None
 
+    @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """The target, and the drafter if there is one."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Offload:

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import psutil
 
+from ggufspec import proc
 from ggufspec.domain import Machine
+from ggufspec.errors import ChildCrashedError
 from ggufspec.machine import nvml
+from ggufspec.machine.details import details
 from ggufspec.machine.gpus import Gpu
+
+_TIMEOUT_S = 5.0
 
 
 def snapshot(gpus: tuple[str, ...] = ()) -> Machine:
@@ -25,6 +30,7 @@ def snapshot(gpus: tuple[str, ...] = ()) -> Machine:
         gpus=gpus,
         gpu_driver=nvml.driver_version(),
         gpu_bytes=nvml.total_bytes(),
+        details=details(),
     )
 
 
@@ -61,4 +67,15 @@ def _cpu_name() -> str:
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return _apple_name() or platform.processor() or platform.machine()
+
+
+def _apple_name() -> str | None:
+    """Return the processor's name as macOS has it; Python says only ``arm`` there."""
+    if platform.system() != "Darwin":
+        return None
+    try:
+        _, out, _ = proc.capture(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], timeout_s=_TIMEOUT_S)
+    except ChildCrashedError:
+        return None
+    return out.strip() or None

@@ -12,7 +12,7 @@ from ggufspec.analysis import warnings as measurement_warnings
 from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
-from ggufspec.measure import measuring, naming
+from ggufspec.measure import identity, measuring, naming
 from ggufspec.measure.request import Request, Session, identify, prepare_session
 from ggufspec.measure.sweep import RunPlan, refuse_endless
 from ggufspec.notebooks import check_options
@@ -103,6 +103,7 @@ def begin(
                 store,
                 planned_runs=_planned_runs(session.suite, store),
                 files=tuple(dict.fromkeys((*(store.meta.files or ()), *session.files))),
+                suite_sha256=identity.of_prompts(session.suite.prompts),
             )
         except ResultsError:
             results.close(store)
@@ -119,6 +120,8 @@ def begin(
         files=session.files,
         environment=switches(),
         builds={name: install.describe() for name, install in session.builds.items()},
+        software=identity.of_software(),
+        suite_sha256=identity.of_prompts(session.suite.prompts),
     )
 
 

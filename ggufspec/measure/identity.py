@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from ggufspec import digests
-from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, RunSpec
+from ggufspec.domain import FileIdentity, FileUse, ModelFile, Program, Prompt, RunSpec
 from ggufspec.engines import ENGINES
 from ggufspec.errors import ModelFileError, ResultsError
 from ggufspec.llama.install import Install, releases
@@ -58,6 +62,26 @@ def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
         *(_identity(path, FileUse.PROGRAM) for path in programs),
         *(_identity(path, FileUse.LIBRARY) for path in libraries),
     )
+
+
+def of_prompts(prompts: Iterable[Prompt]) -> str:
+    """Return a SHA-256 of prompts: their names, texts, categories and later turns, in order."""
+    content = json.dumps([astuple(prompt) for prompt in prompts], ensure_ascii=False)
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
+
+
+@cache
+def of_software() -> Mapping[str, str]:
+    """Return the versions of ggufspec and Python, and of the installed packages that ggufspec uses."""
+    versions = {
+        "ggufspec": metadata.version("ggufspec"),
+        "Python": f"{platform.python_version()} ({platform.python_implementation()})",
+    }
+    for requirement in sorted(metadata.requires("ggufspec") or (), key=str.lower):
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def name_builds(installs: Sequence[Install], engine: str) -> dict[str, Install]:

@@ -20,7 +20,7 @@ from ggufspec.results.records import Record
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _CHECKSUM = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
 _SEAL = {
@@ -41,8 +41,10 @@ class Meta:
 
     ``number`` counts the benches of a store, so that a wrong clock does not change their order.
     ``planned_runs`` is the number of counted runs of a complete bench. ``files`` are the measured models and
-    the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed. None
-    is not recorded; schema versions 1 and 2 have none of these.
+    the programs and libraries of llama.cpp, ``environment`` the variables that may change their speed.
+    ``software`` has the versions of ggufspec, Python and the packages that it uses, ``suite_sha256``
+    identifies the prompts. None is not recorded; schema versions 1 and 2 have none of these, version 3 has
+    neither of the last two, nor ``details`` of the machine, nor ``compiler`` and ``flags`` of a build.
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
     which they were given; ``build`` is the first. It is empty for a bench of one.
@@ -60,6 +62,8 @@ class Meta:
     files: tuple[FileIdentity, ...] | None = None
     environment: Mapping[str, str] | None = None
     builds: Mapping[str, Build] = field(default_factory=dict)
+    software: Mapping[str, str] | None = None
+    suite_sha256: str | None = None
     schema_version: int = SCHEMA_VERSION
 
     def build_of(self, spec: RunSpec) -> Build:

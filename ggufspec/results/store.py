@@ -130,6 +130,8 @@ def create(
     files: tuple[FileIdentity, ...] | None = None,
     environment: Mapping[str, str] | None = None,
     builds: Mapping[str, Build] | None = None,
+    software: Mapping[str, str] | None = None,
+    suite_sha256: str | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
@@ -144,6 +146,8 @@ def create(
         files: the models, programs and libraries that are measured.
         environment: the variables that may change their speed.
         builds: the llama.cpps that are measured, by their ids, if there are several.
+        software: the versions of ggufspec, Python and packages.
+        suite_sha256: identifies the prompts.
 
     Raises:
         ResultsError: the name is invalid or in use, or the folder cannot be written.
@@ -168,6 +172,8 @@ def create(
         files=files,
         environment=environment,
         builds=builds or {},
+        software=software,
+        suite_sha256=suite_sha256,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

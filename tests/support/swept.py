@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import count
 
 from ggufspec import results
@@ -63,6 +64,10 @@ def swept(
     return stored
 
 
+def _model(name: str) -> ModelFile:
+    return ModelFile(filename=name, content=sha256(name.encode()).hexdigest())
+
+
 def _runs(
     drafters: Sequence[str], target: str, sizes: Sequence[int], gain: float, tag: str, *, inside: bool
 ) -> Iterator[RunResult]:
@@ -74,7 +79,7 @@ def _runs(
         ):
             slow = 1.0 if prompt.id != "p2" else 1.5
             alone = RunSpec(
-                pair=Pair(name="tiny", target=ModelFile(filename=target)),
+                pair=Pair(name="tiny", target=_model(target)),
                 role=Role.TARGET,
                 prompt=prompt,
                 n_predict=32,
@@ -90,7 +95,7 @@ def _runs(
                 repeat=repeat,
             )
             for place, drafter in enumerate(drafters):
-                pair = replace(alone.pair, draft=ModelFile(filename=drafter))
+                pair = replace(alone.pair, draft=_model(drafter))
                 for step, size in enumerate(sizes):
                     spec = replace(alone, pair=pair, role=Role.DRAFTING, drafting=Drafting(n_max=size))
                     yield _run(

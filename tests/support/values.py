@@ -41,13 +41,22 @@ MACHINE = Machine(hostname="box", system="Linux", cpu="A Processor", cores=2, me
 
 
 def spec(
-    role: Role = Role.TARGET, prompt: str = "p1", draft: int | None = None, path: Path | None = None
+    role: Role = Role.TARGET,
+    prompt: str = "p1",
+    draft: int | None = None,
+    path: Path | None = None,
+    *,
+    known: bool = True,
 ) -> RunSpec:
-    """A run of a small pair; paths are absent unless given."""
+    """A run of a small pair; paths are absent unless given. ``known`` is whether it says what models hold."""
     pair = Pair(
         name="tiny",
-        target=ModelFile(filename="target.gguf", path=path),
-        draft=ModelFile(filename="drafter.gguf", path=path and path.with_name("drafter.gguf")),
+        target=ModelFile(filename="target.gguf", path=path, content="a" * 64 if known else None),
+        draft=ModelFile(
+            filename="drafter.gguf",
+            path=path and path.with_name("drafter.gguf"),
+            content="b" * 64 if known else None,
+        ),
     )
     return RunSpec(
         pair=pair if role is not Role.TARGET else replace(pair, draft=None),
@@ -104,6 +113,7 @@ def bench(
     name: str | None = None,
     planned_runs: int | None = None,
     builds: dict[str, Build] | None = None,
+    files: tuple[FileIdentity, ...] | None = None,
 ) -> ResultSet:
     """A stored bench with these runs."""
     stored = results.create(
@@ -115,6 +125,7 @@ def bench(
         name=name,
         planned_runs=planned_runs,
         builds=builds,
+        files=files,
     )
     for one in runs:
         stored = results.append(stored, one)

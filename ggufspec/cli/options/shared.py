@@ -226,6 +226,12 @@ text_or_json = click.option(
 """``-o`` of commands whose answer is not a table."""
 
 
+strict_option = click.option(
+    "--strict", is_flag=True, help="Exit with code 35 instead of 0 if a warning puts a verdict in doubt."
+)
+"""``--strict`` of commands that print verdicts."""
+
+
 def output_options(command: Command) -> Command:
     """Add ``-o`` and ``--out``: a table's format and file; both are checked before the command runs."""
 

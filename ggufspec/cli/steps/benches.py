@@ -13,7 +13,7 @@ import click
 from ggufspec import results
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
-from ggufspec.errors import ConsentNeededError, ResultsError
+from ggufspec.errors import ConsentNeededError, DoubtfulError, ResultsError
 from ggufspec.results import ResultSet
 
 if TYPE_CHECKING:
@@ -37,6 +37,23 @@ def warn_of_damage(stored: ResultSet) -> None:
     """Print which parts of a bench cannot be read."""
     for sentence in stored.damage:
         echo(f"warning: {stored.meta.id}: {sentence}", err=True)
+
+
+def refuse_doubtful(stored: Sequence[ResultSet]) -> None:
+    """Raise for ``--strict`` if a warning puts a verdict of these benches in doubt.
+
+    Raises:
+        DoubtfulError: naming the warnings.
+    """
+    from ggufspec.analysis import review, warnings
+
+    doubts = {bench.meta.id: warnings.doubtful(review.warnings(bench)) for bench in stored}
+    named = "; ".join(f"{bench}: {', '.join(names)}" for bench, names in doubts.items() if names)
+    if named:
+        raise DoubtfulError(
+            f"warnings put a verdict in doubt: {named}",
+            "the advice follows the table; leave out --strict to accept the result as it is",
+        )
 
 
 def load_forecasts(folder: Path) -> tuple[Forecast, ...]:

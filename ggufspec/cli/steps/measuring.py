@@ -101,11 +101,18 @@ def announce_reading(session: Session) -> None:
 
 
 def run_bench(
-    session: Session, *, name: str | None, resume: str | None, output: str, out: Path | None
+    session: Session,
+    *,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
 ) -> None:
     """Measure with a progress bar and print the table, even after an interruption.
 
     Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
     if name is not None and resume is not None:
@@ -130,6 +137,8 @@ def run_bench(
     session.engine.close()
     emit(table(latest, output), out)
     raise_for_failures(latest)
+    if strict:
+        benches.refuse_doubtful([latest])
 
 
 def check_machine(session: Session) -> dict[str, str]:
@@ -193,7 +202,7 @@ def table(results: ResultSet, output: str) -> str | bytes:
     from ggufspec.report import frames  # pandas is slow to import, and Markdown tables do not need it
 
     origin = frames.origin(results.meta)
-    return formats.render(frames.summary(results), output, title="summary", origin=origin)
+    return formats.render(frames.summary(results), output, title="summary", origin=origin, schema="summary")
 
 
 def raise_for_failures(results: ResultSet) -> None:

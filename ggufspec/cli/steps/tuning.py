@@ -11,7 +11,7 @@ from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
-from ggufspec.cli.steps import hub_access, measuring
+from ggufspec.cli.steps import benches, hub_access, measuring
 from ggufspec.domain import Method, Offload, Program, RunSpec, Runtime, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
@@ -24,7 +24,13 @@ from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
 
 
 def run_tuning(
-    options: TuneOptions, *, name: str | None, forecast: bool, output: str, out: Path | None
+    options: TuneOptions,
+    *,
+    name: str | None,
+    forecast: bool,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
 ) -> None:
     """Forecast every configuration, measure the best, and print the winner.
 
@@ -34,8 +40,10 @@ def run_tuning(
         forecast: print the forecasts and stop.
         output: the table's format.
         out: a file for the table; None for standard output.
+        strict: raise an error if a warning puts the verdict in doubt.
 
     Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts the verdict in doubt.
         InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
@@ -80,6 +88,8 @@ def run_tuning(
     else:
         emit(_render_finalists(tuned, output), out)
     measuring.raise_for_failures(tuned.results)
+    if strict:
+        benches.refuse_doubtful([tuned.results])
 
 
 def _measure_finalists(
@@ -114,7 +124,8 @@ def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
     from ggufspec.report.frames import finalists
 
     origin = frames.origin(tuned.results.meta)
-    return formats.render(finalists.finalists(tuned), output, title="finalists", origin=origin)
+    rows = finalists.finalists(tuned)
+    return formats.render(rows, output, title="finalists", origin=origin, schema="finalists")
 
 
 def _measure(

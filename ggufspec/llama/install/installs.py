@@ -38,6 +38,7 @@ _LIBRARIES = ("libllama.so", "libllama.dylib")
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
 _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
 _SUBFOLDERS = (".", "bin", "build/bin")
+_COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
 _UNRECORDED = "an older ggufspec made it and did not record its files"
 _CHAT_CLIENT = "--show-timings"  # only the llama-cli that became a chat client (b7348) has it
 
@@ -68,6 +69,8 @@ class Install:
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
     binding: Path | None = None  # the folder of the Python binding from that source
     note: str | None = None  # a note for the user about an own build
+    compiler: str | None = None  # what the programs report
+    flags: tuple[str, ...] = ()  # options and variables of a build of our own
     passed_over: tuple[str, ...] = ()  # newer builds that cannot be used, and why
 
     @property
@@ -91,7 +94,14 @@ class Install:
 
     def describe(self) -> Build:
         """Return what is stored with every result."""
-        return Build(version=self.version, commit=self.commit, backend=self.backend, path=str(self.root))
+        return Build(
+            version=self.version,
+            commit=self.commit,
+            backend=self.backend,
+            path=str(self.root),
+            compiler=self.compiler,
+            flags=self.flags,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +111,7 @@ class _Version:
     text: str | None = None
     number: int | None = None
     commit: str | None = None
+    compiler: str | None = None
 
     @classmethod
     def read(cls, match: re.Match[str]) -> _Version:
@@ -108,7 +119,9 @@ class _Version:
         counted = int(old or new)
         number = counted if counted >= _FIRST_BUILD else None  # archives and shallow clones have 0 or 1
         commit = old_commit or new_commit
+        compiler = _COMPILER.search(match.string)
         return cls(
+            compiler=compiler[1].strip() if compiler else None,
             text=" ".join(filter(None, (release, f"b{number}" if number else None))) or None,
             number=number,
             commit=commit if commit != "unknown" else None,
@@ -281,6 +294,8 @@ def _assemble(
         release=built.version if built and built.source.startswith("sdist ") else None,
         binding=built.binding if built else None,
         note=_note(built) if built else None,
+        compiler=reported.compiler,
+        flags=_flags(built) if built else (),
     )
 
 
@@ -297,6 +312,11 @@ def _inspect(path: Path, program: Program) -> tuple[Executable | None, _Version]
     if program is Program.PLAIN and _CHAT_CLIENT in options:
         return unusable
     return Executable(path=path, options=options), _Version.read(match)
+
+
+def _flags(built: Built) -> tuple[str, ...]:
+    """Return the options of a build, and the variables that were set for it."""
+    return (*built.options, *(f"{name}={value}" for name, value in (built.environment or {}).items()))
 
 
 def _age(build: Built | Skipped) -> tuple[int, float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Pair
 from ggufspec.errors import BadReferenceError
-from ggufspec.modelfiles import catalog, hub
+from ggufspec.modelfiles import catalog, hub, pins
 from ggufspec.modelfiles.api.checking import check_survey
 from ggufspec.notebooks import named_options
 
@@ -23,6 +24,7 @@ def fetch(
     offline: bool = False,
     local_dir: Path | None = None,
     check: bool = True,
+    repin: bool = False,
 ) -> Pair:
     """Download a pair and verify its files, as ``ggufspec fetch`` does; large downloads need no consent.
 
@@ -35,6 +37,7 @@ def fetch(
         offline: use only cached files.
         local_dir: store the files here instead of in the Hub's cache.
         check: refuse first a drafter that llama.cpp refuses; its header tells.
+        repin: accept files of a catalogue's pair that differ from those that are pinned.
 
     Returns:
         The pair with the paths of its files; it becomes the default of ``bench``.
@@ -46,6 +49,8 @@ def fetch(
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
     references, name = find_references(pair, target, draft_model, revision, access)
     survey = hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
+    if revision is None and not repin:
+        pins.check_pins(survey)
     hub.check_room(survey)
     if check:
         check_survey(survey, access)
@@ -55,7 +60,11 @@ def fetch(
             next(transfers)
         except StopIteration as end:
             fetched: Pair = end.value
-            return fetched
+            break
+    if revision is None:
+        with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
+            pins.pin_files(survey, replace=repin)
+    return fetched
 
 
 def find_references(

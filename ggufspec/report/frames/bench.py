@@ -83,7 +83,7 @@ SUMMARY_COLUMNS = (
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
-    *("status", "warnings", "llama_version", "llama_commit"),
+    *("status", "warnings", "bench_warnings", "llama_version", "llama_commit"),
     *("llama_cpp_python", "backend", *FORMER_SUMMARY),
 )
 RUN_COLUMNS = (
@@ -157,14 +157,16 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``gen_tps`` is the geometric mean over prompts of medians of ``decode_tps``, in tokens/s;
     ``accept_rate``, ``coverage`` and ``speedup`` are fractions; intervals are of 95 %, see stats.
     ``new_over_old`` is the speed over the same arm's with the first llama.cpp, in a bench of several.
+    ``warnings`` are those that the arm's runs show, ``bench_warnings`` those about the bench, the same in
+    each row; each has a name and advice.
     """
     return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS, FORMER_SUMMARY)
 
 
 def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
     """Return the cells of each arm by column; what an arm does not have is left out."""
-    advice = review.warnings(results, groups)
-    return [_summary_row(results, arm, advice) for arm in groups]
+    listed = review.list_warnings(results, groups)
+    return [_summary_row(results, arm, listed) for arm in groups]
 
 
 def runs(results: ResultSet) -> pd.DataFrame:
@@ -216,10 +218,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> dict[str, Any]:
+def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.BenchWarning]) -> dict[str, Any]:
     compared, gain, drafting, change = arm.compared, arm.gain, arm.acceptance, arm.change
     version = releases.identify(arm.build)
-    named = review.of_arm(arm)
     return {
         **settings(arm.spec),
         **attributes(arm.build, ("backend",)),
@@ -248,15 +249,16 @@ def _summary_row(results: ResultSet, arm: arms.Arm, advice: dict[str, str]) -> d
         "text_identical": all(compared.values()) if compared else None,
         **_audit(arm),
         "status": arm.status,
-        "warnings": [
-            {"name": name, "advice": text}
-            for name, text in advice.items()
-            if name in named or name in results.meta.doubts
-        ],
+        "warnings": [_name_and_advice(warning) for warning in listed if arm.spec.key in warning.arms],
+        "bench_warnings": [_name_and_advice(warning) for warning in listed if warning.of_bench],
         "llama_version": version.tag,
         "llama_commit": version.commit,
         "llama_cpp_python": version.package,
     }
+
+
+def _name_and_advice(warning: review.BenchWarning) -> dict[str, str]:
+    return {"name": warning.name, "advice": warning.advice}
 
 
 def _audit(arm: arms.Arm) -> dict[str, Any]:

@@ -15,15 +15,22 @@ COMPARISON_COLUMNS = (
     *SETTING_COLUMNS,
     *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
     *("guard_lo", "guard_hi", "guard", "design"),
-    *("before_accept_rate", "after_accept_rate", "texts_equal", "texts", *FORMER_SETTINGS),
+    *("before_accept_rate", "after_accept_rate", "texts_equal", "texts", "bench_warnings"),
+    *FORMER_SETTINGS,
 )
 
 
 def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.DataFrame:
     """Return one row per arm that both sides have; ``ratio`` is tokens/s after over tokens/s before.
 
+    ``bench_warnings`` are those of all compared benches, each with its bench; they are the same in each row.
     ``guard_lo`` and ``guard_hi`` are the interval of the test against the limit of a guard.
     """
+    listed = [
+        {"bench": bench, "name": name, "advice": advice}
+        for bench, warnings in compared.warnings.items()
+        for name, advice in warnings.items()
+    ]
     guarded = {tested.row.before.spec: tested for tested in guard.rows} if guard else {}
     rows = [
         {
@@ -43,6 +50,7 @@ def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.Data
             "after_accept_rate": row.after.acceptance and row.after.acceptance.accept_rate,
             "texts_equal": row.texts_equal,
             "texts": row.texts,
+            "bench_warnings": listed,
         }
         for row in compared.rows
     ]

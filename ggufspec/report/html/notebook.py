@@ -95,8 +95,12 @@ def comparison_html(compared: BenchComparison) -> str:
         basis=(
             *(f"{name}: {before} → {after}" for name, (before, after) in compared.differences.items()),
             *(f"in one of them only: {arm}" for arm in compared.unmatched),
-            *((comparison.BY_NAME,) if compared.by_name else ()),
         ),
+        warnings={
+            f"{name} ({bench})": advice
+            for bench, warnings in compared.warnings.items()
+            for name, advice in warnings.items()
+        },
     )
 
 

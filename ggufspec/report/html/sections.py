@@ -10,23 +10,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec import units
 from ggufspec.analysis import Arm, arms, comparing, review
-from ggufspec.domain import FileUse, Role, Status
+from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
-from ggufspec.llama.install import releases
 from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
 from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison, configuration
-from ggufspec.report.text.comparison import BY_NAME, engines
+from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
+from ggufspec.report.text.provenance import list_facts
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import Configuration, ResultSet
 
@@ -112,7 +112,7 @@ def section(
         warnings=review.warnings(results, groups),
         command=shlex.join(results.meta.command),
         commands=tuple(map(_command, groups)),
-        facts=dict(_facts(results)),
+        facts=list_facts(results),
     )
 
 
@@ -140,7 +140,7 @@ def pair_benches(before: ResultSet, after: ResultSet) -> BenchPair:
         before=before.meta.id,
         after=after.meta.id,
         rows=table(f"{after.meta.id} compared with {before.meta.id}", rows, _COMPARED),
-        verdict=" ".join((*comparison.basis(compared), *((BY_NAME,) if compared.by_name else ()))),
+        verdict=" ".join(comparison.basis(compared)),
         engine=engines(before.meta.engine, after.meta.engine),
         differences=compared.differences,
     )
@@ -220,40 +220,6 @@ def _command(arm: Arm) -> tuple[str, str]:
         parts.append(f"γ = {drafting.n_max}")
         parts += [f"p-min {units.format_number(drafting.p_min)}"] if drafting.p_min else []
     return ", ".join(parts), shlex.join((arm.good or arm.runs)[0].argv)
-
-
-def _facts(results: ResultSet) -> Iterator[tuple[str, str]]:
-    build, machine = results.meta.build, results.meta.machine
-    facts = {
-        "llama.cpp": str(releases.identify(build)),
-        "commit": build.commit,
-        "backend": build.backend,
-        "programs": build.path,
-        "engine": results.meta.engine,
-        "models": ", ".join(
-            f"{file.name}: {file.summary}" for file in results.meta.files or () if file.use is FileUse.MODEL
-        ),
-        "environment": ", ".join(f"{key}={value}" for key, value in (results.meta.environment or {}).items()),
-        "processor": f"{machine.cpu}, {units.counted(machine.cores, 'core')}",
-        "memory": units.format_bytes(machine.memory_bytes),
-        "GPUs": ", ".join(machine.gpus),
-        "GPU memory": ", ".join(map(units.format_bytes, machine.gpu_bytes)),
-        "GPU driver": machine.gpu_driver,
-        "system": machine.system,
-        "machine": machine.hostname,
-        "started": _when(results.meta.started_at),
-        "runs": str(len(results.runs)),
-        "stored in": str(results.folder),
-    }
-    return ((name, text) for name, text in facts.items() if text)
-
-
-def _when(text: str) -> str:
-    """Return an ISO time as people write it; other text is returned unchanged."""
-    try:
-        return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except ValueError:
-        return text
 
 
 def html(

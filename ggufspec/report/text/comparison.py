@@ -26,8 +26,6 @@ _BASIS = {
     "compare three benches a side (`ggufspec compare A1 A2 A3 -- B1 B2 B3`).",
 }
 
-BY_NAME = "Models are matched by the names of their files: not both benches recorded their content."
-
 
 def comparison(
     compared: BenchComparison, before: Meta, after: Meta, output: str = "md", guard: Guard | None = None
@@ -42,9 +40,13 @@ def comparison(
         f"before: {compared.before}   after: {compared.after}",
         *(f"  {name}: {a} → {b}" for name, (a, b) in compared.differences.items()),
         *(f"  in one of them only: {arm}" for arm in compared.unmatched),
-        *((BY_NAME,) if compared.by_name else ()),
         *basis(compared),
         *(_guard(guard) if guard else ()),
+        *(
+            f"warning {name}: {bench}: {advice}"
+            for bench, warnings in compared.warnings.items()
+            for name, advice in warnings.items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 

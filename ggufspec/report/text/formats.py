@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ggufspec import units
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import CONTROL, harmless, to_json
+from ggufspec.report import schemas
 from ggufspec.report.text import tables
 
 if TYPE_CHECKING:  # only report/frames imports pandas at run time
@@ -33,13 +34,23 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 @overload
 def render(
-    frame: DataFrame, format: Text, *, title: str = ..., origin: Mapping[str, Any] | None = ...
+    frame: DataFrame,
+    format: Text,
+    *,
+    title: str = ...,
+    origin: Mapping[str, Any] | None = ...,
+    schema: str | None = ...,
 ) -> str: ...
 
 
 @overload
 def render(
-    frame: DataFrame, format: str, *, title: str = ..., origin: Mapping[str, Any] | None = ...
+    frame: DataFrame,
+    format: str,
+    *,
+    title: str = ...,
+    origin: Mapping[str, Any] | None = ...,
+    schema: str | None = ...,
 ) -> str | bytes: ...
 
 
@@ -49,6 +60,7 @@ def render(
     *,
     title: str = "results",
     origin: Mapping[str, Any] | None = None,
+    schema: str | None = None,
 ) -> str | bytes:
     """Return a frame as text, or as bytes where the format is not text.
 
@@ -57,12 +69,14 @@ def render(
         format: a key of FORMATS.
         title: the table's name where the format has one (sql).
         origin: where the rows come from; json and jsonl have it in each row, before the row's own columns.
+        schema: the output whose schema the rows follow; json and jsonl name it in each row, first.
 
     Raises:
         GgufspecError: parquet needs a library that is not installed.
     """
-    if origin is not None and format in _WITH_ORIGIN:
-        return _WITH_ORIGIN[format]([{**origin, **row} for row in records(frame)])
+    before = {**({"schema": schemas.schema_name(schema)} if schema else {}), **(origin or {})}
+    if before and format in _WITH_ORIGIN:
+        return _WITH_ORIGIN[format]([{**before, **row} for row in records(frame)])
     return FORMATS[format](frame, title)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from ggufspec import units
 from ggufspec.analysis import arms, review
 from ggufspec.domain import Launch, ModelFile, Role, RunSpec
-from ggufspec.forecast import Advice, Forecast
+from ggufspec.forecast import Advice, Forecast, Needs
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
+from ggufspec.report import schemas
 from ggufspec.report.text import configuration, figures, overview, tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.tuning import Choice, Prospect, Tuned, TuningForecast
@@ -64,6 +65,7 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
     """Return a tuning as values for JSON."""
     outlook = tuned.outlook
     return {
+        "schema": schemas.schema_name("tune"),
         "verdict": " ".join(verdict(tuned)),
         "drafts": tuned.overall.drafts,
         "overall": _choice(tuned.overall),
@@ -71,12 +73,14 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "alike": [_configuration(spec) for spec in tuned.selection.alike],
         "edge": tuned.selection.edge,
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
-        "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
+        "needs": _needs(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
         "engine": tuned.results.meta.engine,
         "serving": None if tuned.serving is None else vars(tuned.serving),
         "launch": None if tuned.launch is None else _launch(tuned.launch),
         "passed_over": [{**_configuration(spec), "reason": reason} for spec, reason in tuned.passed_over],
-        "warnings": review.warnings(tuned.results),
+        "warnings": [
+            {"name": name, "advice": advice} for name, advice in review.warnings(tuned.results).items()
+        ],
         "commands": _commands(tuned, install, bench),
         "pair": pair_entry(tuned),
         "spent_s": {**vars(tuned.spent), "total_s": tuned.spent.total_s},
@@ -289,6 +293,10 @@ def _calibration(outlook: TuningForecast) -> dict[str, Any] | None:
         return None
     corrections = {name: vars(estimate) for name, estimate in calibration.corrections.items()}
     return {"runs": calibration.runs, "corrections": corrections}
+
+
+def _needs(needs: Needs) -> dict[str, Any]:
+    return {"draft": needs.n_max, **vars(needs)}
 
 
 def _configuration(spec: RunSpec) -> dict[str, Any]:

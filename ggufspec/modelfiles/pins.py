@@ -1,0 +1,136 @@
+"""The checksums that files of a catalogue's pairs must have: those of the catalogue, or of their first fetch.
+
+What the first fetch got is kept in pins.json beside the user's own catalogue:
+
+{"schema": 1, "files": {"user/repo/file.gguf": {"commit": "…", "sha256": "…"}}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggufspec import paths
+from ggufspec.domain import ModelFile
+from ggufspec.errors import CatalogError, ChangedFileError
+from ggufspec.modelfiles import catalog
+from ggufspec.modelfiles.hub import FetchItem, Survey
+from ggufspec.modelfiles.hub.hashing import is_sha256
+
+_SCHEMA = 1
+_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """The checksum of a file, the commit that had it where that is known, and the file that says so."""
+
+    sha256: str
+    commit: str | None
+    stated_in: Path
+
+
+def user_file() -> Path:
+    """Return the path of the user's own pins, which may not exist."""
+    return paths.config_dir() / "pins.json"
+
+
+def find_pin(model: ModelFile, catalogue: Path, path: str | None = None) -> Pin | None:
+    """Return what a file of a catalogue is pinned to: by an earlier fetch, else by the catalogue.
+
+    Args:
+        model: as the catalogue lists it.
+        catalogue: the file that lists it.
+        path: one part of a model in several files; the model's own file name without it.
+
+    Raises:
+        CatalogError: the user's pins cannot be read.
+    """
+    name = path or model.filename
+    known = _read_user_pins().get(f"{model.repo}/{name}")
+    if known is None and model.sha256 is not None and name == model.filename:
+        return Pin(sha256=model.sha256, commit=model.revision, stated_in=catalogue)
+    return known
+
+
+def check_pins(survey: Survey) -> None:
+    """Check that the Hub still has the files to which a pair of a catalogue is pinned.
+
+    Raises:
+        ChangedFileError: one of them has another checksum.
+        CatalogError: the user's pins cannot be read.
+    """
+    for item, pin in _listed_items(survey):
+        if pin is not None and pin.sha256 != item.file.digest:
+            get_old = f"; `--revision {pin.commit}` gets the pinned one" if pin.commit else ""
+            raise ChangedFileError(
+                f"{item.repo}/{item.file.path} is not the file that {pin.stated_in} lists: "
+                f"SHA-256 {pin.sha256} there, {item.file.digest} on the Hub",
+                f"`ggufspec fetch {survey.pair.name} --repin` accepts the new file{get_old}",
+            )
+
+
+def pin_files(survey: Survey, *, replace: bool = False) -> tuple[str, ...]:
+    """Pin those files of a pair of a catalogue that are not pinned yet.
+
+    Args:
+        survey: what was fetched.
+        replace: pin all of them anew.
+
+    Returns:
+        The names of the files that are pinned now and were not, or not to this content.
+
+    Raises:
+        CatalogError: the user's pins cannot be read.
+        OSError: they cannot be written.
+    """
+    new = {
+        f"{item.repo}/{item.file.path}": {"commit": item.commit, "sha256": item.file.digest}
+        for item, pin in _listed_items(survey)
+        if pin is None or (replace and pin.sha256 != item.file.digest)
+    }
+    if new:
+        kept = {name: {"commit": pin.commit, "sha256": pin.sha256} for name, pin in _read_user_pins().items()}
+        file = user_file()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}")
+        content = {"schema": _SCHEMA, "files": dict(sorted({**kept, **new}.items()))}
+        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        paths.sync(aside)
+        aside.replace(file)
+    return tuple(new)
+
+
+def _listed_items(survey: Survey) -> Iterator[tuple[FetchItem, Pin | None]]:
+    """Yield the files of a pair of a catalogue whose SHA-256 the Hub lists, each with its pin."""
+    entry = catalog.entry_of(survey.pair)
+    if entry is None:
+        return
+    models = {(model.repo, _PART.sub("", model.filename)): model for model in entry.pair.models}
+    for item in survey.items:
+        model = models.get((item.repo, _PART.sub("", item.file.path)))
+        if model is not None and is_sha256(item.file.digest):
+            yield item, find_pin(model, entry.catalogue, item.file.path)
+
+
+def _read_user_pins() -> Mapping[str, Pin]:
+    file = user_file()
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["schema"] != _SCHEMA:
+            raise CatalogError(
+                f"{file} was written by a newer ggufspec (schema {content['schema']})", "upgrade ggufspec"
+            )
+        return {
+            str(name): Pin(sha256=pin["sha256"], commit=pin["commit"], stated_in=file)
+            for name, pin in content["files"].items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CatalogError(
+            f"the pins in {file} cannot be read: {error}", "correct the file, or remove it"
+        ) from error

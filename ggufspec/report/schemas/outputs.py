@@ -1,0 +1,324 @@
+"""The types of the outputs for programs, from which their JSON Schemas are made.
+
+Every field is always there; null is what was not measured or does not apply. Fractions are fractions, units
+are in the names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from ggufspec.choices import Layers, Role
+from ggufspec.domain import Launch, Serving
+from ggufspec.stats import Estimate, SpeedVerdict
+
+
+class Warned(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A named warning and its advice."""
+
+    name: str
+    advice: str
+
+
+class BenchWarned(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A named warning of one of several benches, and its advice."""
+
+    bench: str
+    name: str
+    advice: str
+
+
+class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The settings that distinguish the arms of a bench."""
+
+    pair: str
+    role: Role
+    target: str | None
+    draft_model: str | None
+    requested_ngl: str | None
+    requested_ngld: str | None
+    method: str | None
+    draft: int | None
+    p_min: float | None
+    synthetic_accept: str | None
+    threads: int
+    kv_type: str | None
+    ubatch: int | None
+    settings: str | None
+    llama_build: str | None
+    draft_n_max: int | None  # former names, for one version
+    draft_p_min: float | None
+
+
+class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
+    """An arm of a bench.
+
+    ``gen_tps`` is the geometric mean over prompts of tokens decoded per second, ``speedup`` its ratio to the
+    target alone; ``…_lo`` and ``…_hi`` are the ends of 95 % intervals.
+    """
+
+    schema: str
+    bench: str
+    run_id: str  # the former name
+    date: str
+    processor: str
+    gpus: list[str]
+    ggufspec_version: str
+    engine: str
+    actual_ngl: int | None
+    actual_ngld: int | None
+    n_gpu_layers: int | None  # former names, for one version
+    n_gpu_layers_draft: int | None
+    prompts: int
+    repeats: int
+    gen_tps: float | None
+    gen_tps_lo: float | None
+    gen_tps_hi: float | None
+    n_drafted: int | None
+    n_accepted: int | None
+    n_rounds: int | None
+    accept_rate: float | None
+    mean_accepted_length: float | None
+    coverage: float | None
+    speedup: float | None
+    speedup_lo: float | None
+    speedup_hi: float | None
+    p_value: float | None
+    verdict: SpeedVerdict | None
+    new_over_old: float | None
+    new_over_old_lo: float | None
+    new_over_old_hi: float | None
+    new_over_old_verdict: SpeedVerdict | None
+    draft_ms_per_round: float | None
+    verify_ms_per_round: float | None
+    rest_ms_per_round: float | None
+    ttft_s: float | None
+    gpu_j_per_token: float | None
+    gpu_j_per_token_lo: float | None
+    gpu_j_per_token_hi: float | None
+    gpu_energy_ratio: float | None
+    gpu_energy_ratio_lo: float | None
+    gpu_energy_ratio_hi: float | None
+    cpu_j_per_token: float | None
+    cpu_j_per_token_lo: float | None
+    cpu_j_per_token_hi: float | None
+    cpu_energy_ratio: float | None
+    cpu_energy_ratio_lo: float | None
+    cpu_energy_ratio_hi: float | None
+    text_identical: bool | None
+    audited_texts: int | None
+    audited_tokens: int | None
+    near_tie_tokens: int | None
+    divergent_tokens: int | None
+    divergence_bound: float | None
+    distribution_p_value: float | None
+    impossible_tokens: int | None
+    audit_unjudged: str | None
+    status: str
+    warnings: list[Warned]
+    bench_warnings: list[Warned]
+    llama_version: str | None
+    llama_commit: str | None
+    llama_cpp_python: str | None
+    backend: str | None
+
+
+class FinalistRow(SummaryRow, forbid_unknown_fields=True, kw_only=True):
+    """An arm that a tuning measured, with its forecast; only the confirmation's figures are a verdict."""
+
+    tuning: str
+    stage: str
+    recommended: bool
+    forecast_tps: float | None
+    forecast_speedup: float | None
+    serve_context: int | None
+    serve_slots: int | None
+
+
+class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
+    """An arm that both sides of a comparison have; ``ratio`` is tokens/s after over tokens/s before."""
+
+    schema: str
+    n_gpu_layers: str | None  # former names, for one version
+    n_gpu_layers_draft: str | None
+    before_tps: float
+    after_tps: float
+    ratio: float
+    ratio_lo: float | None
+    ratio_hi: float | None
+    p_value: float | None
+    verdict: SpeedVerdict | None
+    guard_lo: float | None
+    guard_hi: float | None
+    guard: str | None
+    design: str
+    before_accept_rate: float | None
+    after_accept_rate: float | None
+    texts_equal: int | None
+    texts: int
+    bench_warnings: list[BenchWarned]
+
+
+class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Memory for a number of layers on the GPU; ``fits`` is null where the GPU's memory is not known.
+
+    ``roofline_tps`` is an upper bound of the target's tokens/s without drafting; null without machines.
+    """
+
+    schema: str
+    requested_ngl: int
+    requested_ngld: int | None
+    gpu_bytes: int
+    host_bytes: int
+    fits: bool | None
+    roofline_tps: float | None
+    target_gpu_weights_bytes: int
+    target_gpu_cache_bytes: int
+    target_gpu_compute_bytes: int
+    target_host_weights_bytes: int
+    target_host_cache_bytes: int
+    target_host_compute_bytes: int
+    drafter_gpu_weights_bytes: int | None
+    drafter_gpu_cache_bytes: int | None
+    drafter_gpu_compute_bytes: int | None
+    drafter_host_weights_bytes: int | None
+    drafter_host_cache_bytes: int | None
+    drafter_host_compute_bytes: int | None
+    n_gpu_layers: int  # former names, for one version
+    n_gpu_layers_draft: int | None
+
+
+class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The result of one check; ``status`` is ok, remark or missing."""
+
+    name: str
+    status: str
+    text: str
+    fix: str | None
+
+
+class DoctorReport(Struct, forbid_unknown_fields=True, kw_only=True):
+    """All checks of this machine; ``can_run`` is whether a bench can run, after a build if necessary."""
+
+    schema: str
+    can_run: bool
+    findings: list[DoctorFinding]
+
+
+class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A drafter, draft size and offload; the target alone has neither drafter nor method."""
+
+    target: str
+    drafter: str | None
+    method: str | None
+    draft: int | None
+    p_min: float | None
+    requested_ngl: Layers
+    requested_ngld: Layers
+    n_max: int | None  # former names, for one version
+    target_layers: Layers
+    draft_layers: Layers
+
+
+class Choice(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """The best configuration for the prompts of a category, or for all of them (null)."""
+
+    category: str | None
+    prompts: int
+    tokens_per_s: Estimate
+    speedup: Estimate | None
+    p_value: float | None
+
+
+class ForecastRow(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """The forecast of a configuration over all prompts."""
+
+    tokens_per_s: Estimate
+    speedup: Estimate
+    accept_rate: float | None
+    break_even_accept_rate: float | None
+
+
+class PassedOverArm(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """A configuration that was better, and why it is not recommended."""
+
+    reason: str
+
+
+class Finalist(TunedArm, forbid_unknown_fields=True, kw_only=True):
+    """A measured configuration; only the confirmation's figures are a verdict."""
+
+    stage: str
+    recommended: bool
+    tokens_per_s: Estimate | None
+    speedup: Estimate | None
+    accept_rate: float | None
+    status: str
+
+
+class Needs(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What alone would have to change for drafting to pay."""
+
+    draft: int
+    n_max: int  # the former name
+    accept_rate: float | None
+    drafter_factor: float | None
+    verify_ratio: float | None
+
+
+class Corrections(Struct, forbid_unknown_fields=True, kw_only=True):
+    """How measured runs corrected the forecast."""
+
+    runs: int
+    corrections: dict[str, Estimate]
+
+
+class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The verdict of a tuning, with commands that run and measure it, and all forecasts."""
+
+    schema: str
+    verdict: str
+    drafts: bool
+    overall: Choice
+    by_category: list[Choice]
+    alike: list[TunedArm]
+    edge: int | None
+    reason: str | None
+    needs: Needs | None
+    engine: str
+    serving: Serving | None
+    launch: Launch | None
+    passed_over: list[PassedOverArm]
+    commands: dict[str, str]
+    pair: str
+    spent_s: dict[str, float]
+    prompts: list[str]
+    n_predict: int
+    results: str
+    selection: str
+    warnings: list[Warned]
+    finalists: list[Finalist]
+    calibration: Corrections | None
+    forecasts: list[ForecastRow]
+
+
+TYPES: dict[str, Any] = {
+    "summary": list[SummaryRow],
+    "comparison": list[ComparisonRow],
+    "tune": TuneReport,
+    "finalists": list[FinalistRow],
+    "plan": list[PlanRow],
+    "doctor": DoctorReport,
+}
+"""Output -> its type; with ``-o jsonl``, each line is an item of the list."""
+
+TITLES = {
+    "summary": "Arms of a bench: `bench`, `sweep` and `show` with -o json",
+    "comparison": "A comparison of benches: `compare -o json`",
+    "tune": "A tuning: `tune -o json`",
+    "finalists": "Measured configurations of a tuning: `tune -o jsonl`",
+    "plan": "Memory by layers on the GPU: `plan -o json`",
+    "doctor": "Checks of a machine: `doctor -o json`",
+}
