@@ -32,6 +32,7 @@
     ├── SlowerError              33   a bench is slower than the limit allows
     ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
     ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
+    ├── VerificationError        36   a bundle's figures do not follow from its raw logs, or it was changed
     └── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
@@ -243,6 +244,12 @@ class DoubtfulError(GgufspecError):
     """A warning puts a verdict in doubt, and --strict was given."""
 
     exit_code = 35
+
+
+class VerificationError(GgufspecError):
+    """A bundle's figures do not follow from its raw logs, or a file does not match its hash."""
+
+    exit_code = 36
 
 
 class ChangedFileError(GgufspecError):

@@ -31,6 +31,15 @@ _TOKEN = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:Bearer|Basic) [\w+/=.~-]{8,}"
 )
 
+_PUBLISHED = re.compile(
+    r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}|\bgh[opusr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"|\bsk-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[A-Z0-9]{12,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=[Bb]earer )[\w+/=.~-]{16,}|(?<=[Bb]asic )(?=\S*\d)[\w+/=.~-]{16,}",
+    re.DOTALL,
+)
+"""Tokens in a text that is to be read by others; what may be an ordinary word, such as "Basic", stays."""
+
 _HIDDEN = "***"
 _PATTERNS = (
     (re.compile(r"\?[\w.~%+\[\]-]+=[^\s'\"<>]*"), f"?{_HIDDEN}"),
@@ -52,7 +61,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not is_secret(name, value)}
 
 
-def without_tokens(words: Sequence[str]) -> tuple[str, ...]:
+def without_token_option(words: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a command line without --token and its value."""
     kept, rest = [], iter(words)
     for word in rest:
@@ -93,6 +102,14 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def without_tokens(text: str) -> str:
+    """Return a text in which ``***`` replaces tokens, private keys and the credentials of addresses.
+
+    It is for texts that are published: unlike ``redact``, it changes no sentence about "basic" things.
+    """
+    return _PUBLISHED.sub(_HIDDEN, without_credentials(text))
 
 
 class Redacting(logging.Filter):

@@ -279,3 +279,16 @@ def test_scores_prefer_the_small_and_the_popular() -> None:
     assert search.parameters_in("Qwen/Qwen3-0.6B-GGUF") == 0.6e9
     assert search.parameters_in("x/gemma-3-270m-it") == 270e6
     assert search.parameters_in("x/y") is None
+
+
+def test_a_repository_is_public_if_the_hub_shows_it_without_a_login(
+    loopback: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    for name in ("me/open", "me/closed"):
+        loopback.add(name, {"README.md": b"# T"})
+    loopback.repos["me/closed"].private = True
+    assert hub.is_public("me/open", hub.Access())
+    assert not hub.is_public("me/closed", hub.Access())
+    assert not hub.is_public("me/nothing", hub.Access())
+    assert not hub.is_public("me/open", hub.Access(offline=True))

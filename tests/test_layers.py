@@ -25,8 +25,8 @@ MODULES = {
 """At the bottom, beside ``__init__`` and ``__main__``, which are at the top."""
 
 ROOMS = (
-    *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "results", "forecast"),
-    *("analysis", "measure", "tuning", "report", "console", "doctor", "cli"),
+    *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving", "results"),
+    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "cli"),
 )
 """From the bottom up: a room may import from rooms to its left."""
 
@@ -43,8 +43,8 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "forecast/profiles", "report/schemas", "results"},
-    "httpx2": {"engines/server"},
+    "msgspec": {"engines", "forecast/profiles", "report/schemas", "results", "serving"},
+    "httpx2": {"engines/server", "serving"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"settings"},

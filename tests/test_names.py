@@ -189,6 +189,9 @@ def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
     options = {option.name for path, option in _options() if path in {"bench", "sweep"}}
     assert {field.name for field in fields(Request)} - {"offload", "runtime"} <= options | {"method"}
     own = {"role", "settings", "llama_build"}  # of an arm, of all other settings together, of several builds
+    own.add(
+        "users"
+    )  # of llama.cpp's --parallel, which is the number of slots where requests arrive at a rate
     for column in SETTING_COLUMNS:
         assert column in own or column.removeprefix("requested_") in options
 

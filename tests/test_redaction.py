@@ -14,7 +14,7 @@ import pytest
 
 from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
 from ggufspec.modelfiles import hub as hub_package
-from ggufspec.redaction import Redacting, redact
+from ggufspec.redaction import Redacting, redact, without_tokens
 from tests.support import hub_client
 from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import SIGNATURE, Fault, Hub
@@ -48,6 +48,21 @@ LOUD = {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1"}
 def test_what_gives_access_is_replaced(text: str, shown: str) -> None:
     assert redact(text) == shown
     assert redact(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"a token {TOKEN}, and ghp_0123456789abcdefgh", "a token ***, and ***"),
+        ("https://bob:pw@host/a?x=1", "https://***@host/a?x=1"),
+        ("Authorization: Bearer abcdefgh12345678", "Authorization: Bearer ***"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nafter", "***\nafter"),
+        ("Basic understanding of bearer bonds and cookie: recipes", None),
+        ("eval time = 190.00 ms / 31 runs", None),
+    ],
+)
+def test_published_texts_keep_their_words(text: str, shown: str | None) -> None:
+    assert without_tokens(text) == (text if shown is None else shown)
 
 
 def test_log_records_pass_without_it() -> None:

@@ -63,7 +63,7 @@ def test_tokens_are_sent_and_not_stored(hub: Hub, run: Run) -> None:
     folder = results.load("a").folder
     assert all(secret.encode() not in file.read_bytes() for file in folder.rglob("*") if file.is_file())
     words = ["bench", "--token", "x", "-n", "3", "--token=y"]
-    assert redaction.without_tokens(words) == ("bench", "-n", "3")
+    assert redaction.without_token_option(words) == ("bench", "-n", "3")
 
 
 def test_a_notebook_names_them_too(hub: Hub) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
@@ -17,12 +18,15 @@ __all__ = [
     "Arm",
     "AuditSummary",
     "BenchComparison",
+    "Breakdown",
     "Change",
     "Design",
+    "Diagnosis",
     "Guard",
     "GuardState",
     "GuardedRow",
     "ListedBench",
     "MeasurementWarning",
+    "Part",
     "compare",
 ]

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec import stats
-from ggufspec.analysis import acceptance, warnings, windows
+from ggufspec.analysis import acceptance, traffic, warnings, windows
 from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
+from ggufspec.analysis.traffic import TrafficFigures
 from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.domain import (
     NO_PROMPT,
@@ -215,6 +216,31 @@ class Arm:
         """Median time to the first token, where the engine sees it."""
         seen = [seconds for seconds in self.good.column("ttft_s") if seconds is not None]
         return median(seen) if seen else None
+
+    @cached_property
+    def traffic(self) -> TrafficFigures | None:
+        """What several users saw in all runs; None for one request after another."""
+        return traffic.summarize_traffic(self.runs)
+
+    @cached_property
+    def user_rates(self) -> stats.Rates:
+        """Tokens/s of each user in the cells of ``rates``; empty without traffic."""
+        table = np.full(self.rates.table.shape, np.nan)
+        for cell, sample in zip(_cells(self.good), self.good.column("traffic"), strict=True):
+            rate = None if sample is None else traffic.user_rate(sample)
+            if rate is not None and cell in self.rates:
+                table[self.rates.rows[cell[0]], self.rates.columns[cell[1]]] = rate
+        return self.rates.with_table(table)
+
+    @cached_property
+    def user_rate(self) -> stats.Estimate | None:
+        """Tokens/s that each of several users sees; None without traffic."""
+        return stats.mean_rate(self.user_rates)
+
+    @cached_property
+    def user_gain(self) -> stats.Effect | None:
+        """How many times faster each user is served than by the baseline at the same number of users."""
+        return stats.paired_effect(self.user_rates, self.baseline.user_rates) if self.baseline else None
 
     @cached_property
     def energy(self) -> dict[str, Energy]:

@@ -126,7 +126,8 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     if disturbed:
         most = max(arm.disturbed for arm in disturbed)
         yield _warn(MeasurementWarning.DISTURBED, f"{most:.0%} of the runs", disturbed)
-    lengths = [length for arm in groups for length in arm.good.numbers("decoded").tolist() if length > 0]
+    single = [arm for arm in groups if arm.spec.traffic is None]  # others have windows of any length
+    lengths = [length for arm in single for length in arm.good.numbers("decoded").tolist() if length > 0]
     if lengths and max(lengths) > _MOST_UNEQUAL * min(lengths):
         yield _warn(MeasurementWarning.UNEQUAL_LENGTHS, f"{min(lengths):.0f} to {max(lengths):.0f} tokens")
     restless = [arm for arm in groups if stats.unstable(arm.measured)]

@@ -61,10 +61,11 @@ def summarize_audits(runs: Runs) -> AuditSummary | None:
     if not compared and not any(audits):
         return None
     reasons = {audit.unjudged for audit in audits if audit is not None and audit.unjudged is not None}
-    audits = _distinct(runs)
+    texts = _distinct(runs)
+    audits = [audit for audit, _ in texts]
     histograms = [audit.places for audit in audits if audit.places is not None]
     return AuditSummary(
-        texts=len(audits),
+        texts=sum(count for _, count in texts),
         tokens=sum(audit.tokens for audit in audits),
         near_ties=_sum([audit.near_ties for audit in audits]),
         divergent=_sum([audit.divergent for audit in audits]),
@@ -86,15 +87,16 @@ def summarize_by_role(runs: Runs) -> dict[Role, AuditSummary]:
     return {role: summary for role, summary in summaries.items() if summary is not None}
 
 
-def _distinct(runs: Runs) -> list[TextAudit]:
-    """Return one audit of each text that was judged."""
-    columns = map(runs.column, ("audit", "text", "tokens"))
-    audits: dict[tuple[str, str | None, tuple[int, ...] | None], TextAudit] = {}
+def _distinct(runs: Runs) -> list[tuple[TextAudit, int]]:
+    """Return one audit of each judged text, or of a run's answers, and of how many texts it is."""
+    columns = map(runs.column, ("audit", "text", "tokens", "traffic"))
+    audits: dict[tuple[object, ...], tuple[TextAudit, int]] = {}
     keys: dict[int, str] = {}
-    for spec, audit, text, tokens in zip(runs.specs, *columns, strict=True):
+    for spec, audit, text, tokens, traffic in zip(runs.specs, *columns, strict=True):
         if audit is not None and audit.unjudged is None:
             key = keys.get(id(spec)) or keys.setdefault(id(spec), spec.baseline.key)
-            audits.setdefault((key, text, tokens), audit)
+            answers = None if traffic is None else traffic.answers
+            audits.setdefault((key, text, tokens, answers), (audit, 1 if answers is None else len(answers)))
     return list(audits.values())
 
 

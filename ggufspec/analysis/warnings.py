@@ -8,6 +8,7 @@ from enum import StrEnum
 from ggufspec.domain import (
     Conditions,
     Machine,
+    RequestOutcome,
     Role,
     RunOutcome,
     RunResult,
@@ -51,6 +52,9 @@ class MeasurementWarning(StrEnum):
     PROMPT_IN_WINDOW = "prompt-in-window"
     SAMPLED_OTHERWISE = "sampled-otherwise"
     SYNTHETIC = "synthetic-acceptance"
+    REQUESTS_FAILED = "requests-failed"
+    CLIENT_BUSY = "client-busy"
+    SATURATED = "saturated"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
     DAMAGED = "damaged"
@@ -166,6 +170,18 @@ ADVICE = {
         "acceptance was simulated, not decided by the target: speeds hold for that acceptance, texts have "
         "no meaning; leave out --synthetic-accept to measure the drafter itself"
     ),
+    MeasurementWarning.REQUESTS_FAILED: (
+        "requests of several users failed, so the server had less to do than in arms without failures: the "
+        "table of users counts them, and the logs of the runs have their reasons"
+    ),
+    MeasurementWarning.CLIENT_BUSY: (
+        "the client took more than 2 % of the time between two tokens, which may slow the server down: leave "
+        "it a core with a smaller --threads, or take speed-ups rather than tokens/s from this bench"
+    ),
+    MeasurementWarning.SATURATED: (
+        "requests arrived faster than they were answered, so they piled up, and their times grow with the "
+        "length of the run: lower --rate, or raise --parallel"
+    ),
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
@@ -186,6 +202,9 @@ _SERIOUS = {
     MeasurementWarning.BUSY_MACHINE: RunOutcome.DISTURBED,
 }
 """The outcome of a run that ended well but has such a warning, the most serious first."""
+
+CLIENT_SHARE = 0.02
+"""The client's share of the time between two tokens above which it may slow the server down."""
 
 _NOTES = frozenset(
     {
@@ -246,6 +265,13 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.IMPLAUSIBLE)
     if run.spec.drafting is not None and run.spec.drafting.synthetic is not None:
         warnings.append(MeasurementWarning.SYNTHETIC)
+    sent = run.sample.traffic
+    if sent is not None and any(each.outcome is not RequestOutcome.OK for each in sent.requests):
+        warnings.append(MeasurementWarning.REQUESTS_FAILED)
+    if sent is not None and (sent.client_share or 0.0) > CLIENT_SHARE:
+        warnings.append(MeasurementWarning.CLIENT_BUSY)
+    if sent is not None and sent.is_saturated:
+        warnings.append(MeasurementWarning.SATURATED)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)

@@ -40,9 +40,12 @@ GROUPS = {
     },
     "Results": {
         "show": "Print, list or delete stored benches.",
+        "why": "Show where the time goes, and what would pay most.",
         "compare": "Compare two benches; optionally fail if one is slower.",
         "bisect": "Find the version of llama.cpp at which drafting became slower.",
         "report": "Write an HTML report or charts of a bench.",
+        "publish": "Write a redacted bundle of benches that others can verify.",
+        "verify": "Recompute a bundle's figures from its raw logs.",
         "parse": "Read llama.cpp logs into a table.",
     },
     "Setup": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ggufspec.choices import ENGINES, Experts, Layers, Method, Program, Role, SplitMode
 from ggufspec.domain.estimate import Estimate
 from ggufspec.domain.measurements import (
+    Answer,
     Build,
     Conditions,
     Difference,
@@ -13,6 +14,7 @@ from ggufspec.domain.measurements import (
     Machine,
     MachineDetails,
     Placement,
+    RequestOutcome,
     Round,
     RunOutcome,
     RunResult,
@@ -20,6 +22,8 @@ from ggufspec.domain.measurements import (
     Status,
     TextAudit,
     TextVerdict,
+    TrafficSample,
+    UserRequest,
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
@@ -32,11 +36,14 @@ from ggufspec.domain.specs import (
     RunSpec,
     Runtime,
     Sampling,
+    ServiceLevel,
+    Traffic,
 )
 
 __all__ = [
     "ENGINES",
     "NO_PROMPT",
+    "Answer",
     "Build",
     "Conditions",
     "Difference",
@@ -56,6 +63,7 @@ __all__ = [
     "Placement",
     "Program",
     "Prompt",
+    "RequestOutcome",
     "Role",
     "Round",
     "RunOutcome",
@@ -65,9 +73,13 @@ __all__ = [
     "Sample",
     "Sampling",
     "ServedRequest",
+    "ServiceLevel",
     "Serving",
     "SplitMode",
     "Status",
     "TextAudit",
     "TextVerdict",
+    "Traffic",
+    "TrafficSample",
+    "UserRequest",
 ]

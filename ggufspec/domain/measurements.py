@@ -53,6 +53,20 @@ class RunOutcome(StrEnum):
     DISTURBED = "disturbed"  # other programs used the processor meanwhile
 
 
+class RequestOutcome(StrEnum):
+    """How one of several users' requests ended."""
+
+    OK = "ok"
+    UNAVAILABLE = "unavailable"  # HTTP 503
+    REFUSED = "refused"  # any other HTTP status than 200
+    SERVER_ERROR = "server error"  # reported in the stream
+    CUT_OFF = "cut off"  # the stream ended before the answer did
+    UNREADABLE = "unreadable"  # something that is not an event of a completion
+    DISCONNECTED = "disconnected"  # no connection, or it broke
+    TIMED_OUT = "timed out"
+    STOPPED = "stopped"  # by ggufspec: it only kept the other users company, or the bench was interrupted
+
+
 class TextVerdict(StrEnum):
     """Why a text of drafting differs from the target's own."""
 
@@ -73,6 +87,54 @@ class Round(NamedTuple):
 
     drafted: int
     accepted: int
+
+
+class UserRequest(NamedTuple):
+    """One request of several users.
+
+    ``prompt`` counts the prompts of ``RunSpec.traffic`` from 0; ``is_steady`` is whether it was sent after
+    every user had received an answer. ``token_s`` is the mean time between two of its tokens.
+    """
+
+    prompt: int
+    outcome: RequestOutcome
+    is_steady: bool
+    tokens: int  # that arrived
+    ttft_s: float | None = None  # from the request to its first token
+    token_s: float | None = None
+
+
+class Answer(NamedTuple):
+    """What was answered to a prompt; ``prompt`` counts the prompts of ``RunSpec.traffic`` from 0."""
+
+    prompt: int
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficSample:
+    """The requests of several users in one run.
+
+    Attributes:
+        requests: those that count, in the order in which they were sent. Requests that were only sent so that
+            no user was idle before the last of these ended are left out.
+        answers: the first complete answer to each prompt, by prompt.
+        window_tokens: tokens of all users that arrived in the steady window, whose seconds are
+            ``Sample.gen_s``: from the moment at which every user had received an answer until the last
+            request that counts had ended.
+        burst_share: the share of tokens that arrived together with the token before them, 0 to 1.
+        client_share: the processor time of the client over the time of the window: its share of the time
+            between two tokens.
+        is_saturated: whether requests arrived faster than they were answered; None for users who wait.
+    """
+
+    requests: tuple[UserRequest, ...]
+    answers: tuple[Answer, ...] = ()
+    window_tokens: int = 0
+    burst_share: float | None = None
+    client_share: float | None = None
+    is_saturated: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +201,7 @@ class Sample:
     draft_placement: tuple[Placement, ...] = ()
     text: str | None = None
     tokens: tuple[int, ...] | None = None  # ids of the generated tokens, if the program reports them
+    traffic: TrafficSample | None = None  # of several users; then the other figures are of all requests
 
     @property
     def accept_rate(self) -> float | None:
@@ -159,19 +222,24 @@ class Sample:
 
     @property
     def decoded(self) -> int | None:
-        """Tokens decoded after the prompt, without the first one.
+        """Tokens decoded after the prompt, without the first one; of several users, those of the window.
 
         The first token comes from the evaluation of the prompt, so it is subtracted if the program
         counts it: plain programs report N-1 evaluations; the tree program and the server report N tokens in
         a window that evaluates N-1; the simple program evaluates every token it reports.
         """
+        if self.traffic is not None:
+            return self.traffic.window_tokens
         if self.gen_tokens is None:
             return None
         return self.gen_tokens - 1 if self.program in _COUNTS_FIRST else self.gen_tokens
 
     @property
     def decode_tps(self) -> float | None:
-        """Tokens decoded after the prompt per second of decoding, drafting, verification and sampling."""
+        """Tokens decoded after the prompt per second of decoding, drafting, verification and sampling.
+
+        Of several users: all their tokens per second of the steady window, prompts included.
+        """
         if not self.gen_s or not self.decoded or self.decoded < 0:
             return None
         return self.decoded / (self.gen_s + (self.sampling_s or 0.0))

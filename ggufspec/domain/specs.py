@@ -199,13 +199,50 @@ NO_PROMPT = Prompt(id="", text="")
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServiceLevel:
+    """What a request has to keep to count as good, in seconds; None for no limit.
+
+    Attributes:
+        ttft_s: most time to the first token.
+        token_s: most mean time between tokens.
+    """
+
+    ttft_s: float | None = None
+    token_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Several users at once, each of whom sends a request as soon as the last one was answered.
+
+    With ``rate``, requests arrive instead at random times, whether earlier ones are answered or not.
+
+    Attributes:
+        users: how many; the server has a slot for each.
+        prompts: what they send, in the order in which prompts are dealt, over and over. Empty in a
+            specification that stands for a load of the models.
+        n_requests: how many requests count.
+        depth: tokens of other text before each prompt, which is part of its text.
+        rate: mean number of requests that arrive in a second (a Poisson process); None for users who wait.
+        service_level: which requests count as good, with ``rate``.
+    """
+
+    users: int
+    prompts: tuple[Prompt, ...] = ()
+    n_requests: int = 0
+    depth: int = 0
+    rate: float | None = None  # requests/s
+    service_level: ServiceLevel | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
 
     ``kv_type`` is the type of the caches in llama.cpp's spelling (``q8_0``), unless ``runtime`` says
     otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default. ``build`` names
     the llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
-    measures one.
+    measures one. With ``traffic``, ``prompt`` only names it, and ``context`` is that of each user.
     """
 
     pair: Pair
@@ -221,6 +258,12 @@ class RunSpec:
     ubatch: int | None = None
     runtime: Runtime = field(default_factory=Runtime)
     build: str | None = None
+    traffic: Traffic | None = None
+
+    @property
+    def n_slots(self) -> int:
+        """How many requests a server answers at once."""
+        return 1 if self.traffic is None else self.traffic.users
 
     @property
     def cache_types(self) -> tuple[str | None, str | None]:
@@ -285,6 +328,8 @@ class RunSpec:
             facts.pop("runtime", None)
         if self.build is None:  # keys of benches of one llama.cpp do not know it
             facts.pop("build", None)
+        if self.traffic is None:  # keys of one request after another do not know it
+            facts.pop("traffic", None)
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ggufspec.domain import ENGINES, Method, Program, RunSpec
 from ggufspec.engines.binary import BinaryEngine
@@ -111,11 +111,21 @@ def make_for_builds(
     timeout_s: float | None = None,
     capacity: int | None = None,
     per_arm: bool = False,
+    make_one: Callable[..., Engine] = make,
 ) -> Engine:
-    """Return one engine that measures with several llama.cpps, by ``RunSpec.build``; see ``make``."""
+    """Return one engine that measures with several llama.cpps, by ``RunSpec.build``; see ``make``.
+
+    Args:
+        name: see ``make``, as for the arguments between these.
+        builds: the llama.cpps by ``RunSpec.build``.
+        timeout_s: see ``make``.
+        capacity: see ``make``.
+        per_arm: see ``make``.
+        make_one: makes the engine of one llama.cpp, with the arguments of ``make``.
+    """
     return BuildsEngine(
         engines={
-            build: make(name, install, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm)
+            build: make_one(name, install, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm)
             for build, install in builds.items()
         }
     )

@@ -55,7 +55,7 @@ class BinaryEngine(Engine):
             except ChildCrashedError as failure:
                 sample = Sample(status=Status.FAILED, program=program)
                 return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)
-        sample = _read(out, err, program)
+        sample = read_log(err.read_bytes(), program)
         status, error = judge_run(completed, sample, err)
         text = generated_text(out.read_bytes().decode(errors="replace"), spec.prompt.text)
         return Measurement(
@@ -70,10 +70,10 @@ class BinaryEngine(Engine):
         return Program.PLAIN if spec.drafting is None else self.drafting_program
 
 
-def _read(out: Path, err: Path, program: Program) -> Sample:
+def read_log(log: bytes, program: Program) -> Sample:
     """Parse the log; if it has no output of llama.cpp, the sample has a status and no numbers."""
     try:
-        return parsing.parse(err.read_bytes(), program=program)
+        return parsing.parse(log, program=program)
     except LogError:
         return Sample(status=Status.SUMMARY_LOST, program=program)
 

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from ggufspec.domain import Difference, Program, Role, RunResult, RunSpec, Sample, TextVerdict
+from ggufspec.domain import (
+    Answer,
+    Difference,
+    Program,
+    Role,
+    RunResult,
+    RunSpec,
+    Sample,
+    Status,
+    TextVerdict,
+    TrafficSample,
+)
 from ggufspec.engines import Failure
 from ggufspec.engines.server import Rank, TokenCandidate, load_of, ranker
 from ggufspec.errors import GgufspecError
@@ -39,6 +50,26 @@ def compare(drafting: str, target: str) -> int | None:
     if target.startswith(drafting) or drafting.startswith(target):
         return None
     return next(i for i, (a, b) in enumerate(zip(drafting, target, strict=False)) if a != b)
+
+
+def has_text(sample: Sample) -> bool:
+    """Whether a run wrote something that can be compared: a text, or answers to several users."""
+    return sample.text is not None or (sample.status is Status.OK and sample.traffic is not None)
+
+
+def pair_answers(drafting: TrafficSample, target: TrafficSample) -> list[tuple[Answer, Answer]]:
+    """Return the answers to the prompts that both runs have answered, the first one of each prompt."""
+    alone = {answer.prompt: answer for answer in target.answers}
+    return [(answer, alone[answer.prompt]) for answer in drafting.answers if answer.prompt in alone]
+
+
+def is_same_answer(drafting: Answer, target: Answer, *, n_predict: int) -> bool:
+    """Return whether two answers are the same; one that was cut after ``n_predict`` tokens may be shorter."""
+    if compare(drafting.text, target.text) is not None:
+        return False
+    shorter, longer = sorted((drafting, target), key=lambda answer: len(answer.text))
+    goes_on = longer.text[len(shorter.text) :].strip("\n") != ""
+    return not goes_on or shorter.tokens >= n_predict
 
 
 def was_cut(sample: Sample, n_predict: int) -> bool | None:

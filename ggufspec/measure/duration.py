@@ -42,8 +42,8 @@ class Experience:
         if (per_token := self.alike.get(_settings(spec))) is not None:
             if (seconds := self.same.get(spec.key)) is not None:
                 return median(seconds)
-            return median(per_token) * spec.n_predict
-        return _weights(spec) / self.bytes_per_s * spec.n_predict  # each token reads all weights once
+            return median(per_token) * _n_tokens(spec)
+        return _weights(spec) / self.bytes_per_s * _n_tokens(spec)  # each token reads all weights once
 
     def expect_load(self, spec: RunSpec) -> float:
         """Return the seconds that loading the models of a run may take."""
@@ -109,12 +109,18 @@ def _learn(known: Experience, runs: Runs) -> None:
             known.loads.setdefault(_settings(spec), []).append(load_s)
         run_s = wall_s - (load_s or 0.0)
         known.same.setdefault(spec.key, []).append(run_s)
-        known.alike.setdefault(_settings(spec), []).append(run_s / spec.n_predict)
+        known.alike.setdefault(_settings(spec), []).append(run_s / _n_tokens(spec))
 
 
 def _settings(spec: RunSpec) -> tuple[object, ...]:
     drafter = spec.drafter and spec.drafter.filename
-    return (spec.model.filename, drafter, spec.drafting, spec.offload, spec.threads)
+    traffic = spec.traffic and (spec.traffic.users, spec.traffic.depth)
+    return (spec.model.filename, drafter, spec.drafting, spec.offload, spec.threads, traffic)
+
+
+def _n_tokens(spec: RunSpec) -> int:
+    """Return how many tokens a run generates at most; those of several users as if one after the other."""
+    return spec.n_predict * (1 if spec.traffic is None else spec.traffic.n_requests)
 
 
 def _weights(spec: RunSpec) -> int:

@@ -75,6 +75,7 @@ def _largest_arms(sweep: Sweep) -> Iterator[RunSpec]:
         ubatches=(max(sweep.ubatches, key=lambda tokens: tokens or memory.DEFAULT_UBATCH),),
         p_mins=sweep.p_mins[:1],
         threads=sweep.threads[:1],
+        traffics=(max(sweep.traffics, key=lambda traffic: traffic.users if traffic else 0),),
     )
     return (arm for block in few.blocks() for arm in block.arms)
 

@@ -144,7 +144,7 @@ class Recorder:
 
         Where dice decide what is accepted, the text is not the target's, and nothing follows from it.
         """
-        if run.sample.text is None or run.spec.role is Role.DRAFTER:
+        if not audit.has_text(run.sample) or run.spec.role is Role.DRAFTER:
             return run
         key = run.spec.baseline.key
         if run.spec.role is Role.TARGET:
@@ -159,11 +159,15 @@ class Recorder:
 
     def _late(self, run: RunResult) -> list[RunResult]:
         """Return the runs that waited for this one's text, compared with it."""
-        if run.spec.role is not Role.TARGET or run.sample.text is None:
+        if run.spec.role is not Role.TARGET or not audit.has_text(run.sample):
             return []
         return [self._against(waited, run) for waited in self._waiting.pop(run.spec.key, ())]
 
     def _against(self, run: RunResult, own: RunResult) -> RunResult:
+        if run.sample.traffic is not None and own.sample.traffic is not None:
+            pairs = audit.pair_answers(run.sample.traffic, own.sample.traffic)
+            same = all(audit.is_same_answer(*pair, n_predict=run.spec.n_predict) for pair in pairs)
+            return replace(run, text_identical=same if pairs else None)
         difference = audit.locate(
             run.sample,
             own.sample,

@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ggufspec import engines, machine
+from ggufspec import engines, machine, serving
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
     FileIdentity,
@@ -21,8 +21,10 @@ from ggufspec.domain import (
     Offload,
     Pair,
     Program,
+    Prompt,
     Runtime,
     Sampling,
+    ServiceLevel,
     offloading,
 )
 from ggufspec.errors import GgufspecError
@@ -30,7 +32,7 @@ from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_arguments, check_method, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import configured, fitting, identity, loading, naming, texts
+from ggufspec.measure import configured, fitting, identity, loading, naming, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import judging
@@ -53,18 +55,22 @@ class Request:
     ``token`` are for the Hub, from which ``bench`` fetches what is not on this machine.
     Tuples are axes: every combination is measured. ``method`` is what drafts, by default what the catalogue
     states for the pair; without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each
-    method has its own size, and no draft ends early. Decoding is greedy unless ``temp`` is
-    positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1;
-    ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's
-    probability, or the shares of rounds that accept each position. ``offload`` is what places the models
-    beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings.
-    ``ctx`` and ``threads`` default to what fits and to the usable physical cores; ``timeout`` (of one run)
-    and ``max_time`` (of the bench) are in seconds; ``precision`` is half of the speed-up's interval over the
-    speed-up. ``chat`` says whether the target's chat template makes the prompts; without it the suite
-    decides. ``loads`` is how often an engine that keeps models loaded loads each arm, by default for every
-    repeat, or less often where ``max_time`` is too short for that. Several paths of ``llama`` compare the
-    first llama.cpp with each other one. ``tuned`` names a tuned configuration, which decides the models, how
-    they draft, where they are, llama.cpp's settings, the context and the engine.
+    method has its own size, and no draft ends early. Decoding is greedy unless ``temp`` is positive, or left
+    out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at temperature 1; ``top_k`` defaults to
+    llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each token's probability, or the shares
+    of rounds that accept each position. ``offload`` is what places the models beside ``ngl`` and ``ngld``,
+    ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads`` default to what fits and to the usable
+    physical cores; ``timeout`` (of one run) and ``max_time`` (of the bench) are in seconds; ``precision`` is
+    half of the speed-up's interval over the speed-up. ``chat`` says whether the target's chat template makes
+    the prompts; without it the suite decides. ``loads`` is how often an engine that keeps models loaded loads
+    each arm, by default for every repeat, or less often where ``max_time`` is too short for that. Several
+    paths of ``llama`` compare the first llama.cpp with each other one. ``tuned`` names a tuned configuration,
+    which decides the models, how they draft, where they are, llama.cpp's settings, the context and the
+    engine. With ``parallel``, that many users send requests at once, each the next one when the last was
+    answered; only the engine ``server`` can measure that. ``depth`` is how many tokens of other text stand
+    before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
+    unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
+    is the number of slots; those that keep ``slo`` are good.
     """
 
     tuned: str | None = None
@@ -106,6 +112,18 @@ class Request:
     llama: Path | tuple[Path, ...] | None = None
     engine: str = "binary"
     force: bool = False
+    parallel: int | tuple[int, ...] | None = None
+    depth: int | tuple[int, ...] | None = None
+    context_file: Path | None = None
+    rate: float | tuple[float, ...] | None = None
+    slo: ServiceLevel | None = None
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """The numbers of users to measure; empty for one request after another."""
+        if self.parallel is None:
+            return () if self.depth is None and self.rate is None else (1,)
+        return _axis(self.parallel)
 
     @property
     def llamas(self) -> tuple[Path | None, ...]:
@@ -230,6 +248,9 @@ def prepare_session(request: Request) -> Session:
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     every = _find_installs(request)
     install = every[0]
+    traffic.check_engine(request.users, request.engine)
+    traffic.check_service_level(request.slo, _axis(request.rate))
+    depths = _axis(request.depth or 0)
     for one in every:
         _check_programs(one, request.engine, methods, drafting=bool(drafters))
         if request.synthetic_accept is not None:
@@ -252,6 +273,13 @@ def prepare_session(request: Request) -> Session:
         system=request.system,
     )
     asked = texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+
+    def read(depth: int) -> tuple[Prompt, ...]:
+        """Return the prompts behind so many tokens of other text."""
+        preface = texts.read_preface(request.context_file, depth, targets[0], install)
+        behind = replace(sources, preface=preface)
+        return texts.read_texts(behind, cards[targets[0]], embedded=name == _EMBEDDED).prompts
+
     sweep = Sweep(
         name=name,
         targets=targets,
@@ -265,6 +293,7 @@ def prepare_session(request: Request) -> Session:
             install,
             n_predict=request.n_predict,
             longest_draft=max(sizes, default=0),
+            depth=max(depths),
         ),
         target_layers=_axis(request.ngl),
         draft_layers=_axis(request.ngld),
@@ -280,6 +309,15 @@ def prepare_session(request: Request) -> Session:
         runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
+        traffics=tuple(
+            traffic.plan_traffics(
+                {depth: read(depth) for depth in depths},
+                request.users,
+                _axis(request.rate),
+                service_level=request.slo,
+                seed=request.seed,
+            )
+        ),
     )
     engine = _engine(
         request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
@@ -301,6 +339,8 @@ def prepare_session(request: Request) -> Session:
         precision=request.precision,
         max_time_s=request.max_time,
     )
+    if sweep.has_traffic:
+        suite = traffic.plan_runs(suite)
     suite, about_loads = loading.plan_loads(suite, request.loads, engine=request.engine)
     return Session(
         name=name,
@@ -319,6 +359,7 @@ def prepare_session(request: Request) -> Session:
             *left_out,
             *_same_layers(sweep),
             *_without_drafter(methods, drafters),
+            *traffic.describe(sweep),
             *tight,
             *about_loads,
         ),
@@ -527,11 +568,12 @@ def _find_installs(request: Request) -> tuple[installs.Install, ...]:
 def _engine(
     request: Request, install: installs.Install, builds: Mapping[str, installs.Install], capacity: int
 ) -> engines.Engine:
+    make = serving.make if request.users else engines.make
     if builds:
         return engines.make_for_builds(
-            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True
+            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
         )
-    return engines.make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+    return make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
 
 
 def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, installs.Install]) -> None:

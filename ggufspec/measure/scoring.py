@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from ggufspec import engines, stats
@@ -18,7 +19,7 @@ from ggufspec.engines import Failure, InprocessEngine
 from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
-from ggufspec.measure.audit import TIE_MARGIN, was_cut
+from ggufspec.measure.audit import TIE_MARGIN, has_text, was_cut
 
 _UNKNOWN_TOKENS = "this engine does not report the tokens of its texts, and sampled texts need them"
 
@@ -43,27 +44,74 @@ def score_texts(
         install: the llama.cpp that measured; its library scores.
         timeout_s: for a load, and for each text.
     """
-    pending: dict[_Text, list[RunResult]] = {}
+    pending: dict[_Text, list[tuple[RunResult, tuple[_Text, ...]]]] = {}
     for run in filter(_is_pending, runs):
-        pending.setdefault(_text(run), []).append(run)
+        texts = _texts(run)
+        for text in texts:
+            pending.setdefault(text, []).append((run, texts))
+    audits: dict[_Text, TextAudit] = {}
     for text, audit in _audits(sorted(pending, key=lambda text: text.baseline.key), install, timeout_s):
-        for run in pending[text]:
-            if run.audit != audit:
-                yield replace(run, audit=audit)
+        audits[text] = audit
+        for run, texts in pending[text]:
+            of_run = [audits[text] for text in texts if text in audits]
+            if len(of_run) == len(texts) and run.audit != (merged := merge_audits(of_run)):
+                yield replace(run, audit=merged)
 
 
 def _is_pending(run: RunResult) -> bool:
-    has_text = run.sample.status is Status.OK and run.sample.text is not None
+    is_written = run.sample.status is Status.OK and has_text(run.sample)
     is_real = run.spec.drafting is None or run.spec.drafting.synthetic is None
     is_new = run.audit is None or run.audit.unjudged is not None
-    return has_text and is_real and is_new and run.spec.role is not Role.DRAFTER
+    return is_written and is_real and is_new and run.spec.role is not Role.DRAFTER
 
 
-def _text(run: RunResult) -> _Text:
-    sample, spec = run.sample, run.spec
+def _texts(run: RunResult) -> tuple[_Text, ...]:
+    """Return what a run wrote: one text, or the answers to several users."""
+    sample, spec, baseline = run.sample, run.spec, run.spec.baseline
+    if spec.traffic is not None and sample.traffic is not None:
+        alone = {
+            answer.prompt: replace(baseline, prompt=spec.traffic.prompts[answer.prompt], traffic=None)
+            for answer in sample.traffic.answers
+        }
+        return tuple(
+            _Text(alone[answer.prompt], answer.text, answer.tokens < spec.n_predict)
+            for answer in sample.traffic.answers
+        )
     assert sample.text is not None
     answer = sample.text if sample.tokens is None else sample.tokens
-    return _Text(spec.baseline, answer, was_cut(sample, spec.n_predict) is False)
+    return (_Text(baseline, answer, was_cut(sample, spec.n_predict) is False),)
+
+
+def merge_audits(audits: Sequence[TextAudit]) -> TextAudit:
+    """Return the audits of several texts as one; the texts follow one another. One that failed fails all."""
+    if len(audits) == 1:
+        return audits[0]
+    unjudged = next((audit.unjudged for audit in audits if audit.unjudged is not None), None)
+    if unjudged is not None:
+        return TextAudit(tokens=0, unjudged=unjudged)
+    before = accumulate((audit.tokens for audit in audits), initial=0)
+    divergent = [
+        start + audit.first_divergent
+        for start, audit in zip(before, audits, strict=False)
+        if audit.first_divergent is not None
+    ]
+    margins = [audit.worst_margin for audit in audits]
+    histograms = [audit.places for audit in audits if audit.places is not None]
+    return TextAudit(
+        tokens=sum(audit.tokens for audit in audits),
+        near_ties=_sum(audit.near_ties for audit in audits),
+        divergent=_sum(audit.divergent for audit in audits),
+        first_divergent=divergent[0] if divergent else None,
+        worst_margin=None if None in margins else max(filter(None, margins), default=0.0),
+        places=tuple(map(sum, zip(*histograms, strict=True))) if histograms else None,
+        impossible=_sum(audit.impossible for audit in audits),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Add counts; one that is absent makes the sum absent."""
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))
 
 
 def _audits(

@@ -23,6 +23,7 @@ from ggufspec.domain import (
     RunSpec,
     Runtime,
     Sampling,
+    Traffic,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.trace import draft_sizes
@@ -67,19 +68,20 @@ class Baseline(NamedTuple):
     kv_type: str | None
     ubatch: int | None
     threads: int
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches`` and ``runtimes`` change the
-    baseline and make a block each, except for what ``runtimes`` say of the drafter; methods, drafters, their
-    layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter knows no ``p_min``,
-    and has an arm for each draft size at which it can draft at all. No draft sizes are each method's own. Of
-    several numbers of layers that put a complete model on the GPU, by ``layer_counts``, only the first is
-    tried. Every block has its arms with each of ``builds``, so that builds are compared close together in
-    time.
+    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches``, ``runtimes`` and ``traffics``
+    change the baseline and make a block each, except for what ``runtimes`` say of the drafter; methods,
+    drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter
+    knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No draft sizes are
+    each method's own. Of several numbers of layers that put a complete model on the GPU, by ``layer_counts``,
+    only the first is tried. Every block has its arms with each of ``builds``, so that builds are compared
+    close together in time. With traffic, drafters are not measured alone.
     """
 
     name: str  # of the pair, or of the targets together
@@ -103,6 +105,12 @@ class Sweep:
     sampling: Sampling = field(default_factory=Sampling)
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
+    traffics: tuple[Traffic | None, ...] = (None,)
+
+    @property
+    def has_traffic(self) -> bool:
+        """Whether several users are measured; then all arms have traffic."""
+        return self.traffics != (None,)
 
     def blocks(self) -> Blocks:
         """Return one block for every baseline, in the order of the axes."""
@@ -179,6 +187,7 @@ class Sweep:
             ubatch=baseline.ubatch,
             runtime=baseline.runtime,
             build=build,
+            traffic=baseline.traffic,
         )
 
     def _arms_beside(self, alone: RunSpec) -> Iterator[RunSpec]:
@@ -190,7 +199,7 @@ class Sweep:
             offload = replace(
                 self.offload, target_layers=alone.offload.target_layers, draft_layers=draft_layers
             )
-            for settings in self.drafter_runtimes(runtime):
+            for settings in self.drafter_runtimes(runtime) if alone.traffic is None else ():
                 yield replace(
                     alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
                 )
@@ -215,7 +224,7 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads)
+        settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads, sweep.traffics)
         self._axes = [((target,), sweep.target_layers_of(target), *settings) for target in sweep.targets]
 
     def __len__(self) -> int:
@@ -253,7 +262,8 @@ class Blocks(Sequence[Block]):
         builds = len(sweep.builds)
         bases = sweep.base_runtimes()
         per_base = len(self) // len(bases)
-        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads)))
+        without_traffic = sum(traffic is None for traffic in sweep.traffics)
+        beside_target = prod(map(len, (sweep.kv_types, sweep.ubatches, sweep.threads))) * without_traffic
         return Counter(
             {
                 Role.TARGET: builds * len(self),
@@ -337,7 +347,8 @@ class RunPlan:
     the least; ``max_time_s`` ends the bench in any case.
 
     ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
-    models. A load makes the same number of repeats as the others, or one more.
+    models. A load makes the same number of repeats as the others, or one more. ``has_anchors`` is whether the
+    first arm is measured again and again.
     """
 
     blocks: Sequence[Block]
@@ -349,6 +360,7 @@ class RunPlan:
     precision: float | None = None
     max_time_s: float | None = None
     loads: int | None = None
+    has_anchors: bool = True
 
     def repeats_by_load(self) -> Iterator[range]:
         """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
@@ -396,7 +408,7 @@ class RunPlan:
         prompts = order.sample(self.prompts, len(self.prompts))
         runs = [spec for prompt in prompts for spec in order.sample(block.on(prompt), len(block.arms))]
         for number, spec in enumerate(runs):
-            if number % _ANCHOR_EVERY == 0:
+            if number % _ANCHOR_EVERY == 0 and self.has_anchors:
                 yield self._anchor(block, repeat, number // _ANCHOR_EVERY)
             yield Cell(spec=spec, repeat=repeat)
 
@@ -406,7 +418,7 @@ class RunPlan:
         """Yield repeats load by load, with anchors between the loads."""
         n_anchors, since_anchor = 0, _ANCHOR_EVERY
         for key, arms in loads.items():
-            if since_anchor >= _ANCHOR_EVERY:
+            if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
                 anchor = self._anchor(block, repeats.start, n_anchors)
                 yield from (replace(anchor, warmup=True) for _ in range(min(1, self.warmups)))
                 yield anchor
@@ -511,6 +523,9 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,
         "--ubatch-size": sweep.ubatches,
+        "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
+        "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
+        "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),
         "llama.cpp's settings": sweep.runtimes,
     }
     counts = {name: len(values) for name, values in axes.items() if len(values) > 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +17,9 @@ from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf
 from ggufspec.prompts import Message, PromptSuite, Render, chat
 
+_JOINT = 8  # tokens more that two texts may have together than apart
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
+_LONGEST_TOKEN = 16  # characters of running text for one token, at most
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
 
 
@@ -25,6 +29,7 @@ class TextSources:
 
     ``per_category`` takes that many prompts of each category of each file or suite, drawn with ``seed``.
     ``chat`` says whether the target's chat template makes the prompts; without it the suites decide.
+    ``preface`` is other text that stands before each prompt.
     """
 
     prompt: tuple[str, ...] = ()
@@ -34,6 +39,7 @@ class TextSources:
     seed: int = 1
     chat: bool | None = None
     system: str | None = None
+    preface: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,9 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
     """
     has_template = chat.has_template(target)
     suite = _suite(sources, embedded=embedded, has_template=has_template)
+    if sources.preface:
+        behind = (replace(prompt, text=f"{sources.preface}\n\n{prompt.text}") for prompt in suite.prompts)
+        suite = replace(suite, prompts=tuple(behind))
     wanted = suite.instructions if sources.chat is None else sources.chat
     if sources.system is not None and not wanted:
         raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
@@ -90,16 +99,18 @@ def context(
     *,
     n_predict: int,
     longest_draft: int,
+    depth: int = 0,
 ) -> int:
     """Choose the context in tokens, or check the wanted one: old builds overrun it in silence.
 
     A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
-    vocabularies put first, holds the prompt; each later turn adds itself and an answer.
+    vocabularies put first, holds the prompt; each later turn adds itself and an answer. ``depth`` is the
+    number of tokens before each prompt.
 
     Raises:
         ContextTooSmallError: a prompt and its answer do not fit.
     """
-    room = n_predict + longest_draft + 2
+    room = n_predict + longest_draft + 2 + (depth and depth + _JOINT)
     needed = max(_most_tokens(prompt, n_predict) for prompt in asked) + room
     limit = min((card.context_length for card in cards if card.context_length), default=needed)
     chosen = wanted or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
@@ -108,12 +119,52 @@ def context(
     for prompt in asked:
         ids = tokens.tokenize(install, str(target.path), prompt.text)
         if ids is not None and len(ids) + room > chosen:
+            other_text = f"{depth} tokens of other text, " if depth else ""
             raise ContextTooSmallError(
-                f"prompt {prompt.id} ({len(ids)} tokens) and {n_predict} tokens of answer "
-                f"do not fit into a context of {chosen}",
-                f"use a shorter prompt or a smaller -n; the models allow a context of {limit}",
+                f"{other_text}prompt {prompt.id} ({len(ids)} tokens) and {n_predict} tokens of answer do not "
+                f"fit into a context of {chosen}",
+                f"use {'a smaller --depth, ' if depth else ''}a shorter prompt or a smaller -n; the models "
+                f"allow a context of {limit}",
             )
     return chosen
+
+
+def read_preface(file: Path | None, n_tokens: int, target: ModelFile, install: Install) -> str:
+    """Return the beginning of a long text: as many complete words as have at most so many tokens.
+
+    Args:
+        file: the text; None for the built-in one.
+        n_tokens: the number of tokens, at least 0.
+        target: whose tokens count.
+        install: the llama.cpp whose tokenizer program counts them.
+
+    Raises:
+        GgufspecError: the file cannot be read, the text is too short, or there is no tokenizer program.
+    """
+    if not n_tokens:
+        return ""
+    text = prompts.read_long_text(file)
+
+    def count(end: int) -> int:
+        """Return the number of tokens of the beginning of the text, the BOS not counted."""
+        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text[:end], ""))
+        if ids is None or without is None:
+            raise GgufspecError(
+                f"the llama.cpp in {install.root} has no tokenizer program for long texts; --depth needs one",
+                "`ggufspec build` makes one",
+            )
+        return len(ids) - len(without)
+
+    head = text[: n_tokens * _LONGEST_TOKEN]
+    ends = [*(blank.start() for blank in re.finditer(r"\s+", head)), len(head)]
+    end = ends[max(0, bisect_right(ends, n_tokens, key=count) - 1)]
+    if end == len(head) and count(end) < n_tokens:
+        name = file.name if file else "built-in text"
+        raise GgufspecError(
+            f"the {name} has {count(end):,} tokens, fewer than a depth of {n_tokens:,}",
+            "give a longer text with --context-file, or a smaller --depth",
+        )
+    return text[:end]
 
 
 def check_text(text: str, what: str) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "decode",
     "default",
     "load",
+    "read_long_text",
     "suite",
 ]
 
@@ -57,6 +58,7 @@ BUILT_IN: Mapping[str, str] = {
 }
 """The names of the built-in suites, and where each one is below models/."""
 
+_LONG_TEXT = "texts/shakespeare.txt"  # the first plays of tinyshakespeare, which are in the public domain
 _MOST_BYTES = 64 << 20
 _JSON = {".jsonl", ".ndjson", ".json"}
 _TO_JSONL = "pandas.read_parquet('{0}').to_json('{0}.jsonl', orient='records', lines=True)"
@@ -109,6 +111,15 @@ def load(path: Path) -> PromptSuite:
             f"{path}: {problem}", "the file must hold the text to continue, in UTF-8"
         ) from problem
     return assemble(path.stem, path, [PromptEntry(str(path), prompt)], instructions=False)
+
+
+def read_long_text(path: Path | None = None) -> str:
+    """Return a text to put before prompts: a file, or the built-in plays of Shakespeare (public domain).
+
+    Raises:
+        GgufspecError: the file cannot be read, is too large, or is not text.
+    """
+    return _read(path or paths.models_dir() / _LONG_TEXT)
 
 
 def decode(content: bytes, source: str, *, name: str = "") -> str:

@@ -25,6 +25,7 @@ from ggufspec.results.store import (
     judge,
     load,
     reopen,
+    write_bench,
 )
 from ggufspec.results.tuned import (
     find_configuration,
@@ -67,6 +68,7 @@ __all__ = [
     "read_object",
     "reopen",
     "schema",
+    "write_bench",
     "write_configuration",
     "write_object",
 ]

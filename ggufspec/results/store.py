@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,6 +274,29 @@ def judge(results: ResultSet, judged: RunResult) -> ResultSet:
     )
     _write(writer, [record])
     return _view(results.meta, results.folder, writer)
+
+
+def write_bench(folder: Path, meta: Meta, runs: Iterable[RunResult]) -> None:
+    """Write a bench outside of the store, in the present format; nobody appends to it.
+
+    Args:
+        folder: exists, and has no bench yet.
+        meta: of the bench; its id is the folder's name.
+        runs: in the order of measurement; later judgements are part of them.
+
+    Raises:
+        ResultsError: the folder cannot be written.
+        DiskFullError: the disk is full.
+    """
+    ledger, contents = Ledger(), list[bytes]()
+    for run in runs:
+        new = ledger.records_of(run)
+        ledger.add(new)
+        contents += map(records.encode_checked, new)
+    lines, _ = seals.seal_all(contents, seals.start(meta.id))
+    with disk(folder):
+        (folder / reading.RUNS).write_bytes(lines)
+        write_object(folder / reading.META, replace(meta, schema_version=SCHEMA_VERSION))
 
 
 def close(results: ResultSet) -> None:

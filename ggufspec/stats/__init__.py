@@ -28,6 +28,7 @@ from ggufspec.stats.estimates import (
     quantile,
 )
 from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_limits, pair_units
+from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
@@ -45,6 +46,7 @@ from ggufspec.stats.trend import drift
 __all__ = [
     "BINS",
     "CONFIDENCE",
+    "LEAST_BEYOND",
     "LEAST_TOKENS",
     "MIN_LOADS",
     "UNSTABLE_ABOVE",
@@ -77,6 +79,7 @@ __all__ = [
     "pair_units",
     "paired_effect",
     "per_prompt",
+    "percentile_over_loads",
     "place_token",
     "quantile",
     "ratio_of_sums",

@@ -59,10 +59,14 @@ class Rates(Mapping[Cell, float]):
 
     def where(self, keep: NDArray[np.bool_]) -> Rates:
         """Return the cells in which ``keep``, of the table's shape, is true."""
+        return self.with_table(np.where(keep, self.table, np.nan))
+
+    def with_table(self, table: Values) -> Rates:
+        """Return other rates of the same runs, or of some of them."""
         return Rates(
             list(self.rows),
             list(self.columns),
-            np.where(keep, self.table, np.nan),
+            table,
             loads=self.loads,
             conversations=self.conversations,
         )

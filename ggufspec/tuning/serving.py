@@ -36,7 +36,8 @@ def choose_serving(
     """Return what the configurations must serve, and why that context.
 
     By default, the context is the largest of 4,096, 8,192, 16,384, … tokens for which all models were trained
-    and which fits: on a GPU, without a layer fewer than at 4,096; on the host, into half of the free memory.
+    and which fits: on a GPU, without a layer fewer than at 4,096; on the host, into half of the free memory,
+    with caches no larger than the weights, because each of the many loads clears them.
 
     Args:
         wanted: the requested context of a slot; None for the default.
@@ -89,14 +90,16 @@ class _Fitting:
     def fits(self, context: int, first: int) -> bool:
         """Whether every configuration fits at a context as well as at the first; both are of all slots."""
         if self._vram_bytes is None:
-            most = max(self._host_bytes(arm, context) for arm in self._arms)
-            return most <= self._free_bytes * _HOST_SHARE
+            return all(self._fits_on_host(arm, context) for arm in self._arms)
         layers = [self._gpu_layers(arm, context) for arm in self._arms]
         return None not in layers and layers == [self._gpu_layers(arm, first) for arm in self._arms]
 
-    def _host_bytes(self, arm: RunSpec, context: int) -> int:
+    def _fits_on_host(self, arm: RunSpec, context: int) -> bool:
         none = Offload(target_layers=0, draft_layers=0)
-        return memory.plan(*self._models(arm), none, self._settings(arm, context)).host_bytes
+        plan = memory.plan(*self._models(arm), none, self._settings(arm, context))
+        parts = [model.host for model in (plan.target, plan.draft) if model is not None]
+        lean = sum(part.cache for part in parts) <= sum(part.weights for part in parts)
+        return lean and plan.host_bytes <= self._free_bytes * _HOST_SHARE
 
     def _gpu_layers(self, arm: RunSpec, context: int) -> int | None:
         """Return how many of the target's layers fit on the GPU; None where the requested ones do not fit."""

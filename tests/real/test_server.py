@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggufspec import engines, prompts
+from ggufspec import engines, prompts, serving
 from ggufspec.domain import (
+    NO_PROMPT,
     Drafting,
     ModelFile,
     Offload,
@@ -95,6 +96,30 @@ def test_drafting_writes_the_targets_own_tokens(server: Install, tmp_path: Path)
         _check_text(drafted.sample, own.sample, size=3)
         assert own.sample.n_drafted is None
         _check_counts(drafted.sample, size=3)
+
+
+def test_several_users_are_answered_at_once(llama: Install, tmp_path: Path) -> None:
+    before = _servers()
+    traffic = serving.plan_traffic(_prompts(), 3, seed=1)
+    samples = []
+    with serving.make("server", llama, timeout_s=120, capacity=4) as engine:
+        for role, draft in ((Role.TARGET, None), (Role.DRAFTING, 3)):
+            spec = replace(_spec(role, NO_PROMPT, draft=draft), traffic=traffic)
+            measured = engine.measure(spec, tmp_path / role.value)
+            assert (measured.sample.status, measured.error) == (Status.OK, None)
+            samples.append(measured.sample)
+    assert not _servers(beside=before)
+    alone, drafting = samples
+    assert drafting.n_accepted
+    for sample in samples:
+        assert sample.traffic is not None
+        assert len(sample.traffic.requests) == traffic.n_requests
+        assert len(sample.traffic.answers) == len(traffic.prompts)
+        assert sample.decode_tps
+    assert alone.traffic is not None
+    assert drafting.traffic is not None
+    pairs = audit.pair_answers(drafting.traffic, alone.traffic)
+    assert sum(audit.is_same_answer(*pair, n_predict=TOKENS) for pair in pairs) >= len(pairs) // 2
 
 
 def _check_text(drafting: Sample, alone: Sample, *, size: int) -> None:

@@ -42,6 +42,7 @@ CHUNKS = {
 }
 """What is sent after each round of a stream, by a word in the prompt."""
 FAULTS = ("@die", "@kill", "@hang", "@garbage", "@null", "@long", "@cut", "@error", "@busy", "@wide")
+"""Words in a prompt that make the server fail; "@unavailable" is for several users."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +249,11 @@ class _Handler(BaseHTTPRequestHandler):
         if "@busy" in prompt:
             self._answer(500, {"error": {"code": 500, "message": "something odd"}})
             return
+        if "@unavailable" in prompt:
+            self._answer(503, {"error": {"code": 503, "message": "no slot is free"}})
+            return
         self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         if "@hang" in prompt:
             time.sleep(60)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+if TYPE_CHECKING:
+    from ggufspec.domain import ServiceLevel
+
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
+_LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
 _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
 
@@ -115,6 +119,28 @@ class Shares(click.ParamType[tuple[float, ...]]):
         except ValueError:
             examples = "0.7, 0.708@3 (the acceptance rate at γ 3), 0.9,0.8,0.7 (by position)"
             self.fail(f"{value!r} is not an acceptance from 0 to 1; examples: {examples}", param, ctx)
+
+
+class Limits(click.ParamType["ServiceLevel"]):
+    """Limits for requests: ``ttft=500ms,itl=50ms``, the time to the first token and between tokens."""
+
+    name = "limits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ServiceLevel:
+        """Return the limits in seconds."""
+        from ggufspec.domain import ServiceLevel
+
+        if isinstance(value, ServiceLevel):
+            return value
+        limits: dict[str, float] = {}
+        for part in str(value).split(","):
+            match = _LIMIT.fullmatch(part.strip())
+            if match is None or match["name"] in limits or not float(match["number"]):
+                self.fail(
+                    f"{value!r} is not a list of limits; examples: ttft=500ms,itl=50ms; ttft=2s", param, ctx
+                )
+            limits[match["name"]] = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
+        return ServiceLevel(ttft_s=limits.get("ttft"), token_s=limits.get("itl"))
 
 
 def _draft_size(text: str) -> int:

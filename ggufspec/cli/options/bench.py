@@ -9,7 +9,7 @@ import click
 
 from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.axes import Axis, Shares, join_values
+from ggufspec.cli.options.axes import Axis, Limits, Shares, join_values
 from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
@@ -60,7 +60,7 @@ _AXES = (
         "CPU threads. [default: all physical cores]",
     ),
 )
-_LISTS = {"--draft", "--method"}  # several values even in a bench
+_LISTS = {"--draft", "--method", "--parallel", "--depth", "--rate"}  # several values even in a bench
 
 _SAMPLING = (
     click.option(
@@ -130,7 +130,38 @@ _SHARED = (
     click.option("--name", help="Name of the stored result."),
 )
 
+_TRAFFIC = (
+    _AxisOption(
+        ("-np", "--parallel"),
+        "USERS",
+        Axis("users", least=1, most=1024),
+        "Users who send requests at once, with --engine server. [default: one request after another]",
+    ),
+    _AxisOption(
+        ("--depth",),
+        "TOKENS",
+        Axis("tokens", most=1 << 24),
+        "Tokens of other text before each prompt, with --engine server. [default: 0]",
+    ),
+    _AxisOption(
+        ("--rate",),
+        "RATES",
+        Axis("rates", number=float, least=0.001, most=10_000),
+        "Requests/s that arrive at random times, with --engine server. [default: users wait for answers]",
+    ),
+)
+
 _REPEATING = (
+    click.option(
+        "--slo",
+        type=Limits(),
+        help="What a request must keep to count as good, with --rate: ttft=500ms,itl=50ms.",
+    ),
+    click.option(
+        "--context-file",
+        type=_FILE,
+        help="Text for --depth. [default: plays of Shakespeare, in the public domain]",
+    ),
     click.option(
         "--synthetic-accept",
         type=Shares(),
@@ -197,6 +228,7 @@ def measure_options(
             show_default=True,
             help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
         ),
+        *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
         *(_REPEATING if repeating else ()),
     )
 

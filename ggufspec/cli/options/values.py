@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ggufspec.choices import Experts, Layers, SplitMode
-from ggufspec.domain import Offload, Runtime
+from ggufspec.domain import Offload, Runtime, ServiceLevel
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
@@ -228,6 +228,11 @@ class BenchOptions(MeasureOptions):
     """What a bench or a sweep measures; ``max_time`` is in seconds, ``precision`` a fraction."""
 
     synthetic_accept: tuple[float, ...] | None
+    parallel: tuple[int, ...] | None
+    depth: tuple[int, ...] | None
+    context_file: Path | None
+    rate: tuple[float, ...] | None
+    slo: ServiceLevel | None
     repeats: int
     loads: int | None
     warmup: int
@@ -239,6 +244,11 @@ class BenchOptions(MeasureOptions):
         return replace(
             super().to_request(),
             synthetic_accept=self.synthetic_accept,
+            parallel=self.parallel,
+            depth=self.depth,
+            context_file=self.context_file,
+            rate=self.rate,
+            slo=self.slo,
             repeats=self.repeats,
             loads=self.loads,
             warmup=self.warmup,

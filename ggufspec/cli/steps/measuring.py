@@ -166,7 +166,7 @@ def defer_interrupts() -> Iterator[None]:
 
 def command_line() -> tuple[str, ...]:
     """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced."""
-    words = redaction.without_tokens(sys.argv)
+    words = redaction.without_token_option(sys.argv)
     return tuple(os.fsencode(word).decode(errors="replace") for word in words)
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TextIO
 
-from ggufspec.domain import NO_PROMPT, Method, Pair, Program, Role, RunSpec, Sample, Sampling, Status
+from ggufspec.domain import NO_PROMPT, Method, Pair, Program, Role, RunSpec, Sample, Sampling, Status, Traffic
 from ggufspec.engines.engine import Engine, Measurement
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.placement import with_placement
@@ -31,7 +31,7 @@ _PER_POSITION = re.compile(
 # embedded target's packing list, 300 tokens, requested three times (0.3.36, ngram-mod, γ 16): 0, 256 and 272
 # tokens drafted, all accepted, at 181, 453 and 552 tokens/s: it drafts its earlier answer. ngram-cache counts
 # the tokens of earlier requests and skips as many in the next one; the maps keep their draft lengths.
-_REMEMBERS = frozenset(Method) - {Method.DRAFT_MODEL, Method.NGRAM_SIMPLE}
+LEARNING_METHODS = frozenset(Method) - {Method.DRAFT_MODEL, Method.NGRAM_SIMPLE}
 
 
 @dataclass(kw_only=True)
@@ -65,8 +65,16 @@ def load_of(spec: RunSpec) -> RunSpec:
     else:
         pair, role = Pair(name="", target=spec.model), Role.TARGET
         offload = spec.own_offload.target_alone
+    traffic = None if spec.traffic is None else Traffic(users=spec.traffic.users)
     return replace(
-        spec, pair=pair, role=role, offload=offload, prompt=NO_PROMPT, n_predict=0, sampling=Sampling()
+        spec,
+        pair=pair,
+        role=role,
+        offload=offload,
+        prompt=NO_PROMPT,
+        n_predict=0,
+        sampling=Sampling(),
+        traffic=traffic,
     )
 
 
@@ -79,7 +87,7 @@ class ServerEngine(Engine):
     ``per_arm``, each arm has a server of its own.
 
     N-gram methods have no settings per request, and all but ``ngram-simple`` keep what they saw in earlier
-    requests, so each of their runs loads a new server (see ``_REMEMBERS``).
+    requests, so each of their runs loads a new server (see ``LEARNING_METHODS``).
     """
 
     install: Install
@@ -101,7 +109,7 @@ class ServerEngine(Engine):
 
     def load_key(self, spec: RunSpec) -> Hashable | None:
         """Return the load that a run needs, given what is known about the build so far."""
-        if spec.drafting is not None and spec.drafting.method in _REMEMBERS:
+        if spec.drafting is not None and spec.drafting.method in LEARNING_METHODS:
             return None
         if self.per_arm:
             return replace(spec, prompt=NO_PROMPT)
@@ -144,7 +152,7 @@ class ServerEngine(Engine):
                 raise
         wall_s = time.perf_counter() - started
         err.write_bytes(loaded.server.read_log(until=b"" if failed else _SUMMARY))
-        parsed = response.parse_response(out.read_text(encoding="utf-8"))
+        parsed = self._parse(spec, out)
         if failed is None and parsed.sample.status is Status.SUMMARY_LOST:
             failed = loaded.server.death()
         broken = failed is not None and (failed.status is Status.TIMED_OUT or not loaded.server.is_alive)
@@ -152,7 +160,7 @@ class ServerEngine(Engine):
             self._pool.forget(loaded)
         if failed is not None:
             return Measurement(
-                sample=_failed(spec, failed),
+                sample=replace(_failed(spec, failed), traffic=parsed.sample.traffic),
                 argv=loaded.argv,
                 wall_s=wall_s,
                 error=failed.reason,
@@ -219,16 +227,7 @@ class ServerEngine(Engine):
             per_request=capabilities is not None and capabilities.per_request,
             caches=capabilities is not None and capabilities.caches_to_draft,
         )
-        run = {
-            "n_draft": spec.drafting.n_max if spec.drafting else None,
-            "method": spec.drafting.method.value if spec.drafting else None,
-            "load_ms": None if loaded.runs else server.load_ms,
-            "capabilities": None if capabilities is None else capabilities.to_json(),
-        }
-        note(record, run=run)
-        note(record, request=request_body)
-        if spec.drafting and capabilities is not None and capabilities.inactive:
-            raise _inactive(server)
+        self._note_run(loaded, spec, record, request=request_body)
         if spec.drafting and capabilities is not None and capabilities.remembers and loaded.runs:
             distract_drafter(server, timeout_s=self.timeout_s)
             server.read_log(until=_SUMMARY)  # not part of this run
@@ -239,6 +238,29 @@ class ServerEngine(Engine):
         send(server, request_body, record, timeout_s=self.timeout_s)
         if before is not None:
             note(record, accepted_at={"before": before, "after": _accepted_at(server)})
+
+    def _note_run(self, loaded: LoadedServer, spec: RunSpec, record: TextIO, **notes: object) -> None:
+        """Write the first lines of a record: the run, and further notes.
+
+        Raises:
+            Failure: the server was started to draft, and does not.
+        """
+        capabilities = loaded.capabilities
+        run = {
+            "n_draft": spec.drafting.n_max if spec.drafting else None,
+            "method": spec.drafting.method.value if spec.drafting else None,
+            "load_ms": None if loaded.runs else loaded.server.load_ms,
+            "capabilities": None if capabilities is None else capabilities.to_json(),
+        }
+        note(record, run=run)
+        if notes:
+            note(record, **notes)
+        if spec.drafting and capabilities is not None and capabilities.inactive:
+            raise _inactive(loaded.server)
+
+    def _parse(self, spec: RunSpec, out: Path) -> response.Parsed:
+        """Return the sample of a finished record."""
+        return response.parse_response(out.read_text(encoding="utf-8"))
 
 
 def _failed(spec: RunSpec, failure: Failure) -> Sample:

@@ -86,10 +86,14 @@ class Server:
         """Return why a connection broke or timed out."""
         if isinstance(error, httpx2.TimeoutException):
             return Failure(Status.TIMED_OUT, "no answer in time; the server was killed")
+        return self.await_death() or Failure(Status.FAILED, f"the connection to the server broke: {error}")
+
+    def await_death(self) -> Failure | None:
+        """Return why the process ended, after a connection to it broke; None if it still runs 2 s later."""
         deadline = time.monotonic() + _EXIT_S
         while self.is_alive and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        return self.death() or Failure(Status.FAILED, f"the connection to the server broke: {error}")
+        return self.death()
 
     def death(self) -> Failure | None:
         """Return why the process ended; None while it runs."""

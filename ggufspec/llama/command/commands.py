@@ -7,6 +7,7 @@ defaults differ between eras are always passed, so that two builds measure the s
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
@@ -19,6 +20,7 @@ from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
+_SEPARATE_CACHES = "--no-kv-unified"  # the default for a given number of slots
 _BATCH = 2048  # tokens; the default of --batch-size in every era
 
 
@@ -173,9 +175,11 @@ def _cache_types(options: ListedFlags, flag: str) -> list[str]:
 def server_argv(
     spec: RunSpec, install: Install, *, port: int, key_file: Path, slots_dir: Path | None
 ) -> tuple[str, ...]:
-    """Return the command that serves ``spec``'s models on loopback, one request at a time.
+    """Return the command that serves ``spec``'s models on loopback, ``spec.n_slots`` requests at a time.
 
-    Prompt, length and sampling are not part of it: each request has its offload.
+    Prompt, length and sampling are not part of it: each request has its own. Each of several slots has the
+    complete context of ``spec``, in a cache of its own, where the server has a flag for that; earlier servers
+    share one cache among slots.
 
     Args:
         spec: which models, how they are placed, and the draft sizes that the server starts with; its model
@@ -197,8 +201,10 @@ def server_argv(
     arguments.add_flag("host", "127.0.0.1")
     arguments.add_flag("port", port)
     arguments.add_flag("key_file", key_file)
-    arguments.add_flag("slots", 1)
-    add_context(arguments, spec)
+    arguments.add_flag("slots", spec.n_slots)
+    add_context(arguments, replace(spec, context=spec.context * spec.n_slots))  # slots share it evenly
+    if spec.n_slots > 1:
+        arguments.add_switches(_SEPARATE_CACHES)
     add_placement(arguments, spec, install)
     add_drafting(arguments, spec, install, program=Program.SERVER)
     add_fixed(arguments, spec, install)

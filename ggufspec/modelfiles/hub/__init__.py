@@ -11,7 +11,7 @@ from ggufspec.modelfiles.hub.cache import (
     remember_fetched,
 )
 from ggufspec.modelfiles.hub.choice import SeveralModelsError
-from ggufspec.modelfiles.hub.client import Access
+from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
@@ -37,6 +37,7 @@ __all__ = [
     "delete_repo",
     "fetch",
     "fetch_command",
+    "is_public",
     "last_fetched",
     "last_pair",
     "locate",

@@ -181,6 +181,22 @@ def listing(repo: str, revision: str | None, access: Access) -> Listing:
     )
 
 
+def is_public(repo: str, access: Access) -> bool:
+    """Return whether the Hub shows a repository to everybody; False where it does not answer.
+
+    The request carries no login. It is made once, because a wrong "no" only hides a name.
+    """
+    if access.is_offline:
+        return False
+    try:
+        info = HfApi(endpoint=access.endpoint, token=False, library_name="ggufspec").model_info(
+            repo, timeout=PATIENCE_S
+        )
+    except (*FAILURES, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return info.private is False
+
+
 def _files(repo: str, commit: str, subject: Subject, access: Access) -> list[RepoFile]:
     """Return a repository's files, page by page.
 

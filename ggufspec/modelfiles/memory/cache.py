@@ -12,14 +12,14 @@ _FLOAT = 4  # recurrent states are kept in F32
 
 
 def cache_bytes(card: ModelCard, settings: MemorySettings) -> tuple[int, ...]:
-    """Return the bytes that each layer caches for one sequence (llama_kv_cache, llama_memory_recurrent)."""
+    """Return the bytes that each layer caches for all slots (llama_kv_cache, llama_memory_recurrent)."""
     keeps = _keeps_keys(card)
     shared = _first_shared(card)
     state = _state_bytes(card)
     sizes = []
     for layer, window in enumerate(windows(card)):
         size = _layer_bytes(card, layer, window, settings) if keeps[layer] and layer < shared else 0
-        sizes.append(size + (state if _has_state(card, layer) else 0))
+        sizes.append(settings.n_slots * (size + (state if _has_state(card, layer) else 0)))
     return tuple(sizes)
 
 

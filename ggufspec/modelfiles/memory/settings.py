@@ -54,6 +54,7 @@ class MemorySettings:
         n_ubatch: tokens that are evaluated at once (``-ub``).
         n_draft: the most tokens that are drafted per round (γ).
         layout: how the build in use lays models out.
+        n_slots: how many requests are answered at once, each with a context of its own.
         draft_kv_type_k: the type of the drafter's keys (``-ctkd``); None for the target's.
         draft_kv_type_v: likewise for values (``-ctvd``).
     """
@@ -64,6 +65,7 @@ class MemorySettings:
     n_ubatch: int = DEFAULT_UBATCH
     n_draft: int = 16
     layout: Layout = TODAY
+    n_slots: int = 1
     draft_kv_type_k: str | None = None
     draft_kv_type_v: str | None = None
 
@@ -83,11 +85,11 @@ class MemorySettings:
 
     @property
     def cells(self) -> int:
-        """How many tokens a complete cache holds."""
+        """How many tokens a complete cache of one slot holds."""
         return -(-self.context // _CELLS) * _CELLS
 
     def window_cells(self, window: int) -> int:
-        """How many tokens the cache of a layer with a sliding window holds."""
+        """How many tokens a slot's cache of a layer with a sliding window holds."""
         if not self.layout.window_cache:
             return self.cells
         return -(-min(self.cells, window + self.n_ubatch) // _CELLS) * _CELLS
@@ -110,6 +112,7 @@ def settings_for(spec: RunSpec, layout: Layout) -> MemorySettings:
         n_ubatch=min(ubatch, spec.runtime.batch or ubatch),
         n_draft=spec.drafting.n_max if spec.drafting else 0,
         layout=layout,
+        n_slots=spec.n_slots,
         draft_kv_type_k=draft_kv_type_k,
         draft_kv_type_v=draft_kv_type_v,
     )

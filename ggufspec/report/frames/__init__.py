@@ -22,6 +22,7 @@ from ggufspec.report.frames.detail import (
 )
 from ggufspec.report.frames.memory import MEMORY_COLUMNS, memory_devices, memory_overview, memory_trade
 from ggufspec.report.frames.samples import LOG_COLUMNS, logs
+from ggufspec.report.frames.tables import read_parquet
 
 __all__ = [
     "BENCH_COLUMNS",
@@ -48,6 +49,7 @@ __all__ = [
     "origin",
     "positions",
     "prompts",
+    "read_parquet",
     "rounds",
     "runs",
     "sort_by_arm",

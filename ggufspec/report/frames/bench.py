@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, review, texts, warnings, windows
+from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
 from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, with_former
@@ -45,6 +45,29 @@ def _energy_of(arm: Arm) -> dict[str, Any]:
     }
 
 
+def _traffic_of(arm: Arm) -> dict[str, Any]:
+    """Return an arm's values of ``TRAFFIC_ARM_COLUMNS``; none for one request after another."""
+    figures = arm.traffic
+    if figures is None:
+        return {}
+    gain = arm.user_gain.ratio if arm.user_gain else None
+    return {
+        **{f"user_tps{end}": getattr(arm.user_rate, part, None) for end, part in _ENDS.items()},
+        **{f"user_speedup{end}": getattr(gain, part, None) for end, part in _ENDS.items()},
+        **{
+            f"{name}_p{percent}_s{end}": getattr(getattr(figures, field).get(percent), part, None)
+            for name, field in _TRAFFIC_TIMES.items()
+            for percent in traffic.PERCENTILES
+            for end, part in _ENDS.items()
+        },
+        "requests": figures.requests,
+        "requests_failed": sum(figures.failed.values()),
+        **{f"goodput{end}": getattr(figures.goodput, part, None) for end, part in _ENDS.items()},
+        "burst_share": figures.burst_share,
+        "client_share": figures.client_share,
+    }
+
+
 def _throttled(runs: Runs) -> list[str | None]:
     """Return the reasons of GPU throttling in each run; None without throttling, or where unknown."""
     return ["; ".join(reasons or ()) or None for reasons in runs.column("gpu_throttled")]
@@ -53,7 +76,7 @@ def _throttled(runs: Runs) -> list[str | None]:
 SETTING_COLUMNS = (
     *("pair", "role", "target", "draft_model", "requested_ngl", "requested_ngld"),
     *("method", "draft", "p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
-    *("settings", "llama_build"),
+    *("settings", "llama_build", "users", "depth", "rate"),
 )
 """The settings that distinguish the arms of a bench, in every table with a row for each arm.
 
@@ -74,6 +97,20 @@ _FORMER_RUNS = FORMER_SETTINGS | {
     "draft_offloaded_layers": "actual_ngld",
 }
 
+_TRAFFIC_TIMES = {"ttft": "ttft_s", "token": "token_s"}
+
+TRAFFIC_ARM_COLUMNS = (
+    *("user_tps", "user_tps_lo", "user_tps_hi", "user_speedup", "user_speedup_lo", "user_speedup_hi"),
+    *(
+        f"{name}_p{percent}_s{end}"
+        for name in _TRAFFIC_TIMES
+        for percent in traffic.PERCENTILES
+        for end in _ENDS
+    ),
+    *("requests", "requests_failed", "goodput", "goodput_lo", "goodput_hi", "burst_share", "client_share"),
+)
+"""Per arm with several users: what each saw, in tokens/s and seconds; see ``TrafficFigures``."""
+
 SUMMARY_COLUMNS = (
     *("engine", *SETTING_COLUMNS, "actual_ngl", "actual_ngld"),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
@@ -81,6 +118,7 @@ SUMMARY_COLUMNS = (
     *("speedup", "speedup_lo", "speedup_hi", "p_value", "verdict"),
     *("new_over_old", "new_over_old_lo", "new_over_old_hi", "new_over_old_verdict"),
     *("draft_ms_per_round", "verify_ms_per_round", "rest_ms_per_round", "ttft_s"),
+    *TRAFFIC_ARM_COLUMNS,
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "bench_warnings", "llama_version", "llama_commit"),
@@ -193,7 +231,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
 
     ``p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
     that a round accepts each position; it is empty where the target itself decided. ``llama_build``
-    names the llama.cpp where a bench compares several.
+    names the llama.cpp where a bench compares several. ``users`` is how many sent requests at once, ``depth``
+    how many tokens stood before each prompt, ``rate`` how many requests arrived in a second; they are empty
+    for one request after another.
     """
     drafting = spec.drafting
     drafts = spec.role is not Role.TARGET and spec.pair.draft is not None
@@ -215,6 +255,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "ubatch": spec.ubatch,
         "settings": shlex.join(spec.runtime.words) or None,
         "llama_build": spec.build,
+        "users": spec.traffic and spec.traffic.users,
+        "depth": spec.traffic and spec.traffic.depth,
+        "rate": spec.traffic and spec.traffic.rate,
     }
 
 
@@ -228,6 +271,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
         **arm.round_ms,
+        **_traffic_of(arm),
         **_energy_of(arm),
         "actual_ngl": arm.layers and arm.layers.offloaded,
         "actual_ngld": arm.draft_layers and arm.draft_layers.offloaded,

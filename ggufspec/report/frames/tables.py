@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
@@ -39,6 +39,15 @@ def with_former(table: pd.DataFrame, former: Mapping[str, str]) -> pd.DataFrame:
     table = table.assign(**{old: table[new] for old, new in former.items()})
     table.attrs["former"] = dict(former)
     return table
+
+
+def read_parquet(file: BinaryIO) -> pd.DataFrame:
+    """Return the table of a Parquet file.
+
+    Raises:
+        ValueError: it is not Parquet.
+    """
+    return pd.read_parquet(file)
 
 
 def attributes(value: object, names: Sequence[str]) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, comparing, review
+from ggufspec.analysis import Arm, arms, breakdown, comparing, review
 from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.report.html import TEMPLATES
 from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison, configuration
+from ggufspec.report.text import comparison, configuration, reasons
 from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.provenance import list_facts
@@ -53,6 +53,12 @@ _ENERGY = (
     number("ratio", "over the target alone", units.format_factor, interval=True),
     number("runs", "runs"),
 )
+_TIMES = (
+    Field(name="step", head="step"),
+    Field(name="part", head="spent on"),
+    number("ms", "ms", three_digits),
+    number("share", "share", units.format_percent),
+)
 _COMPARED = (
     *(Field(name="role", head="measured"), Field(name="models", head="models"), number("gamma", "γ")),
     *(number("before", "before, tokens/s", "{:.4g}"), number("after", "after, tokens/s", "{:.4g}")),
@@ -75,6 +81,8 @@ class Section:
     basis: str
     summary: Table
     energy: Table
+    times: Table
+    reasons: tuple[str, ...]
     figures: tuple[Figure, ...]
     warnings: Mapping[str, str]
     command: str  # ggufspec's own
@@ -99,6 +107,7 @@ def section(
 ) -> Section:
     """Return the section of one bench; without runs, it has only the facts."""
     groups = arms.group(results)
+    diagnosis = breakdown.diagnose(groups)
     return Section(
         id=results.meta.id,
         engine=engine(results.meta.engine),
@@ -108,6 +117,8 @@ def section(
         basis=_basis(groups),
         summary=_summary(groups),
         energy=_energy(groups),
+        times=table("Where the time goes", reasons.rows(diagnosis), _TIMES),
+        reasons=tuple(reasons.sentences(diagnosis, results.meta.engine)) if diagnosis.drafting else (),
         figures=figures(results, forecasts),
         warnings=review.warnings(results, groups),
         command=shlex.join(results.meta.command),
@@ -226,6 +237,9 @@ def html(
     results: ResultSet | Sequence[ResultSet],
     forecasts: Sequence[Forecast] = (),
     configurations: Sequence[Configuration | None] = (),
+    *,
+    made_at: datetime | None = None,
+    version: str | None = None,
 ) -> str:
     """Return a report on one bench, or on several with a comparison of each later one with the first.
 
@@ -233,6 +247,8 @@ def html(
         results: one or several benches.
         forecasts: for the curve of the first bench.
         configurations: the tuned configuration of each bench, or None.
+        made_at: the time that the page names; None for now.
+        version: the version of ggufspec that the page names; None for this one.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
     style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
@@ -251,8 +267,8 @@ def html(
             "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
             f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(behaviour)}"
         ),
-        version=metadata.version("ggufspec"),
-        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        version=version or metadata.version("ggufspec"),
+        made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
 
 

@@ -44,11 +44,12 @@ def llama_cpp(build: Build) -> str:
 
 def extent(arm: Arm) -> str:
     """Return how much was measured of an arm, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
-    spec = arm.spec
+    spec, traffic = arm.spec, arm.spec.traffic
+    texts = arm.prompts if traffic is None else len(traffic.prompts)
     temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
         (
-            f"{units.counted(arm.prompts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
+            f"{units.counted(texts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
             f"{units.counted(spec.n_predict, 'token')} each",
             units.counted(spec.threads, "thread"),
             "greedy" if spec.sampling.greedy else f"temperature {temperature}",
@@ -57,10 +58,15 @@ def extent(arm: Arm) -> str:
 
 
 def unchanged(arm: Arm) -> str:
-    """Return on how many prompts an arm's text equals the target's; an empty text if none was compared."""
+    """Return on how many prompts an arm's text equals the target's; an empty text if none was compared.
+
+    With several users it is whether all answers do, in all runs.
+    """
     if arm.synthetic:
         return "not checked: synthetic acceptance"
     compared = arm.compared if arm.role is Role.DRAFTING else {}
+    if arm.traffic is not None and compared:
+        return "yes" if all(compared.values()) else "no"
     return f"{sum(compared.values())} of {len(compared)}" if compared else ""
 
 

@@ -20,6 +20,7 @@ from ggufspec.report.text.figures import (
     three_digits,
     unchanged,
 )
+from ggufspec.report.text.users import describe_users
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 
@@ -32,6 +33,7 @@ _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
     *("draft_model", "method", "draft", "p_min", "synthetic_accept"),
+    *("users", "depth"),
     *("requested_ngl", "requested_ngld", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )
 """Columns that are shown where they vary, the first ones first."""
@@ -54,8 +56,8 @@ _KEYS = {
 """What a row of such a table is about, beside the arm."""
 _ALWAYS = ("", "model", "tokens/s")
 _PRECISE = 0.005  # relative half width of an interval: more precise than repeats on a quiet machine
-_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "settings", "p-min")
-_LABELS = ("", "γ", *_IF_VARIED)
+_IF_VARIED = ("llama.cpp", "threads", "KV type", "ubatch", "settings", "depth", "requests/s", "p-min")
+_LABELS = ("", "γ", "users", *_IF_VARIED)
 _FIRST_LEFT_OUT = ("CPU J/token", "GPU J/token", "tokens/round", "verdict", "GPU layers", "accepted")
 """Columns that a table for people leaves out where it has too many, in this order."""
 
@@ -100,28 +102,42 @@ def note(hidden: int, bench: str, per: str) -> Iterator[str]:
         )
 
 
-def overview(results: ResultSet, output: str = "md") -> str:
+def arm_table(groups: Sequence[Arm], output: str) -> tuple[str, int]:
+    """Return the table of a bench's arms, and how many columns it leaves out.
+
+    Args:
+        groups: the arms, at least one.
+        output: as for ``tables.grid``.
+    """
+    rows = [row(arm) for arm in groups]
+    names = columns(rows)
+    shown = keep(names, _FIRST_LEFT_OUT)
+    return tables.table(shown, rows, output, labels=_LABELS), len(names) - len(shown)
+
+
+def overview(results: ResultSet, output: str = "md", *, is_stored: bool = True) -> str:
     """Return the table of a bench, what its numbers rest on, and its warnings.
 
     Args:
         results: a bench.
         output: ``md``, or ``table`` for the terminal, where the verdict comes first.
+        is_stored: whether the store has it, so that its id is enough to show it again.
     """
     groups = arms.group(results)
     if not groups:
         return "Nothing was measured.\n"
-    rows = [row(arm) for arm in groups]
-    names = columns(rows)
-    shown = keep(names, _FIRST_LEFT_OUT)
+    table, n_hidden = arm_table(groups, output)
     verdict = (*verdicts(groups), "") if output == tables.TERMINAL else ()
+    name = results.meta.id if is_stored else str(results.folder)
     lines = (
         *verdict,
         engine(results.meta.engine),
         "",
-        tables.table(shown, rows, output, labels=_LABELS),
+        table,
         "",
-        *note(len(names) - len(shown), results.meta.id, "arm"),
-        *_basis(results, groups),
+        *note(n_hidden, name, "arm"),
+        *describe_users(groups, output),
+        *_basis(results, groups, name),
         *(f"warning {name}: {advice}" for name, advice in review.warnings(results, groups).items()),
         "",
     )
@@ -155,6 +171,9 @@ def row(arm: Arm) -> dict[str, str]:
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
         "settings": shlex.join(spec.runtime.words),
+        "users": str(spec.traffic.users) if spec.traffic else "",
+        "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
+        "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
         "γ": str(drafting.n_max) if drafting else "",
         "p-min": units.format_number(drafting.p_min) if drafting and drafting.method.needs_drafter else "",
         "tokens/s": spread(arm.rate, units.format_rate),
@@ -183,23 +202,24 @@ def _texts(arm: Arm) -> str:
     return f"{text}, {units.counted(len(ties), 'near-tie')}" if ties else text
 
 
-def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
-    """Yield what was measured with what, and what the numbers mean."""
+def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str]:
+    """Yield what was measured with what, and what the numbers mean; ``name`` is what ``show`` takes."""
     build = results.meta.build
     backend = build.backend or "unknown backend"
     measured = f"{llama_cpp(build)}, {backend}; " if not results.meta.builds else ""
     yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
     yield from _builds(results)
-    yield (
-        "Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded "
-        "after the prompt per second; [95 % interval over prompts and loads]."
-    )
+    if groups[0].traffic is None:
+        yield (
+            "Tokens/s: geometric mean over the cells (prompt, repeat) that all arms have, of tokens decoded "
+            "after the prompt per second; [95 % interval over prompts and loads]."
+        )
     excluded = len({cell for arm in groups for cell in arm.excluded})
     dropped = sum(arm.dropped for arm in groups)
     if dropped:
         yield (
             f"{units.counted(dropped, 'run')} left out, because another arm lacks its cell or the cell was "
-            f"disturbed ({excluded} excluded): `ggufspec show {results.meta.id} --all` has both results."
+            f"disturbed ({excluded} excluded): `ggufspec show {name} --all` has both results."
         )
     placement = offload(groups)
     if placement is not None:
@@ -209,7 +229,7 @@ def _basis(results: ResultSet, groups: Sequence[Arm]) -> Iterator[str]:
     if audited is not None:
         yield audited
     yield (
-        f"Stored as {results.meta.id}: `ggufspec show {results.meta.id}` prints this again, "
+        f"Stored as {results.meta.id}: `ggufspec show {name}` prints this again, "
         f"raw logs are in {results.folder / 'logs'}"
     )
 

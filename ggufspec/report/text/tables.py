@@ -18,6 +18,9 @@ TERMINAL = "table"
 PLAIN = "plain"
 """The format of a table with one line for each row, however wide, and no other lines."""
 
+LATEX = "latex"
+"""The format of a table for LaTeX that needs no package."""
+
 FOR_PEOPLE = (TERMINAL, "md")
 """The output formats that people read; all others are for programs."""
 
@@ -87,8 +90,8 @@ def grid(
     Args:
         headings: one for each column.
         rows: in each, one text for each column.
-        output: ``md`` for Markdown; ``plain`` for one line for each row; ``table`` for a table that fits the
-            terminal, where columns without room follow in another table below.
+        output: ``md`` for Markdown; ``latex``; ``plain`` for one line for each row; ``table`` for a table
+            that fits the terminal, where columns without room follow in another table below.
         labels: headings of the columns that are repeated there; without them, the first one.
     """
     columns = [
@@ -97,6 +100,8 @@ def grid(
     ]
     if output == PLAIN:
         return _plain(columns)
+    if output == LATEX:
+        return _latex(columns)
     if output != TERMINAL:
         return _markdown(columns)
     width = shutil.get_terminal_size().columns
@@ -131,6 +136,48 @@ def _plain(columns: Sequence[_Column]) -> str:
         tablefmt="plain",
         disable_numparse=True,
         colalign=["right" if column.is_numeric else "left" for column in columns],
+    )
+
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"\textbar{}",
+    "γ": r"$\gamma$",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "≈": r"$\approx$",
+    "…": r"\ldots{}",
+    "[": "{[}",  # a bracket after a line break would be its argument
+    "]": "{]}",
+}
+
+
+def escape_latex(text: str) -> str:
+    """Return a text for LaTeX: its special characters stand for themselves."""
+    return "".join(_LATEX.get(character, character) for character in one_line(text))
+
+
+def _latex(columns: Sequence[_Column]) -> str:
+    """Return a ``tabular`` with LaTeX's own lines; numbers are aligned to the right."""
+    alignment = "".join("r" if column.is_numeric else "l" for column in columns)
+    rows = zip(*(map(escape_latex, column.cells) for column in columns), strict=True)
+    lines = [" & ".join(row) + r" \\" for row in rows]
+    head = " & ".join(escape_latex(column.heading) for column in columns) + r" \\"
+    return "\n".join(
+        (
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\hline",
+            head,
+            r"\hline",
+            *lines,
+            r"\hline",
+            r"\end{tabular}",
+        )
     )
 
 

@@ -27,7 +27,11 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
 
 def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
     faster = [arm for arm in drafting if arm.gain and arm.gain.verdict is SpeedVerdict.FASTER]
-    build = f"{base.spec.build}: " if base.spec.build else ""
+    traffic = base.spec.traffic
+    depth = f", depth {traffic.depth:,}" if traffic and traffic.depth else ""
+    depth += f", {units.format_number(traffic.rate)} requests/s" if traffic and traffic.rate else ""
+    users = f"{units.counted(traffic.users, 'user')}{depth}: " if traffic else ""
+    build = users + (f"{base.spec.build}: " if base.spec.build else "")
     if not faster:
         nearest = max(drafting, key=_gain)
         return (
@@ -74,11 +78,19 @@ def _text(arm: Arm) -> str:
     if not compared:
         return "Its text was not compared with the target's."
     changed = len(compared) - sum(compared.values())
+    is_fair = MeasurementWarning.TEXT_DIFFERS.value not in review.of_arm(arm)
+    if arm.traffic is not None and changed:
+        return (
+            "But some answers differ from the target's, "
+            f"{'at near-ties only, which is normal.' if is_fair else 'so the comparison is not fair.'}"
+        )
+    if arm.traffic is not None:
+        return "Its answers equal the target's."
     prompts = units.counted(len(compared), "prompt")
     if not changed:
         every = "the one prompt" if len(compared) == 1 else f"all {prompts}"
         return f"Its text equals the target's on {every}."
     where = f"its text differs from the target's on {changed} of {prompts}"
-    if MeasurementWarning.TEXT_DIFFERS.value in review.of_arm(arm):
+    if not is_fair:
         return f"But {where}, so the comparison is not fair."
     return f"But {where}, at near-ties only, which is normal."

@@ -1,0 +1,115 @@
+"""What several users saw: speed of each, time to the first token, time between tokens, failed requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ggufspec import stats
+from ggufspec.domain import RequestOutcome, ServiceLevel, Traffic, TrafficSample, UserRequest
+from ggufspec.results import Runs
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficFigures:
+    """The requests of all runs of an arm that count.
+
+    Attributes:
+        runs: loads of the models under traffic.
+        requests: in all runs, those outside the steady windows included.
+        failed: how many of them failed, by outcome.
+        ttft_s: percentile -> time to the first token in s, of requests sent in the steady windows. A
+            percentile with fewer than ten requests beyond it is left out.
+        token_s: the same of the mean time between a request's tokens.
+        prompt_tps: prompt tokens over the seconds of their evaluation, while other users are served.
+        burst_share: share of tokens that arrived together with the token before them, 0 to 1.
+        goodput: requests/s that kept the service level, over loads; None without one.
+        saturated: in how many runs requests arrived faster than they were answered.
+        client_share: see ``TrafficSample``; the highest of all runs.
+    """
+
+    runs: int
+    requests: int
+    failed: Mapping[RequestOutcome, int]
+    ttft_s: Mapping[int, stats.Estimate]
+    token_s: Mapping[int, stats.Estimate]
+    prompt_tps: float | None
+    burst_share: float | None
+    client_share: float | None
+    goodput: stats.Estimate | None
+    saturated: int
+
+
+def summarize_traffic(runs: Runs) -> TrafficFigures | None:
+    """Return what users saw in all runs of an arm; None if they had no traffic.
+
+    Args:
+        runs: of one arm, failed ones included.
+    """
+    samples: list[TrafficSample] = [traffic for traffic in runs.column("traffic") if traffic is not None]
+    if not samples:
+        return None
+    requests = [request for sample in samples for request in sample.requests]
+    outcomes = Counter(request.outcome for request in requests)
+    outcomes.pop(RequestOutcome.OK, None)
+    return TrafficFigures(
+        runs=len(samples),
+        requests=len(requests),
+        failed=outcomes,
+        ttft_s=_percentiles([[each.ttft_s for each in _steady(sample)] for sample in samples]),
+        token_s=_percentiles([[each.token_s for each in _steady(sample)] for sample in samples]),
+        prompt_tps=_mean(runs.column("prompt_tps")),
+        burst_share=_mean([sample.burst_share for sample in samples]),
+        client_share=max((s.client_share for s in samples if s.client_share is not None), default=None),
+        goodput=_goodput(runs.specs[0].traffic, samples),
+        saturated=sum(sample.is_saturated is True for sample in samples),
+    )
+
+
+def user_rate(sample: TrafficSample) -> float | None:
+    """Return the tokens/s that a user saw between the first and the last token of an answer.
+
+    All answers of requests sent in the steady window count by their tokens: the tokens after the first over
+    the seconds between the first and the last.
+    """
+    timed = [(each.tokens - 1, each.token_s) for each in _steady(sample) if each.token_s]
+    seconds = sum(gaps * token_s for gaps, token_s in timed)
+    return sum(gaps for gaps, _ in timed) / seconds if seconds else None
+
+
+def is_good(request: UserRequest, level: ServiceLevel) -> bool:
+    """Whether a request was answered within the limits; an answer of one token has no time between tokens."""
+    if request.outcome is not RequestOutcome.OK or request.ttft_s is None:
+        return False
+    has_begun = level.ttft_s is None or request.ttft_s <= level.ttft_s
+    return has_begun and (level.token_s is None or (request.token_s or 0.0) <= level.token_s)
+
+
+def _goodput(traffic: Traffic | None, samples: Sequence[TrafficSample]) -> stats.Estimate | None:
+    """Return the rate of arrivals times the share of good requests among those behind the first ones."""
+    if traffic is None or traffic.rate is None or traffic.service_level is None:
+        return None
+    good, every = {}, {}
+    for number, sample in enumerate(samples):
+        steady = [request for request in sample.requests if request.is_steady]
+        good[str(number)] = traffic.rate * sum(is_good(request, traffic.service_level) for request in steady)
+        every[str(number)] = float(len(steady))
+    return stats.ratio_of_sums(good, every, highest=traffic.rate)
+
+
+def _steady(sample: TrafficSample) -> list[UserRequest]:
+    return [each for each in sample.requests if each.is_steady and each.outcome is RequestOutcome.OK]
+
+
+def _percentiles(values: list[list[float | None]]) -> dict[int, stats.Estimate]:
+    known = [[value for value in load if value is not None] for load in values]
+    estimates = {percent: stats.percentile_over_loads(known, percent) for percent in PERCENTILES}
+    return {percent: estimate for percent, estimate in estimates.items() if estimate is not None}
+
+
+def _mean(shares: list[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,27 @@
+"""``ggufspec why``: where the time of a round goes, and which change would pay most."""
+
+from __future__ import annotations
+
+import click
+
+from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options import completions
+
+
+@click.command()
+@click.argument("run", default="last", shell_complete=completions.runs)
+def command(*, run: str) -> None:
+    """Show where the time goes: drafting, verification and the rest, and the change that would pay most.
+
+    Of the arms that draft, the fastest one is shown, with its target alone. RUN is the id of a stored bench,
+    the beginning of one, or its folder. [default: the last bench] Only the engine inprocess measures the
+    parts of a round with every llama.cpp; with others, the drafter's time is that of its runs alone.
+
+    \b
+    ggufspec bench --draft 3 --engine inprocess && ggufspec why
+    ggufspec why b9102                      another bench
+    """
+    from ggufspec.cli.steps import benches
+    from ggufspec.report.text import reasons
+
+    echo(reasons.why(benches.load_bench(run)), nl=False)

@@ -1,0 +1,92 @@
+"""A bench of several users at once: what they send, and how its runs differ from those of single prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from ggufspec.domain import ENGINES, Program, Prompt, ServiceLevel, Traffic
+from ggufspec.engines.server import LEARNING_METHODS
+from ggufspec.errors import GgufspecError
+from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.serving import plan_traffic
+from ggufspec.units import counted
+
+PROMPT = Prompt(id="traffic", text="")
+"""Stands for the prompts of ``RunSpec.traffic`` in the runs of several users."""
+
+
+def check_engine(users: Sequence[int], engine: str) -> None:
+    """Make sure that an engine can measure several users, or one with text before the prompts.
+
+    Raises:
+        GgufspecError: it cannot.
+    """
+    if users and ENGINES[engine] is not Program.SERVER:
+        raise GgufspecError(
+            f"the engine {engine} measures neither several users nor other text before prompts",
+            "add --engine server for --parallel and --depth",
+        )
+
+
+def check_service_level(service_level: ServiceLevel | None, rates: Sequence[float | None]) -> None:
+    """Make sure that requests arrive at a rate where a service level is asked for.
+
+    Raises:
+        GgufspecError: they do not.
+    """
+    if service_level is not None and None in rates:
+        raise GgufspecError(
+            "users who wait for their answers have no goodput", "add --rate, or leave --slo out"
+        )
+
+
+def plan_traffics(
+    prompts: Mapping[int, Sequence[Prompt]],
+    users: Sequence[int],
+    rates: Sequence[float | None],
+    *,
+    service_level: ServiceLevel | None,
+    seed: int,
+) -> Iterator[Traffic | None]:
+    """Yield the traffic of each number of users at each depth and rate; None for one request after another.
+
+    Args:
+        prompts: what users send, by the number of tokens before each prompt.
+        users: how many send requests at once, an axis; empty for one request after another.
+        rates: requests that arrive in a second, an axis; None for users who wait for their answers.
+        service_level: which requests count as good.
+        seed: fixes the order in which prompts are dealt, and when requests arrive.
+    """
+    if not users:
+        yield None
+    for (depth, behind), number, rate in product(prompts.items(), users, rates):
+        yield plan_traffic(behind, number, seed=seed, depth=depth, rate=rate, service_level=service_level)
+
+
+def plan_runs(suite: RunPlan) -> RunPlan:
+    """Return the runs of a bench with traffic: one run is one load of the models with all its requests.
+
+    It needs no warm-ups, because the requests before the steady window are left out, and no anchors, because
+    each would take as long as an arm.
+    """
+    return replace(suite, prompts=(PROMPT,), warmup_prompts=(), warmups=0, has_anchors=False)
+
+
+def describe(sweep: Sweep) -> Iterator[str]:
+    """Yield notes about the traffic of a sweep."""
+    traffics = [traffic for traffic in sweep.traffics if traffic is not None]
+    if not traffics:
+        return
+    for users, requests in {traffic.users: traffic.n_requests for traffic in traffics}.items():
+        yield (
+            f"traffic: {counted(users, 'user')}, {requests} requests of "
+            f"{counted(len(traffics[0].prompts), 'prompt')} in each run; the first of each user is left out"
+        )
+    learning = [method.value for method in sweep.methods if method in LEARNING_METHODS]
+    if learning and any(traffic.n_requests > len(traffic.prompts) for traffic in traffics):
+        yield (
+            f"traffic: {', '.join(learning)} learns from earlier requests and drafts its earlier answers, "
+            "because prompts are sent more than once: give as many prompts as requests"
+        )

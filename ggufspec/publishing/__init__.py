@@ -1,0 +1,20 @@
+"""Benches for others: bundles that are redacted, and that can be verified from their raw logs."""
+
+from __future__ import annotations
+
+from ggufspec.publishing.publishing import Bundle, named_repositories, publish
+from ggufspec.publishing.redacting import Identity, read_identity
+from ggufspec.publishing.sentences import describe_bundle, describe_verification
+from ggufspec.publishing.verifying import Verification, verify
+
+__all__ = [
+    "Bundle",
+    "Identity",
+    "Verification",
+    "describe_bundle",
+    "describe_verification",
+    "named_repositories",
+    "publish",
+    "read_identity",
+    "verify",
+]

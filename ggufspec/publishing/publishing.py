@@ -1,0 +1,143 @@
+"""Stored benches -> a bundle: a folder and a zip that others can read, and check."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.publishing import archive, copying
+from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
+from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
+from ggufspec.publishing.verifying import Verification, verify
+from ggufspec.results import ResultSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """A bundle that was written and verified.
+
+    Attributes:
+        folder: with all files.
+        zip: the same files.
+        sha256: of its ``verify.txt``, which names all other files.
+        left_out: how many prompts have no text in it.
+        verification: what follows from the logs, and what cannot be recomputed.
+    """
+
+    folder: Path
+    zip: Path
+    sha256: str
+    left_out: int
+    verification: Verification
+
+
+def named_repositories(benches: Sequence[ResultSet]) -> tuple[str, ...]:
+    """Return the Hub's repositories that benches and their logs name.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+    return find_repositories(benches, (log for bench in benches for log in copying.all_logs(bench)))
+
+
+def publish(
+    benches: Sequence[ResultSet],
+    folder: Path,
+    *,
+    identity: Identity,
+    private: Collection[str] = (),
+    with_texts: bool = False,
+    author: str | None = None,
+) -> Bundle:
+    """Write a bundle of benches, verify it, and pack it into one zip beside the folder.
+
+    Args:
+        benches: what is published, at least one.
+        folder: to be made.
+        identity: whose names and secrets are replaced.
+        private: repositories whose names are replaced, such as ``owner/name``.
+        with_texts: whether to publish texts that are not built in.
+        author: for the BibTeX entry.
+
+    Raises:
+        ResultsError: the folder or the zip exists, or figures do not follow from the raw logs.
+        OSError: a log cannot be read, or the bundle cannot be written.
+    """
+    packed = folder.with_name(f"{folder.name}.zip")
+    for place in (folder, packed):
+        if place.exists():
+            raise GgufspecError(f"{place} already exists", "choose another --out, or remove it")
+    draft = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        derived = _write_files(benches, draft, identity, private, with_texts=with_texts, author=author)
+        sha256 = archive.write_hashes(draft)
+        verification = verify(draft, derived=derived)
+        if verification.findings:
+            raise ResultsError(
+                f"the bundle would not verify: {verification.findings[0]}",
+                "figures must follow from the raw logs: measure again with this version of ggufspec",
+            )
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    archive.write_zip(folder, packed)
+    left_out = 0 if with_texts else sum(len(copying.hidden_prompts(bench)) for bench in benches)
+    return Bundle(folder=folder, zip=packed, sha256=sha256, left_out=left_out, verification=verification)
+
+
+def _write_files(
+    benches: Sequence[ResultSet],
+    folder: Path,
+    identity: Identity,
+    private: Collection[str],
+    *,
+    with_texts: bool,
+    author: str | None,
+) -> dict[str, bytes]:
+    """Write all files but the hashes; return those that follow from the benches."""
+    logs = [log for bench in benches for log in copying.all_logs(bench)]
+    redactor = make_redactor(benches, logs, identity, private, is_word=_word_test(benches))
+    names = [copying.copied_id(bench, redactor) for bench in benches]
+    if len(set(names)) < len(names):
+        raise GgufspecError("two of the benches have the same name", "name each bench once")
+    copies = [
+        copying.copy_bench(bench, folder / BENCHES / name, redactor, with_texts=with_texts)
+        for bench, name in zip(benches, names, strict=True)
+    ]
+    facts = Facts(
+        benches=tuple(names),
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        author=author,
+        with_texts=with_texts,
+        with_parquet=can_write_parquet(),
+        versions=library_versions(),
+    )
+    (folder / archive.FACTS).write_text(facts.to_json(), encoding="utf-8")
+    derived = derive_files(copies, facts)
+    for name, content in derived.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return derived
+
+
+def _word_test(benches: Sequence[ResultSet]) -> Callable[[str], bool]:
+    """Return the function that says whether replacing a pattern would change a figure of some log."""
+
+    @cache
+    def is_word(pattern: str) -> bool:
+        redactor = Redactor(patterns=((pattern, "name-1"),))
+        return any(
+            copying.changes_figures(run, logs, redactor)
+            for bench in benches
+            for run in bench.runs
+            for logs in copying.read_logs(bench.folder, run.log).values()
+        )
+
+    return is_word

@@ -1,0 +1,289 @@
+"""Clients that send requests at once and note when bytes arrive: one thread, asyncio, httpx2's EventSource.
+
+The time of a token is that of the block of bytes that completed its event, taken before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from itertools import count, islice
+from typing import Any
+
+import httpx2
+
+from ggufspec.domain import Prompt, RequestOutcome, Traffic
+from ggufspec.engines import Failure, failures
+from ggufspec.engines.server import Timings, read_event
+from ggufspec.serving.dealing import arrival_times
+from ggufspec.serving.records import RequestRecord
+
+_CONNECT_S = 10.0
+_END = "[DONE]"  # ends streams in OpenAI's format
+
+
+@dataclass(kw_only=True)
+class Reply:
+    """What arrived of one answer; ``arrivals`` are seconds on the clock of ``time.perf_counter``."""
+
+    outcome: RequestOutcome = RequestOutcome.CUT_OFF
+    reason: str | None = None
+    texts: list[str] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    timings: Timings | None = None
+    truncated: bool = False
+
+    def fail(self, outcome: RequestOutcome, reason: object) -> None:
+        """Say how the request failed."""
+        self.outcome, self.reason = outcome, " ".join(str(reason).split())[:300] or None
+
+
+class _TimedStream(httpx2.AsyncByteStream):
+    """Passes on the blocks of a response; ``arrived_at`` is when the latest one came."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+        self.arrived_at = 0.0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for block in self._stream:
+            self.arrived_at = time.perf_counter()
+            yield block
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def open_client(base_url: str | httpx2.URL, headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """Return a client for any number of requests at once.
+
+    It follows no redirects, uses no proxy, and opens a connection for each request, because servers close
+    idle connections at any time.
+    """
+    return httpx2.AsyncClient(
+        base_url=base_url,
+        headers=dict(headers),
+        timeout=httpx2.Timeout(None, connect=_CONNECT_S),  # the caller limits the complete request
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+        trust_env=False,
+    )
+
+
+async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], reply: Reply) -> None:
+    """Request a completion, and fill in the reply while it arrives. Failures become its outcome."""
+    try:
+        async with client.sse("/completion", method="POST", json=dict(body)) as events:
+            response = events.response
+            if response.status_code != httpx2.codes.OK:
+                text = (await response.aread()).decode(errors="replace")
+                is_busy = response.status_code == httpx2.codes.SERVICE_UNAVAILABLE
+                outcome = RequestOutcome.UNAVAILABLE if is_busy else RequestOutcome.REFUSED
+                reply.fail(outcome, f"HTTP {response.status_code}: {failures.error_message(text)}")
+                return
+            await take_events(events, reply)
+    except httpx2.TimeoutException as error:
+        reply.fail(RequestOutcome.TIMED_OUT, error)
+    except httpx2.SSEError as error:
+        reply.fail(RequestOutcome.UNREADABLE, error)
+    except httpx2.RemoteProtocolError as error:
+        if reply.outcome is not RequestOutcome.OK:
+            reply.fail(RequestOutcome.CUT_OFF, error)
+    except httpx2.HTTPError as error:
+        if reply.outcome is not RequestOutcome.OK:
+            reply.fail(RequestOutcome.DISCONNECTED, error)
+
+
+async def take_events(events: httpx2.EventSource, reply: Reply) -> None:
+    """Fill in a reply from the events of its stream, until one ends it.
+
+    Raises:
+        httpx2.HTTPError: the stream broke, or is not a stream of events.
+    """
+    response = events.response
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    timed = response.stream = _TimedStream(response.stream)
+    messages = aiter(events)
+    assert isinstance(messages, AsyncGenerator)
+    async with aclosing(messages):
+        async for message in messages:
+            if not _take(message.data, timed.arrived_at, reply):
+                return
+
+
+def _take(data: str, arrived_at: float, reply: Reply) -> bool:
+    """Add an event to a reply; return whether more may follow."""
+    if data == _END:
+        return True
+    try:
+        event = read_event(data)
+    except Failure as failure:
+        reply.fail(RequestOutcome.UNREADABLE, failure.reason)
+        return False
+    content = event.content
+    if content is None:
+        reported = event.failure
+        if reported is not None:
+            reply.fail(RequestOutcome.SERVER_ERROR, reported.reason)
+            return False
+    else:
+        reply.texts.append(content)
+    if event.stop:
+        reply.outcome, reply.timings, reply.truncated = RequestOutcome.OK, event.timings, event.truncated
+        return False
+    if content is not None:
+        reply.arrivals.append(arrived_at)
+    return True
+
+
+@dataclass(kw_only=True)
+class TrafficRun:
+    """Users who send requests until enough of them have ended.
+
+    Each sends the next request when the last one was answered; with a rate, requests arrive by themselves.
+    Further requests are sent until the last one that counts has ended, so that it has company; those that are
+    cut off at the end have the outcome STOPPED. Each request is written when it ends, whatever its outcome.
+
+    Attributes:
+        client: sends the requests.
+        traffic: what to send.
+        make_body: returns the body of a request for a prompt.
+        write: stores a record.
+        seed: fixes the times at which requests arrive.
+        timeout_s: time limit for everything; None for none.
+    """
+
+    client: httpx2.AsyncClient
+    traffic: Traffic
+    make_body: Callable[[Prompt], Mapping[str, Any]]
+    write: Callable[[RequestRecord], None]
+    seed: int = 1
+    timeout_s: float | None = None
+    _numbers: Iterator[int] = field(default_factory=count)
+    _ended: int = 0  # of the requests that count
+    _finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _started: float = 0.0  # on the clock of time.perf_counter
+    _cpu_before: float = 0.0
+    _deadline: float | None = None  # on the clock of the event loop
+
+    async def run(self) -> None:
+        """Send all requests.
+
+        Raises:
+            OSError: a record cannot be written.
+        """
+        self._started = time.perf_counter()
+        self._cpu_before = time.thread_time()
+        if self.timeout_s is not None:
+            self._deadline = asyncio.get_running_loop().time() + self.timeout_s
+        try:
+            async with asyncio.TaskGroup() as group:
+                if self.traffic.rate is not None:
+                    await self._receive(group, self.traffic.rate)
+                    return
+                users = [group.create_task(self._act(user)) for user in range(self.traffic.users)]
+                await self._finished.wait()
+                for task in users:
+                    task.cancel()
+        except ExceptionGroup as errors:  # one user's error ends all of them
+            raise errors.exceptions[0] from None
+
+    async def _act(self, user: int) -> None:
+        """Send one request after the other."""
+        while True:
+            number = next(self._numbers)
+            outcome = await self._ask(number, user)
+            self._count(number)
+            if self._finished.is_set():
+                return
+            if number >= self.traffic.n_requests and outcome is not RequestOutcome.OK:
+                return  # it keeps nobody company, and would be sent again at once
+
+    async def _receive(self, group: asyncio.TaskGroup, rate: float) -> None:
+        """Send each request when it arrives, at most as many again as count."""
+        sent = []
+        arrivals = islice(arrival_times(rate, seed=self.seed), 2 * self.traffic.n_requests)
+        for number, at_s in enumerate(arrivals):
+            wait_s = self._started + at_s - time.perf_counter()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finished.wait(), max(0.0, wait_s))
+            if self._finished.is_set():
+                break
+            sent.append(group.create_task(self._serve(number)))
+        await self._finished.wait()
+        for task in sent:
+            task.cancel()
+
+    async def _serve(self, number: int) -> None:
+        """Send one request that has arrived."""
+        await self._ask(number, number)
+        self._count(number)
+
+    def _count(self, number: int) -> None:
+        """Count a request that has ended; the last one that counts ends the run."""
+        self._ended += number < self.traffic.n_requests
+        if self._ended == self.traffic.n_requests:
+            self._finished.set()
+
+    async def _ask(self, number: int, user: int) -> RequestOutcome:
+        """Send one request and write its record."""
+        place = number % len(self.traffic.prompts)
+        body = self.make_body(self.traffic.prompts[place])
+        reply, sent_at = Reply(), time.perf_counter()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await stream_reply(self.client, body, reply)
+        except TimeoutError:
+            reply.fail(RequestOutcome.TIMED_OUT, f"no complete answer within {self.timeout_s:g} s")
+        except asyncio.CancelledError:
+            reply.fail(RequestOutcome.STOPPED, "")
+            raise
+        finally:
+            self.write(
+                RequestRecord(
+                    number=number,
+                    user=user,
+                    prompt=place,
+                    sent_s=self._since(sent_at),
+                    end_s=self._since(time.perf_counter()),
+                    cpu_s=round(time.thread_time() - self._cpu_before, 6),
+                    outcome=reply.outcome,
+                    reason=reply.reason,
+                    text="".join(reply.texts),
+                    arrivals=tuple([round(at - self._started, 6) for at in reply.arrivals]),
+                    timings=reply.timings,
+                    truncated=reply.truncated,
+                )
+            )
+        return reply.outcome
+
+    def _since(self, at: float) -> float:
+        return round(at - self._started, 6)
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end; in another thread if this one has a running event loop, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main)
+        return
+    started: Future[Callable[[], object]] = Future()
+
+    async def run_cancellable() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        await main
+
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        job = executor.submit(asyncio.run, run_cancellable())
+        try:
+            job.result()
+        except BaseException:
+            if not job.done():
+                started.result()()
+            raise

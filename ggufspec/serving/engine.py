@@ -1,0 +1,97 @@
+"""The engine ``server`` for several users: one run is one load of the models under their requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from ggufspec.domain import Prompt, RequestOutcome, RunSpec, Status
+from ggufspec.engines import Failure
+from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, request
+from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
+from ggufspec.serving.figures import summarize
+from ggufspec.serving.records import RequestRecord, decode_records, encode_record
+from ggufspec.units import counted
+
+_FOR_ROUNDS = ("return_tokens", "timings_per_token")
+"""What costs the server time at each token, and only tables about single runs need."""
+
+
+@dataclass(kw_only=True)
+class TrafficEngine(ServerEngine):
+    """The engine ``server``, which also measures specifications with ``traffic``."""
+
+    def _ask(self, loaded: LoadedServer, spec: RunSpec, record: TextIO) -> None:
+        """Send all requests of the users; the record has a line for each.
+
+        Raises:
+            Failure: the server died, did not answer all requests in time, or does not draft.
+        """
+        if spec.traffic is None:
+            super()._ask(loaded, spec, record)
+            return
+        capabilities = loaded.capabilities
+        self._note_run(loaded, spec, record)
+        if capabilities is not None and capabilities.caches_to_draft:
+            raise Failure(
+                Status.DRAFTING_INACTIVE,
+                "this llama-server drafts only with its prompt cache, which several users would share: use "
+                "b6723 or later",
+            )
+        loaded.runs += 1
+        outcomes: Counter[RequestOutcome] = Counter()
+
+        def store(one: RequestRecord) -> None:
+            outcomes[one.outcome] += 1
+            record.write(encode_record(one))
+
+        def make_body(prompt: Prompt) -> Mapping[str, Any]:
+            return make_request(spec, prompt, loaded)
+
+        async def send_all() -> None:
+            base_url, headers = loaded.server.client.base_url, loaded.server.client.headers
+            async with open_client(base_url, headers) as client:
+                assert spec.traffic is not None
+                await TrafficRun(
+                    client=client,
+                    traffic=spec.traffic,
+                    make_body=make_body,
+                    write=store,
+                    seed=spec.sampling.seed,
+                    timeout_s=self.timeout_s,
+                ).run()
+
+        run_in_loop(send_all())
+        death = loaded.server.await_death() if outcomes[RequestOutcome.DISCONNECTED] else None
+        if death is not None:
+            raise death
+        if outcomes[RequestOutcome.TIMED_OUT]:
+            late = counted(outcomes[RequestOutcome.TIMED_OUT], "request")
+            raise Failure(
+                Status.TIMED_OUT, f"{late} unanswered when the time was over; the server was killed"
+            )
+
+    def _parse(self, spec: RunSpec, out: Path) -> Parsed:
+        if spec.traffic is None:
+            return super()._parse(spec, out)
+        return summarize(spec, lambda: _read(out))
+
+
+def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[str, Any]:
+    """Return the body of one user's request: that of a run, without what costs time at each token."""
+    capabilities = loaded.capabilities
+    body = request.body(
+        spec,
+        may_draft=capabilities is not None,
+        per_request=capabilities is not None and capabilities.per_request,
+        caches=False,
+    )
+    return {name: value for name, value in body.items() if name not in _FOR_ROUNDS} | {"prompt": prompt.text}
+
+
+def _read(out: Path) -> Iterator[RequestRecord]:
+    with out.open(encoding="utf-8", newline="\n") as lines:
+        yield from decode_records(lines)

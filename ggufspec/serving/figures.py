@@ -1,0 +1,263 @@
+"""The records of several users' requests -> a Sample: the steady window and what happened in it. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+from ggufspec.domain import (
+    Answer,
+    Program,
+    RequestOutcome,
+    RunSpec,
+    Sample,
+    Status,
+    Traffic,
+    TrafficSample,
+    UserRequest,
+)
+from ggufspec.engines.server import Parsed
+from ggufspec.serving.records import RequestRecord
+
+BURST_S = 0.0005
+"""Seconds between two tokens below which they arrived together, as the tokens of one round do."""
+
+
+class Window(NamedTuple):
+    """The steady window, in seconds since the first request was sent."""
+
+    start_s: float
+    end_s: float
+
+
+class _Sent(NamedTuple):
+    """When a request was sent and ended."""
+
+    number: int
+    user: int
+    sent_s: float
+    end_s: float
+    cpu_s: float
+
+
+def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
+    """Return the time in which all users were served and none waited for the others to begin.
+
+    It begins when every user has had an answer, and ends with the last request that counts. Until then every
+    user sends further requests, so that there is no tail. Where requests arrive at a rate, it begins with the
+    first one behind as many as there are slots.
+
+    Args:
+        requests: of all users.
+        traffic: what was to be sent.
+
+    Returns:
+        The window; None if a user had no answer, or the last request ended before that.
+    """
+    if traffic.rate is not None:
+        started = [request.sent_s for request in requests if request.number == traffic.users]
+        ended = [request.end_s for request in requests if request.number < traffic.n_requests]
+        return Window(started[0], max(ended)) if started else None
+    users, n_requests = traffic.users, traffic.n_requests
+    first: dict[int, float] = {}
+    end_s = 0.0
+    for request in requests:
+        first[request.user] = min(request.end_s, first.get(request.user, request.end_s))
+        if request.number < n_requests:
+            end_s = max(end_s, request.end_s)
+    if len(first) < users or max(first.values()) >= end_s:
+        return None
+    return Window(max(first.values()), end_s)
+
+
+def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Parsed:
+    """Return the sample of a run with several users, and a sentence about failed requests.
+
+    The run has failed if no request succeeded, or there was no steady window.
+
+    Args:
+        spec: with ``traffic``.
+        read: returns the records; called twice, so that not all of them are in memory at once.
+    """
+    traffic = spec.traffic
+    assert traffic is not None
+    sent: list[_Sent] = []
+    reasons: dict[RequestOutcome, str] = {}
+    for record in read():
+        sent.append(_Sent(record.number, record.user, record.sent_s, record.end_s, record.cpu_s))
+        if record.reason is not None:
+            reasons.setdefault(record.outcome, record.reason)
+    window = find_window(sent, traffic)
+    tally = _Tally(n_requests=traffic.n_requests, window=window)
+    for record in read():
+        tally.add(record)
+    served = sorted(tally.served)
+    requests = tuple(request for _, request in served)
+    failed = Counter(request.outcome for request in requests)
+    failed.pop(RequestOutcome.OK, None)
+    sample = tally.to_sample(
+        spec,
+        requests,
+        client_share=_client_share(sent, window),
+        saturated=None if traffic.rate is None else is_saturated(sent, traffic),
+    )
+    remark = _describe(failed, len(requests), reasons) if failed else None
+    if sample.status is not Status.OK and remark is None:
+        remark = "no steady window: a user had no answer before the last request ended"
+    return Parsed(sample=sample, remark=remark)
+
+
+class _Tally:
+    """Sums over records, one after the other."""
+
+    def __init__(self, *, n_requests: int, window: Window | None) -> None:
+        self._n_requests, self._window = n_requests, window
+        self.served: list[tuple[int, UserRequest]] = []
+        self._answers: dict[int, Answer] = {}
+        self._window_tokens = 0.0
+        self._followers = self._burst = 0
+        self._n_prompt = self._prompt_s = 0.0
+        self._generated = self._drafted = self._accepted = self._rounds = 0
+        self._reports_drafts = False
+        self._truncated = False
+
+    def add(self, record: RequestRecord) -> None:
+        """Add one record."""
+        if self._window is not None:
+            self._window_tokens += tokens_within(record, self._window)
+        if record.number >= self._n_requests:
+            return
+        is_ok = record.outcome is RequestOutcome.OK
+        is_steady = self._window is not None and record.sent_s >= self._window.start_s
+        first = record.arrivals[0] if record.arrivals else None
+        duration_s = record.arrivals[-1] - record.arrivals[0] if record.arrivals else 0.0
+        request = UserRequest(
+            prompt=record.prompt,
+            outcome=record.outcome,
+            is_steady=is_steady,
+            tokens=record.tokens,
+            ttft_s=None if first is None else round(first - record.sent_s, 6),
+            token_s=round(duration_s / (record.tokens - 1), 9) if is_ok and record.tokens > 1 else None,
+        )
+        self.served.append((record.number, request))
+        gaps = [later - earlier for earlier, later in pairwise(record.arrivals)]
+        self._followers += len(gaps)
+        self._burst += sum(gap < BURST_S for gap in gaps)
+        if is_ok:
+            self._add_answer(record)
+
+    def _add_answer(self, record: RequestRecord) -> None:
+        self._truncated = self._truncated or record.truncated
+        answer = Answer(record.prompt, record.text, record.tokens)
+        self._answers.setdefault(record.prompt, answer)
+        timings = record.timings
+        if timings is None:
+            return
+        n, accepted = timings.predicted_n or 0, timings.draft_n_accepted or 0
+        self._generated += n
+        self._drafted += timings.draft_n or 0
+        self._accepted += accepted
+        self._rounds += max(0, n - 1 - accepted)
+        if timings.prompt_n and timings.prompt_n > 0 and timings.prompt_per_second:
+            self._n_prompt += timings.prompt_n
+            self._prompt_s += timings.prompt_n / timings.prompt_per_second
+
+    def to_sample(
+        self,
+        spec: RunSpec,
+        requests: Sequence[UserRequest],
+        *,
+        client_share: float | None,
+        saturated: bool | None,
+    ) -> Sample:
+        """Return the sample of all records that were added."""
+        n_draft = spec.drafting.n_max if spec.drafting else None
+        steady = [request for request in requests if request.is_steady]
+        ttfts = [request.ttft_s for request in steady if request.ttft_s is not None]
+        gaps = [request.token_s for request in steady if request.token_s is not None]
+        return Sample(
+            status=self._status(spec, requests),
+            program=Program.SERVER,
+            prompt_tokens=round(self._n_prompt) or None,
+            prompt_tps=self._n_prompt / self._prompt_s if self._prompt_s else None,
+            gen_tokens=self._generated,
+            gen_s=None if self._window is None else self._window.end_s - self._window.start_s,
+            n_draft=n_draft,
+            n_drafted=None if n_draft is None else self._drafted,
+            n_accepted=None if n_draft is None else self._accepted,
+            n_rounds=self._rounds,
+            ttft_s=median(ttfts) if ttfts else None,
+            itl_s=median(gaps) if gaps else None,
+            traffic=TrafficSample(
+                requests=tuple(requests),
+                answers=tuple(self._answers[prompt] for prompt in sorted(self._answers)),
+                window_tokens=round(self._window_tokens),
+                burst_share=self._burst / self._followers if self._followers else None,
+                client_share=client_share,
+                is_saturated=saturated,
+            ),
+        )
+
+    def _status(self, spec: RunSpec, requests: Sequence[UserRequest]) -> Status:
+        outcomes = {request.outcome for request in requests}
+        if RequestOutcome.OK not in outcomes:
+            return Status.TIMED_OUT if outcomes == {RequestOutcome.TIMED_OUT} else Status.FAILED
+        if self._truncated:
+            return Status.PROMPT_TOO_LONG
+        if self._window is None or not round(self._window_tokens):
+            return Status.FAILED
+        if spec.drafter is not None and not self._drafted:
+            return Status.DRAFTING_INACTIVE
+        return Status.OK
+
+
+def is_saturated(requests: Sequence[_Sent], traffic: Traffic) -> bool:
+    """Return whether requests arrived faster than they were answered, so that they piled up.
+
+    At each arrival the requests are counted that have not ended. They pile up if in the last third of the
+    arrivals there are on average more than the server has slots, and half as many again as in the first.
+    """
+    counting = sorted(request for request in requests if request.number < traffic.n_requests)
+    ends = sorted(request.end_s for request in requests)
+    waiting = [
+        place - bisect_right(ends, request.sent_s)  # those that were sent before, less those that have ended
+        for place, request in enumerate(counting)
+    ]
+    third = len(waiting) // 3
+    if not third:
+        return False
+    first, last = fmean(waiting[:third]), fmean(waiting[-third:])
+    return last > traffic.users and last > 1.5 * first
+
+
+def tokens_within(record: RequestRecord, window: Window) -> float:
+    """Return how many of a request's tokens arrived in a window, its start excluded.
+
+    Where fewer events arrived than tokens, each event counts for several.
+    """
+    if not record.arrivals:
+        return 0.0
+    inside = bisect_right(record.arrivals, window.end_s) - bisect_right(record.arrivals, window.start_s)
+    return inside * record.tokens / len(record.arrivals)
+
+
+def _client_share(sent: Sequence[_Sent], window: Window | None) -> float | None:
+    """Return the client's processor time over the window, from the records that ended at its ends."""
+    if window is None:
+        return None
+    ended = sorted((request.end_s, request.cpu_s) for request in sent)
+    times = [end_s for end_s, _ in ended]
+    first, last = ended[bisect_left(times, window.start_s)], ended[bisect_right(times, window.end_s) - 1]
+    return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else None
+
+
+def _describe(failed: Mapping[RequestOutcome, int], total: int, reasons: Mapping[RequestOutcome, str]) -> str:
+    counts = ", ".join(
+        f"{n} {outcome.value}" + (f" ({reasons[outcome]})" if outcome in reasons else "")
+        for outcome, n in sorted(failed.items(), key=lambda item: -item[1])
+    )
+    return f"{sum(failed.values())} of {total} requests failed: {counts}"

@@ -1,0 +1,245 @@
+"""Benches with raw logs from which their figures follow, and secrets in every place where one can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ggufspec import prompts, results
+from ggufspec.domain import (
+    Build,
+    Conditions,
+    Drafting,
+    FileIdentity,
+    FileUse,
+    Machine,
+    ModelFile,
+    Pair,
+    Prompt,
+    Role,
+    RunResult,
+    RunSpec,
+    Runtime,
+    Sample,
+    Status,
+    TextAudit,
+)
+from ggufspec.engines import rereading
+from ggufspec.engines.placement import with_placement
+from ggufspec.measure import audit
+from ggufspec.publishing import Identity
+from ggufspec.results import ResultSet
+from tests.support import fakes
+
+USER, FULL_NAME, HOST = "wilhelmina", "Wilhelmina Quill", "quillbox"
+TOKEN, PASSWORD = "hf_AbCdEfGhIjKlMnOpQrStUv", "correct-horse-battery"
+OWNER, REPO = "secretlab", "Tigerfish-7B-GGUF"
+PRIVATE = f"{OWNER}/{REPO}"
+PROJECT = "client-zebra"
+TEXT, SYSTEM = "Dear Mrs. Ocelot, your invoice is overdue", "You are Agent Wombat of the ministry"
+ANSWER = "please pay Ocelot and Sons at once"
+SECRETS = (
+    *(USER, FULL_NAME, HOST, TOKEN, PASSWORD, OWNER, "Tigerfish", "tigerfish", PROJECT),
+    *("Ocelot", "overdue", "Wombat", "ministry"),
+)
+"""What nothing in a bundle may contain."""
+HOME = f"/home/{USER}"
+IDENTITY = Identity(users=(USER, FULL_NAME), hosts=(HOST,), homes=(HOME,), secrets=(PASSWORD,))
+BUILT_IN = prompts.suite(prompts.EMBEDDED).prompts[0]
+OWN = Prompt(id=f"letter-{USER}", text=TEXT, message=TEXT, category="mail")
+HASHES = {"target": "a1" * 32, "drafter": "b2" * 32}
+_RESPONSES = Path(__file__).parent.parent / "responses" / "0.3.36"
+_NOISE = (
+    f"load_backend: loaded CPU backend from {HOME}/.cache/x/libggml-cpu.so\n"
+    f"llama_model_loader: - kv   1:         general.name str              = Tigerfish of {OWNER}\n"
+    f"llama_model_loader: - kv   2:     general.repo_url str              = https://huggingface.co/{PRIVATE}\n"
+    f"main: {FULL_NAME} at {USER}@{HOST}: https://{USER}:{PASSWORD}@example.org/{TOKEN} {PASSWORD}\n"
+    f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
+)
+
+
+def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:
+    """A target from a private repository, and a drafter; ``folder`` names a project."""
+    return Pair(
+        name=f"{OWNER}-pair",
+        target=ModelFile(
+            filename="tigerfish-7b-Q4_K_M.gguf",
+            repo=PRIVATE,
+            path=Path(folder, "tigerfish-7b-Q4_K_M.gguf"),
+            content=HASHES["target"],
+        ),
+        draft=ModelFile(
+            filename="drafter.gguf", path=Path(folder, "drafter.gguf"), content=HASHES["drafter"]
+        ),
+    )
+
+
+def spec(role: Role, prompt: Prompt, n_max: int = 3) -> RunSpec:
+    """What a run of such a bench measures."""
+    models = pair()
+    return RunSpec(
+        pair=models if role is not Role.TARGET else replace(models, draft=None),
+        role=role,
+        prompt=prompt,
+        n_predict=32,
+        context=512,
+        threads=1,
+        drafting=Drafting(n_max=n_max) if role is Role.DRAFTING else None,
+        runtime=Runtime(args=("--log-file", f"{HOME}/x.log")),
+    )
+
+
+def binary_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
+    """What llama.cpp's programs write: the text with its prompt, and the log."""
+    text = f"{run.prompt.text}{ANSWER} says {USER}\n"
+    ms = 190.0 + 3 * repeat
+    log = fakes.plain_log(ms) if run.drafting is None else fakes.drafting_log(0.1 + 0.001 * repeat)
+    return text, _NOISE + f"main: prompt: '{run.prompt.text}'\n" + log
+
+
+def server_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
+    """What a server answers: recorded, with the secrets in several pieces."""
+    name = "target" if run.drafting is None else "drafting"
+    lines = (_RESPONSES / f"{name}.jsonl").read_text().splitlines()
+    pieces = iter((f" says {USER[:4]}", USER[4:], ", ", "dear Ocelot"))
+    record = []
+    for line in lines:
+        value = json.loads(line)
+        if "request" in value:
+            value["request"]["prompt"] = run.prompt.text
+        if isinstance(value.get("chunk"), dict) and not value["chunk"].get("stop"):
+            value["chunk"]["content"] = next(pieces, value["chunk"]["content"])
+        if isinstance(value.get("chunk"), dict) and "prompt" in value["chunk"]:
+            value["chunk"]["prompt"] = run.prompt.text
+        record.append(json.dumps(value))
+    loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
+    return "\n".join(record) + "\n", _NOISE + loaded + "srv  log_server_r: done request\n"
+
+
+def library_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
+    """What the worker of the engine inprocess records."""
+    drafts = run.drafting is not None
+    one = {"drafted": [5, 6, 7], "accepted": 2, "probabilities": [0.5, 0.5, 0.5]}
+    times = {"draft_s": 0.002, "absorb_s": 0.001, "verify_s": 0.01, "at_s": 0.02}
+    record = {
+        "n_draft": 3 if drafts else None,
+        "prompt_tokens": 8,
+        "prompt_s": 0.02,
+        "ttft_s": 0.03,
+        "gen_tokens": 24,
+        "gen_s": 0.3 + 0.01 * repeat,
+        "tokens": list(range(24)),
+        "text": f"{ANSWER} says {USER}",
+        "at_s": [0.01 * number for number in range(24)],
+        "ended": False,
+        "rounds": [one | times] * 8 if drafts else None,
+        "load_s": 0.5 if repeat == 0 else None,
+    }
+    loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
+    return json.dumps(record) + "\n", _NOISE + loaded
+
+
+LOGS: dict[str, Callable[[RunSpec, int], tuple[str, str]]] = {
+    "binary": binary_logs,
+    "server": server_logs,
+    "inprocess": library_logs,
+}
+
+
+def bench(
+    engine: str = "binary",
+    *,
+    name: str = f"of-{USER}",
+    runs_of: Sequence[Prompt] = (BUILT_IN, OWN),
+    repeats: int = 2,
+) -> ResultSet:
+    """A stored bench with secrets everywhere; its figures follow from its logs."""
+    stored = results.create(
+        engine=engine,
+        command=(
+            *(f"{HOME}/bin/ggufspec", "bench", "-m", f"{PRIVATE}:Q4_K_M", "-p", TEXT, "--system", SYSTEM),
+            *("--suite", f"./{PROJECT}/prompts.toml", "--note", f"for {USER} at {HOST}, {TOKEN}"),
+        ),
+        build=Build(
+            version="0.3.36", commit="abc1234", backend="cpu", path=f"{HOME}/{PROJECT}/llama.cpp/bin"
+        ),
+        machine=Machine(
+            hostname=f"{HOST}.example.org", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30
+        ),
+        doubts={},
+        name=name,
+        planned_runs=6,
+        files=tuple(
+            FileIdentity(use=FileUse.MODEL, path=str(model.path), size_bytes=1000, sha256=str(model.content))
+            for model in (pair().target, pair().draft)
+            if model is not None
+        ),
+        environment={
+            "LD_LIBRARY_PATH": f"{HOME}/lib",
+            "HF_TOKEN": TOKEN,
+            "CUDA_VISIBLE_DEVICES": "0",
+            "GGML_PASSWORD": PASSWORD,
+        },
+    )
+    for run in _runs(engine, runs_of, repeats, stored.folder / "logs"):
+        stored = results.append(stored, run)
+    results.close(stored)
+    return results.load(name)
+
+
+def _runs(engine: str, texts: Sequence[Prompt], repeats: int, folder: Path) -> Iterator[RunResult]:
+    own: dict[str, RunResult] = {}
+    number = 0
+    for repeat in range(repeats):
+        for prompt in texts:
+            for role in (Role.TARGET, Role.DRAFTING):
+                run = _run(engine, spec(role, prompt, 8 if engine == "server" else 3), repeat, number, folder)
+                key = run.spec.baseline.key
+                first = own.setdefault(key, run) if role is Role.TARGET else own[key]
+                if first is not run and run.sample.text is not None:
+                    install = fakes.recorded_install("0.3.36")
+                    difference = audit.locate(run.sample, first.sample, install, "", n_predict=32)
+                    run = replace(run, text_identical=difference is None, difference=difference)
+                yield run
+                number += 1
+
+
+def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path) -> RunResult:
+    name = f"{number:04d}-{run_spec.role.value}-{run_spec.prompt.id}-r{repeat}"
+    out, err = LOGS[engine](run_spec, number)
+    (folder / f"{name}.out").write_text(out)
+    (folder / f"{name}.err").write_text(err)
+    attempts = 2 if number == 1 else 1
+    if attempts > 1:
+        (folder / f"{name}.lost1.out").write_text(f"{run_spec.prompt.text} {USER}")
+        (folder / f"{name}.lost1.err").write_text(_NOISE)
+    run = RunResult(
+        spec=run_spec,
+        repeat=repeat,
+        engine=engine,
+        sample=Sample(status=Status.FAILED),
+        argv=(
+            f"{HOME}/{PROJECT}/llama.cpp/bin/llama",
+            "-m",
+            str(run_spec.model.path),
+            "-p",
+            run_spec.prompt.text,
+        ),
+        log=name,
+        started_at=f"2026-01-02T03:04:{number:02d}.000+00:00",
+        attempts=attempts,
+        audit=TextAudit(tokens=0, unjudged=f"{HOST} had no room in {HOME}"),
+        error=f"killed by {USER}" if number == 2 else None,
+        wall_s=2.5,
+        program_s=2.4,
+        load=None if engine == "binary" else 0,
+        conditions=Conditions(others_cores=0.0),
+    )
+    sample = rereading.reread_run(run, out.encode(), err.encode())
+    if engine != "binary":
+        first = folder / f"{0:04d}-{Role.TARGET.value}-{BUILT_IN.id}-r0.err"
+        load = next(iter(rereading.placements(engine, (first.read_bytes(),))))
+        sample = replace(with_placement(sample, load, None), build=load.build)
+    return replace(run, sample=sample)

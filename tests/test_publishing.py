@@ -1,0 +1,213 @@
+"""Bundles of benches: everything that a reader needs is there, and nothing that is private."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import publishing, results
+from ggufspec.domain import Sample
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.publishing import Bundle, Identity, archive
+from ggufspec.publishing import publishing as making
+from ggufspec.report import frames
+from ggufspec.report.text import formats, tables
+from ggufspec.results import ResultSet
+from tests.support import published, values
+from tests.support.published import IDENTITY, PRIVATE, SECRETS
+
+ENGINES = ("binary", "server", "inprocess")
+
+
+def publish(*benches: ResultSet, folder: Path, with_texts: bool = False, author: str | None = None) -> Bundle:
+    return publishing.publish(
+        benches, folder, identity=IDENTITY, private=(PRIVATE,), with_texts=with_texts, author=author
+    )
+
+
+def leaks(folder: Path) -> list[str]:
+    """Return where secrets stand: in a file's name or content, in plain or as JSON writes it."""
+    places = []
+    for file in folder.rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        name = file.relative_to(folder).as_posix()
+        places += [
+            f"{secret} in {name}" for secret in SECRETS if secret.encode() in content or secret in name
+        ]
+    return places
+
+
+@pytest.fixture
+def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out tables and charts, which take longest, where a test looks at benches and logs alone."""
+    monkeypatch.setattr(making, "derive_files", lambda benches, facts: {"README.md": b""})
+
+
+def figures(sample: Sample) -> Sample:
+    return replace(sample, text=None, tokens=None)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_secret_is_published_and_no_figure_changes(engine: str, tmp_path: Path) -> None:
+    bench = published.bench(engine)
+    everywhere = " ".join(leaks(bench.folder))
+    assert all(f"{secret} in " in everywhere for secret in SECRETS)
+    bundle = publish(bench, folder=tmp_path / "bundle")
+    assert leaks(bundle.folder) == []
+    with zipfile.ZipFile(bundle.zip) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert leaks(tmp_path / "unpacked") == []
+    assert (tmp_path / "unpacked" / "bundle" / "verify.txt").read_bytes() == (
+        bundle.folder / "verify.txt"
+    ).read_bytes()
+
+    copy = results.load(bundle.folder / "benches" / "of-user-1")
+    assert len(copy.runs) == len(bench.runs)
+    for copied, run in zip(copy.runs, bench.runs, strict=True):
+        assert figures(copied.sample) == figures(run.sample)
+        assert copied.text_identical == run.text_identical
+        assert (copied.repeat, copied.spec.role) == (run.repeat, run.spec.role)
+        assert copied.conditions == run.conditions
+    before, after = (formats.records(frames.summary(stored)) for stored in (bench, copy))
+    for old, new in zip(before, after, strict=True):
+        assert all(new[name] == old[name] for name in ("gen_tps", "speedup", "accept_rate", "verdict"))
+
+
+@pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_texts_are_published_on_demand_without_names(engine: str, tmp_path: Path) -> None:
+    bundle = publish(published.bench(engine), folder=tmp_path / "bundle", with_texts=True)
+    of_texts = ("Ocelot", "overdue", "Wombat", "ministry")
+    assert not [leak for leak in leaks(bundle.folder) if not leak.startswith(of_texts)]
+    copy = results.load(bundle.folder / "benches" / "of-user-1")
+    assert {published.TEXT} < {run.spec.prompt.text for run in copy.runs}
+    assert any("user-1" in (run.sample.text or "") for run in copy.runs)
+    assert bundle.left_out == 0
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_texts_that_are_built_in_are_published(tmp_path: Path) -> None:
+    bench = published.bench(name="plain")
+    results.reopen("plain")
+    stored = results.amend(results.reopen("plain"), command=("ggufspec", "bench"))
+    results.close(stored)
+    bundle = publish(results.load("plain"), folder=tmp_path / "bundle")
+    copy = results.load(bundle.folder / "benches" / "plain")
+    texts = {run.spec.prompt.id: run.spec.prompt.text for run in copy.runs}
+    assert texts == {published.BUILT_IN.id: published.BUILT_IN.text, "letter-user-1": ""}
+    assert bundle.left_out == 1
+    answers = {run.spec.prompt.id: run.sample.text for run in copy.runs}
+    assert answers["letter-user-1"] is None
+    assert str(answers[published.BUILT_IN.id]).startswith(published.ANSWER)
+    assert len({run.spec.key for run in copy.runs}) == len({run.spec.key for run in bench.runs})
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_a_system_prompt_stands_in_every_text(tmp_path: Path) -> None:
+    bundle = publish(published.bench(), folder=tmp_path / "bundle")
+    copy = results.load(bundle.folder / "benches" / "of-user-1")
+    assert {run.spec.prompt.text for run in copy.runs} == {""}
+    assert bundle.left_out == 2
+    assert bundle.verification.findings == ()
+
+
+def test_a_bundle_has_what_a_reader_needs(tmp_path: Path) -> None:
+    bench, other = published.bench(), values.bench(name="empty")
+    results.close(other)
+    bundle = publish(bench, results.load("empty"), folder=tmp_path / "two", author="Ada Lovelace and {NASA}")
+    names = {
+        file.relative_to(bundle.folder).as_posix() for file in bundle.folder.rglob("*") if file.is_file()
+    }
+    assert {
+        *("README.md", "methods.md", "citation.bib", "report.html", "verify.txt", "bundle.json"),
+        *("tables/of-user-1.md", "tables/of-user-1.tex", "charts/of-user-1-curve.svg"),
+        *(
+            f"tables/of-user-1-{table}.{ending}"
+            for table in ("arms", "runs")
+            for ending in ("json", "parquet")
+        ),
+        *("benches/of-user-1/meta.json", "benches/of-user-1/runs.jsonl", "benches/empty/meta.json"),
+    } <= names
+    citation = (bundle.folder / "citation.bib").read_text()
+    assert "  author = {Ada Lovelace and {NASA}},\n" in citation
+    assert "model-1-Q4\\_K\\_M.gguf" in citation
+    methods = (bundle.folder / "methods.md").read_text()
+    for part in (
+        published.HASHES["target"],
+        "llama-cpp-python 0.3.36",
+        "A Processor, 2 cores",
+        "Satterthwaite",
+    ):
+        assert part in methods
+    assert "2 prompts × 2 repeats, 32 tokens each, 1 thread, greedy" in methods
+    readme = (bundle.folder / "README.md").read_text()
+    assert "`ggufspec show benches/of-user-1` prints this again" in readme
+    rows = json.loads((bundle.folder / "tables" / "of-user-1-arms.json").read_text())
+    assert [row["role"] for row in rows] == ["target", "drafting"]
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_the_same_folder_gives_the_same_zip(tmp_path: Path) -> None:
+    bundle = publish(published.bench(), folder=tmp_path / "bundle")
+    archive.write_zip(bundle.folder, tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == bundle.zip.read_bytes()
+
+
+@pytest.mark.usefixtures("without_pages")
+@pytest.mark.parametrize("name", ["eval", "tokens", "llama", "content", "root"])
+def test_a_user_whose_name_is_a_word_of_logs_changes_no_figure(name: str, tmp_path: Path) -> None:
+    identity = Identity(users=(name,), homes=(f"/srv/{name}",))
+    bench = published.bench("server" if name == "content" else "binary", name="theirs")
+    for log in (bench.folder / "logs").glob("*.err"):
+        log.write_text(f"main: {name}@box: /srv/{name}/models /mnt/{name}/x\n{log.read_text()}")
+    bundle = publishing.publish((bench,), tmp_path / "bundle", identity=identity, private=(PRIVATE,))
+    copy = results.load(bundle.folder / "benches" / "theirs")
+    assert [figures(run.sample) for run in copy.runs] == [figures(run.sample) for run in bench.runs]
+    logs = [log.read_text() for log in (copy.folder / "logs").glob("*.err")]
+    assert all(f"/{name}" not in log and f"{name}@" not in log for log in logs)
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_a_bench_whose_logs_are_gone_is_not_published(tmp_path: Path) -> None:
+    bench = published.bench()
+    for log in (bench.folder / "logs").iterdir():
+        log.unlink()
+    with pytest.raises(ResultsError, match="raw logs are missing"):
+        publish(bench, folder=tmp_path / "bundle")
+    assert list(tmp_path.glob("*bundle*")) == []
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_an_existing_folder_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    with pytest.raises(GgufspecError, match="already exists"):
+        publish(published.bench(), folder=tmp_path / "bundle")
+
+
+def test_the_identity_of_a_user_has_the_values_that_give_access(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    identity = publishing.read_identity(
+        {"USER": "wilhelmina", "API_KEY": "0123456789", "LEVEL": "debug-level", "PIN_TOKEN": "1234"}
+    )
+    assert "wilhelmina" in identity.users
+    assert str(home) in identity.homes
+    assert identity.secrets == ("0123456789",)
+
+
+def test_repositories_are_found_in_records_paths_and_logs() -> None:
+    assert publishing.named_repositories((published.bench(),)) == (PRIVATE,)
+
+
+def test_a_table_for_latex_needs_no_package() -> None:
+    table = tables.grid(
+        ("model_name", "γ", "speed-up"), [["a&b#1 {x}", "3", "1.5× [1.4×, 1.6×]"]], tables.LATEX
+    )
+    assert table == (
+        "\\begin{tabular}{lrr}\n\\hline\nmodel\\_name & $\\gamma$ & speed-up \\\\\n\\hline\n"
+        "a\\&b\\#1 \\{x\\} & 3 & 1.5$\\times$ {[}1.4$\\times$, 1.6$\\times${]} \\\\\n\\hline\n\\end{tabular}"
+    )
