@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ggufspec
 from ggufspec import paths, serving, stats
 from ggufspec.analysis import arms, traffic
 from ggufspec.cli.options.axes import Limits
@@ -45,7 +46,7 @@ from ggufspec.engines.server import Timings
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
-from ggufspec.measure import request, scoring
+from ggufspec.measure import audit, request, scoring
 from ggufspec.measure.request import Request
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
@@ -725,6 +726,32 @@ def test_the_frame_has_what_users_saw(served: list[RunResult]) -> None:
     assert 0.1 < last["ttft_p50_s"] < 0.2
     plain = frames.summary(values.whole_bench())
     assert plain["users"].isna().all()
+
+
+def test_a_bench_stores_a_run_for_each_load(llama: Path) -> None:
+    asked = Request(
+        engine="server", parallel=(1, 2), draft=3, n_predict=16, repeats=2, prompt=("one", "two"), threads=1
+    )
+    runs = ggufspec.load(ggufspec.bench(asked).meta.id).current  # on a busy machine some are measured again
+    assert len({run.load for run in runs}) == len(runs) == 8
+    for run in runs:
+        assert run.sample.status is Status.OK, run.error
+        assert run.sample.traffic is not None
+        assert run.spec.traffic is not None
+        assert len(run.sample.traffic.requests) == run.spec.traffic.n_requests
+    compared = [run.text_identical for run in runs if run.spec.role is Role.DRAFTING]
+    assert compared == [True] * 4  # all write the same words
+
+
+def test_answers_are_compared_prompt_by_prompt() -> None:
+    own, same = Answer(0, "one two three", 8), Answer(0, "one two three", 8)
+    assert audit.is_same_answer(same, own, n_predict=8)
+    assert not audit.is_same_answer(same._replace(text="one two four"), own, n_predict=8)
+    assert audit.is_same_answer(same._replace(text="one two"), own, n_predict=8)  # it was cut
+    assert not audit.is_same_answer(same._replace(text="one two", tokens=5), own, n_predict=8)
+    first = TrafficSample(requests=(), answers=(own, Answer(2, "x", 1)))
+    second = TrafficSample(requests=(), answers=(same, Answer(1, "y", 1)))
+    assert audit.pair_answers(second, first) == [(same, own)]
 
 
 def test_audits_of_answers_are_one() -> None:

@@ -46,8 +46,10 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _spec(target: Path = TARGET, drafter: Path | None = DRAFTER, **changes: Any) -> RunSpec:
-    spec = values.spec(Role.DRAFTING, draft=5, path=target)
+def _spec(
+    target: Path = TARGET, drafter: Path | None = DRAFTER, *, known: bool = True, **changes: Any
+) -> RunSpec:
+    spec = values.spec(Role.DRAFTING, draft=5, path=target, known=known)
     draft = spec.pair.draft
     assert draft is not None
     pair = Pair(
@@ -108,7 +110,7 @@ ARMS = {
 
 @pytest.mark.parametrize("changes", ARMS.values(), ids=ARMS)
 def test_a_bench_measures_the_configuration_as_it_was_tuned(changes: dict[str, Any]) -> None:
-    spec = _spec(**changes)
+    spec = _spec(**changes, known=False)
     _store(spec, engine="server")
     session = prepare_session(Request(tuned="tuned", n_predict=32))
     assert session.engine.name == "server"

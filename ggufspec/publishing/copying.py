@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results
-from ggufspec.domain import ENGINES, Program, Prompt, RunResult, Sample
+from ggufspec.domain import ENGINES, Build, Program, Prompt, RunResult, Sample
 from ggufspec.engines import rereading
 from ggufspec.errors import LogError
 from ggufspec.publishing.redacting import Redactor
@@ -29,6 +29,7 @@ _STREAMS = ("out", "err")
 _SYSTEM = re.compile(r"--system(?:=|$)|.*\bsystem=['\"]")
 _NOTEBOOK = "ggufspec.bench"
 """The command of a bench that a notebook began; its second word shows the request."""
+_PATH = re.compile(r"(?<![\w.~-])~?/[^\s,;:=]+")
 _FILES = (".gguf", ".toml", ".jsonl", ".json", ".txt", ".md", ".ndjson")
 _OF_TEXT = {"content", "prompt", "text", "generated_text"}
 """Keys of a server's events that hold texts."""
@@ -290,12 +291,24 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
         meta,
         id=name,
         command=tuple(_without_folder(word, redactor) for word in command),
-        build=redactor.redact_value(meta.build),
-        builds=redactor.redact_value(meta.builds),
+        build=_redact_build(meta.build, redactor),
+        builds={redactor(key): _redact_build(build, redactor) for key, build in meta.builds.items()},
         machine=replace(redactor.redact_value(meta.machine), hostname="host"),
         files=redactor.redact_value(meta.files),
-        environment=None if meta.environment is None else redactor.redact_value(kept),
+        environment=None
+        if meta.environment is None
+        else {key: _without_paths(redactor(value)) for key, value in kept.items()},
     )
+
+
+def _redact_build(build: Build, redactor: Redactor) -> Build:
+    flags = tuple(_without_paths(redactor(flag)) for flag in build.flags)
+    return replace(redactor.redact_value(build), flags=flags)
+
+
+def _without_paths(text: str) -> str:
+    """Return a value of a variable or a flag without paths, which may name a project."""
+    return _PATH.sub(LEFT_OUT, text)
 
 
 def _command_without_texts(bench: ResultSet, hidden: Collection[str]) -> tuple[str, ...]:

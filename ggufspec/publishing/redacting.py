@@ -44,7 +44,7 @@ _ORDINARY = frozenset(
 )
 """Names of users and hosts that name nobody. They are replaced in paths only."""
 _PART = r"[^/\s\"'\\:,;<>|*]+"  # of a path
-_HOMES = rf"(?:/(?:var/|export/|usr/|data/)?home|/Users)/({_PART})"
+_HOMES = rf"(?:/(?:var/|export/|usr/|data/)?home|/Users)/{_PART}"
 _HOME = re.compile(_HOMES)
 _REPOSITORY = re.compile(
     r"models--(?P<owner>[A-Za-z0-9][\w.-]*?)--(?P<name>[A-Za-z0-9][\w.-]*)"
@@ -195,7 +195,10 @@ def make_redactor(
     benches = list(benches)
     texts = (*_recorded_texts(benches), *(log.decode(errors="replace") for log in logs))
     users = _distinct(
-        (*identity.users, *(match[1].rstrip(".") for text in texts for match in _HOME.finditer(text)))
+        (
+            *identity.users,
+            *(match[0].rpartition("/")[2].rstrip(".") for text in texts for match in _HOME.finditer(text)),
+        )
     )
     hosts = _distinct(
         name
@@ -206,14 +209,21 @@ def make_redactor(
         patterns=(
             *_repository_patterns(private, is_word),
             *_folder_patterns(benches),
-            *((rf"(?<![\w.~-]){re.escape(home)}(?![\w-])", "~") for home in _long_paths(identity.homes)),
-            (rf"(?<![\w.~-])(?:{_HOMES.replace('(' + _PART + ')', _PART)}|/root(?![\w-]))", "~"),
+            *_home_patterns(identity.homes),
             *_name_patterns(hosts, "host", is_word),
             *_name_patterns(users, "user", is_word),
         ),
         secrets=identity.secrets,
         hides_metadata=bool(private),
     )
+
+
+def _home_patterns(homes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of home folders; folders in them, which may name a project, are replaced, too."""
+    known = "|".join(rf"{re.escape(home)}(?![\w-])" for home in (*_long_paths(homes), "/root"))
+    home = rf"(?<![\w.~-])(?:{known}|{_HOMES})"
+    yield rf"{home}(?:/{_PART})+(?=/{_PART})", "~/…"
+    yield home, "~"
 
 
 def word_pattern(name: str) -> str:

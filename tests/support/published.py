@@ -56,6 +56,7 @@ _NOISE = (
     f"llama_model_loader: - kv   1:         general.name str              = Tigerfish of {OWNER}\n"
     f"llama_model_loader: - kv   2:     general.repo_url str              = https://huggingface.co/{PRIVATE}\n"
     f"main: {FULL_NAME} at {USER}@{HOST}: https://{USER}:{PASSWORD}@example.org/{TOKEN} {PASSWORD}\n"
+    f"log: {HOME}/{PROJECT}/deep/notes.txt\n"
     f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
 )
 
@@ -163,7 +164,12 @@ def bench(
             *("--suite", f"./{PROJECT}/prompts.toml", "--note", f"for {USER} at {HOST}, {TOKEN}"),
         ),
         build=Build(
-            version="0.3.36", commit="abc1234", backend="cpu", path=f"{HOME}/{PROJECT}/llama.cpp/bin"
+            version="0.3.36",
+            commit="abc1234",
+            backend="cpu",
+            path=f"{HOME}/{PROJECT}/llama.cpp/bin",
+            compiler=f"gcc of {HOST}",
+            flags=(f"-DCMAKE_PREFIX_PATH={HOME}/{PROJECT};/opt/{PROJECT}", f"CC=/home/{USER}/bin/gcc"),
         ),
         machine=Machine(
             hostname=f"{HOST}.example.org", system="Linux", cpu="A Processor", cores=2, memory_bytes=24 << 30
@@ -177,7 +183,7 @@ def bench(
             if model is not None
         ),
         environment={
-            "LD_LIBRARY_PATH": f"{HOME}/lib",
+            "LD_LIBRARY_PATH": f"{HOME}/lib:/mnt/{PROJECT}/lib",
             "HF_TOKEN": TOKEN,
             "CUDA_VISIBLE_DEVICES": "0",
             "GGML_PASSWORD": PASSWORD,

@@ -22,6 +22,7 @@ _SECTIONS = {
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
     "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
+    "Traffic": "parallel depth rate slo context_file",
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
     "flops overhead",
@@ -29,7 +30,7 @@ _SECTIONS = {
     "fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
-    "html png svg open once strict",
+    "html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}

@@ -48,6 +48,9 @@ class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     ubatch: int | None
     settings: str | None
     llama_build: str | None
+    users: int | None
+    depth: int | None
+    rate: float | None
     draft_n_max: int | None  # former names, for one version
     draft_p_min: float | None
 
@@ -56,7 +59,8 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     """An arm of a bench.
 
     ``gen_tps`` is the geometric mean over prompts of tokens decoded per second, ``speedup`` its ratio to the
-    target alone; ``…_lo`` and ``…_hi`` are the ends of 95 % intervals.
+    target alone; ``…_lo`` and ``…_hi`` are the ends of 95 % intervals. What several users
+    saw is null without them.
     """
 
     schema: str
@@ -95,6 +99,37 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     verify_ms_per_round: float | None
     rest_ms_per_round: float | None
     ttft_s: float | None
+    user_tps: float | None
+    user_tps_lo: float | None
+    user_tps_hi: float | None
+    user_speedup: float | None
+    user_speedup_lo: float | None
+    user_speedup_hi: float | None
+    ttft_p50_s: float | None
+    ttft_p50_s_lo: float | None
+    ttft_p50_s_hi: float | None
+    ttft_p95_s: float | None
+    ttft_p95_s_lo: float | None
+    ttft_p95_s_hi: float | None
+    ttft_p99_s: float | None
+    ttft_p99_s_lo: float | None
+    ttft_p99_s_hi: float | None
+    token_p50_s: float | None
+    token_p50_s_lo: float | None
+    token_p50_s_hi: float | None
+    token_p95_s: float | None
+    token_p95_s_lo: float | None
+    token_p95_s_hi: float | None
+    token_p99_s: float | None
+    token_p99_s_lo: float | None
+    token_p99_s_hi: float | None
+    requests: int | None
+    requests_failed: int | None
+    goodput: float | None
+    goodput_lo: float | None
+    goodput_hi: float | None
+    burst_share: float | None
+    client_share: float | None
     gpu_j_per_token: float | None
     gpu_j_per_token_lo: float | None
     gpu_j_per_token_hi: float | None
