@@ -88,7 +88,8 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options by section, in the order of the table; a few options need no sections."""
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        params = self.get_params(ctx)
+        options = [param for param in params if isinstance(param, click.Option) and not param.hidden]
         grouped = len(options) > _MOST_WITHOUT_SECTIONS
         sections: dict[str, list[tuple[str, str]]] = {
             title: [] for title in ("Options", *_SECTIONS) if grouped or title == "Options"
