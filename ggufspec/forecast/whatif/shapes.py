@@ -7,10 +7,12 @@ import re
 from collections.abc import Sequence
 
 from ggufspec.forecast.costs import Shape
+from ggufspec.modelfiles.compat import mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard, Tensor
 from ggufspec.modelfiles.memory import Distribution, MemorySettings, cache_bytes
 
 _LOOKED_UP = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 _EXPERTS = re.compile(r"blk\.\d+\.ffn_\w+_exps\b")
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _LEAST_DEPTH = 256
@@ -20,7 +22,8 @@ def shape(card: ModelCard, *, depth: int, kv_type: str = "F16") -> Shape:
     """Return a model's shape.
 
     Embeddings are looked up, not read, unless they serve for the output, too. Layers with a sliding window
-    keep no more than it: what a token of the context adds is the mean at this depth.
+    keep no more than it: what a token of the context adds is the mean at this depth. Layers for MTP that are
+    part of a target only draft, so they are left out.
 
     Args:
         card: the model.
@@ -28,7 +31,7 @@ def shape(card: ModelCard, *, depth: int, kv_type: str = "F16") -> Shape:
         kv_type: ggml's name of the type of both caches.
     """
     settings = _settings(depth, kv_type, kv_type)
-    return _shape_of(card, _read_tensors(card), range(card.n_layers), settings)
+    return _shape_of(card, _read_tensors(card), _layers(card), settings)
 
 
 def shapes_by_device(
@@ -52,8 +55,8 @@ def shapes_by_device(
         device = distribution.output if is_tied_output else distribution.tensors[tensor.name]
         held.setdefault(device, []).append(tensor)
     layers: dict[int | None, list[int]] = {}
-    for layer, device in enumerate(distribution.caches):
-        layers.setdefault(device, []).append(layer)
+    for layer in _layers(card):
+        layers.setdefault(distribution.caches[layer], []).append(layer)
     return {
         device: _shape_of(card, held.get(device, ()), layers.get(device, ()), settings)
         for device in dict.fromkeys((*layers, *held))
@@ -64,13 +67,21 @@ def _settings(depth: int, kv_type_k: str, kv_type_v: str) -> MemorySettings:
     return MemorySettings(context=max(depth, _LEAST_DEPTH), kv_type_k=kv_type_k, kv_type_v=kv_type_v)
 
 
+def _layers(card: ModelCard) -> range:
+    """Return the layers that an evaluation computes."""
+    head = read_head(card)
+    return range(card.n_layers - (mtp_layers(card) if head is not None and head.in_target else 0))
+
+
 def _read_tensors(card: ModelCard) -> list[Tensor]:
     """Return the tensors that an evaluation reads."""
+    left_out = range(len(_layers(card)), card.n_layers)
     tied = all(tensor.name != _OUTPUT for tensor in card.tensors)
     return [
         tensor
         for tensor in card.tensors
-        if not _LOOKED_UP.match(tensor.name) or (tied and tensor.name == _EMBEDDING)
+        if (not _LOOKED_UP.match(tensor.name) or (tied and tensor.name == _EMBEDDING))
+        and not ((block := _BLOCK.match(tensor.name)) and int(block[1]) in left_out)
     ]
 
 
