@@ -97,6 +97,10 @@ def test_the_shortest_drafts_of_a_method_decide_where_it_drafts_at_all() -> None
     assert trace.draft_sizes(Method.NGRAM_MOD, (4,)) == (4,)
     assert {method: trace.draft_sizes(method) for method in Method} == {
         Method.DRAFT_MODEL: (3,),
+        Method.DRAFT_MTP: (3,),
+        Method.DRAFT_EAGLE3: (3,),
+        Method.DRAFT_DFLASH: (3,),
+        Method.DRAFT_DSPARK: (3,),
         Method.NGRAM_SIMPLE: (48,),
         Method.NGRAM_MAP_K: (48,),
         Method.NGRAM_MAP_K4V: (48,),
