@@ -7,6 +7,9 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
     ggufspec.compare(before, after)               # two benches, arm by arm
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
+    ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
+    ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
+    ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.parse(open("old.log").read())        # the figures in a llama.cpp log of any era
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
     __version__: str
     from ggufspec.analysis import compare
     from ggufspec.domain import Sample
+    from ggufspec.forecast.planning import plan
+    from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
     from ggufspec.measure import Request, bench
+    from ggufspec.modelfiles.api import check, fetch, suggest
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
@@ -36,14 +42,19 @@ __all__ = [
     "ResultSet",
     "Sample",
     "bench",
+    "check",
     "compare",
+    "fetch",
     "frames",
     "load",
     "parse",
+    "plan",
     "plot",
     "runs",
+    "suggest",
     "summary",
     "tune",
+    "whatif",
 ]
 
 _HOMES = {
@@ -51,12 +62,17 @@ _HOMES = {
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
     "bench": "ggufspec.measure",
+    "check": "ggufspec.modelfiles.api",
     "compare": "ggufspec.analysis",
+    "fetch": "ggufspec.modelfiles.api",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs",
+    "plan": "ggufspec.forecast.planning",
     "runs": "ggufspec.report.frames",
+    "suggest": "ggufspec.modelfiles.api",
     "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
+    "whatif": "ggufspec.forecast.whatif",
 }
 _MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 """Variables, in lower case, that programs need for network access even if they hold a password."""
@@ -59,6 +59,17 @@ _PATTERNS = (
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without variables that hold a secret."""
     return {name: value for name, value in environ.items() if not is_secret(name, value)}
+
+
+def without_token_option(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command line without --token and its value."""
+    kept, rest = [], iter(words)
+    for word in rest:
+        if word == "--token":
+            next(rest, None)
+        elif not word.startswith("--token="):
+            kept.append(word)
+    return tuple(kept)
 
 
 def is_secret(name: str, value: str) -> bool:

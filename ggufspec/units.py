@@ -12,6 +12,10 @@ _LONGEST = 40  # characters of a text that a message quotes
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)(?:in|our|ec)?\s*", re.IGNORECASE)
+_LEAST_MEMORY = 1 << 20  # bytes; fewer without a unit are a mistake
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
+_MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
+_POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", re.IGNORECASE)
 
 
@@ -58,6 +62,33 @@ def parse_bytes(text: str) -> int:
     if size > MOST_BYTES:
         raise ValueError(f"not a size up to {format_bytes(MOST_BYTES)}: {_quote(text)}")
     return round(size)
+
+
+def parse_memory(value: str | int) -> int:
+    """Return the bytes of an amount of memory: ``24G``, or a number of bytes that can be meant.
+
+    Raises:
+        ValueError: the text is not a size, or is so few bytes that a unit was forgotten.
+    """
+    size_bytes = value if isinstance(value, int) else parse_bytes(value)
+    has_unit = isinstance(value, str) and not value.strip().isdecimal()
+    if size_bytes and not has_unit and size_bytes < _LEAST_MEMORY:
+        unit = "G" if size_bytes < 1024 else "M"
+        raise ValueError(f"{value} is {counted(size_bytes, 'byte')}; did you mean {size_bytes}{unit}?")
+    return size_bytes
+
+
+def parse_quantity(text: str) -> float:
+    """Return bytes or operations per second such as ``936G``, in powers of ten as in data sheets.
+
+    Raises:
+        ValueError: the text is not such a quantity.
+    """
+    match = _QUANTITY.fullmatch(text)
+    quantity = float(match[1]) * _POWERS[match[2].upper()] if match else 0.0
+    if not 0 < quantity <= _MOST_PER_S:
+        raise ValueError(f"{_quote(text)} is not a quantity; examples: 936G, 71T")
+    return quantity
 
 
 def parse_duration(text: str) -> float:

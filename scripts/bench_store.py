@@ -135,9 +135,9 @@ def figures(stored: ResultSet) -> Table:
 
 def figures_of_frame(frame: pd.DataFrame) -> Table:
     """Return the same from a frame of runs."""
-    arm, prompt = ["role", "draft_n_max"], ["role", "draft_n_max", "prompt"]
+    arm, prompt = ["role", "draft"], ["role", "draft", "prompt"]
     runs = frame[~frame.warmup & ~frame.anchor]
-    runs = runs.assign(draft_n_max=runs.draft_n_max.fillna(0), log=np.log(runs.decode_tps.astype(float)))
+    runs = runs.assign(draft=runs.draft.fillna(0), log=np.log(runs.decode_tps.astype(float)))
     target = runs[runs.role == Role.TARGET.value].set_index(["prompt", "repeat"]).log
     base = runs.join(target.rename("base"), on=["prompt", "repeat"]).base
     runs = runs.assign(gain=(runs.log - base).where(runs.role == Role.DRAFTING.value))

@@ -69,6 +69,7 @@ _OTHERS = (
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
 )
+_FLAGS = {"quiet", "verbose", "debug"}  # of every command
 _PROMISES = """\
 - A stored bench of every earlier version is read and shown by every later one. Only a version with the same
   schema continues it. What a newer version wrote is refused with one line.
@@ -112,6 +113,7 @@ def pages() -> dict[str, str]:
     made: dict[str, Callable[[], Iterator[str]]] = {
         "commands.md": commands,
         "environment.md": environment,
+        "options.md": options,
         "exit-codes.md": exit_codes,
         "python.md": python,
         "schemas.md": schemas,
@@ -140,6 +142,36 @@ def _command(command: click.Command, ctx: click.Context, *, level: int) -> Itera
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             yield from _command(inner, click.Context(inner, info_name=name, parent=ctx), level=level + 1)
+
+
+def options() -> Iterator[str]:
+    """Every option with the commands that have it; an option has one name and one meaning everywhere."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    root = click.Context(cli.cli)
+    for name in cli.COMMANDS:
+        command = cli.cli.get_command(root, name)
+        assert command is not None
+        for path, inner in _all_commands(command, name):
+            for option in inner.params:
+                if isinstance(option, click.Option) and not option.hidden and option.name not in _FLAGS:
+                    found.setdefault((*option.opts, *option.secondary_opts), []).append(path)
+    commands_with_options = list(dict.fromkeys(path for paths_ in found.values() for path in paths_))
+    yield "# Options\n"
+    yield "Which command has which option. An option has the same name and meaning in every command;"
+    yield "[the glossary](../glossary.md#names) has its name in Python, in tables and in stored results."
+    yield "`-q`, `-v` and `--debug` are options of all commands.\n"
+    yield f"| option | {' | '.join(commands_with_options)} |"
+    yield f"|---|{'|'.join(':-:' for _ in commands_with_options)}|"
+    for names, having in sorted(found.items(), key=lambda item: item[0][-1].lstrip("-")):
+        cells = ("✓" if path in having else "" for path in commands_with_options)
+        yield f"| `{', '.join(names)}` | {' | '.join(cells)} |"
+
+
+def _all_commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _all_commands(inner, f"{path} {name}")
 
 
 def exit_codes() -> Iterator[str]:

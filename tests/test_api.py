@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pandas as pd
 import pytest
 
 import ggufspec
+from ggufspec.cli import cli
 from ggufspec.errors import GgufspecError
-from tests.support import fakes
+from tests.support import fakes, hub_client
+from tests.support.hub_server import Hub
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +58,68 @@ def test_all_public_names_exist_and_nothing_else() -> None:
         assert getattr(ggufspec, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         ggufspec.nonsense  # noqa: B018
+
+
+def test_plan_check_and_whatif_answer_with_values() -> None:
+    planned = ggufspec.plan("demo", vram="24G", ngl=3, machine="rtx-3090", host="60G")
+    assert planned.shown.target.gpu_layers == 3
+    assert planned.best is not None
+    assert planned.fits(planned.best)
+    rate, best = planned.rate(planned.shown), planned.rate(planned.best)
+    assert rate is not None
+    assert best is not None
+    assert rate < best
+    assert len(ggufspec.frames.memory_trade(planned)) == len(planned.plans) == len(planned.rates)
+    assert ggufspec.check("demo").outcome.value == "accepted"
+    assert ggufspec.check(target="demo:target", draft_model="demo:drafter").outcome.value == "accepted"
+    answer = ggufspec.whatif(target_tps=2.0, drafter_tps=87.0, alpha=0.8, draft=(2, 4))
+    assert [projection.n_max for projection in answer.projections] == [2, 4]
+    assert answer.best.n_max == 4
+    assert answer.costs.value == "rates"
+    assert "best case" in answer.notes[0]
+    assert ggufspec.whatif("demo", machine="h100", alpha=0.8, draft=3).costs.value == "roofline"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bench", {"dratf": 3}, r"bench\(\) has no option 'dratf'; did you mean 'draft'\?"),
+        ("tune", {"maxtime": 60}, "did you mean 'max_time'"),
+        ("plan", {"vrma": "24G"}, r"plan\(\) has no option 'vrma'; did you mean 'vram'\?"),
+        ("check", {"drafter": "x"}, "did you mean 'draft_model'"),
+        ("whatif", {"alhpa": 0.8}, "did you mean 'alpha'"),
+        ("fetch", {"zzz": 1}, "its options are pair, target, draft_model"),
+        ("suggest", {"target": "x", "mots": 1}, "did you mean 'most'"),
+    ],
+)
+def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        getattr(ggufspec, name)(**options)
+
+
+def test_a_request_and_options_exclude_each_other() -> None:
+    with pytest.raises(TypeError, match="draft"):
+        ggufspec.bench(ggufspec.Request(pair="demo"), draft=3)
+
+
+@pytest.mark.parametrize("name", ["plan", "check", "whatif", "fetch", "suggest"])
+def test_options_have_the_names_of_the_command_line(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    known = {param.name for param in command.params}
+    other = {"check"}  # the opposite of --no-check
+    signature = inspect.signature(getattr(ggufspec, name))
+    assert {*signature.parameters} - other <= known
+    assert all(parameter.annotation is not parameter.empty for parameter in signature.parameters.values())
+
+
+def test_fetch_and_suggest_are_single_calls(hub: Hub) -> None:
+    pair = ggufspec.fetch(target="me/T-GGUF:Q4_K_M", draft_model="me/D-GGUF")
+    assert pair.target.path is not None
+    assert pair.target.path.is_file()
+    hub.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": hub_client.gguf(40 << 20)})
+    hub.add("a/Model-3-1B-GGUF", {"d-Q8_0.gguf": hub_client.gguf()})
+    (drafter,) = ggufspec.suggest("me/Model-3-8B-GGUF:Q4_K_M")
+    assert (drafter.name, drafter.is_refused) == ("a/Model-3-1B-GGUF/d-Q8_0.gguf", False)

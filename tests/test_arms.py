@@ -282,7 +282,7 @@ def test_methods_at_one_draft_size_are_arms_of_their_own_and_named_apart() -> No
     assert all(arm.baseline is groups[0] and len(arm.runs) == 2 for arm in groups[1:])
     told = frames.summary(bench)
     assert told["method"].tolist()[1:] == ["draft-model", "ngram-simple", "ngram-mod"]
-    assert told["draft_p_min"].isna().tolist() == [True, False, True, True]
+    assert told["p_min"].isna().tolist() == [True, False, True, True]
     shown = overview(bench)
     assert "| target.gguf + ngram-mod " in shown
     assert "drafting γ=16, drafting ngram-simple γ=16, drafting ngram-mod γ=16" in shown

@@ -155,7 +155,7 @@ def test_more_threads_than_cores_are_warned_of_before_the_first_run(llama: Path)
     words = ("bench", "--pair", "demo", "-p", "Hi", "--dry-run")
     assert name in _warned(*words, "-t", str(machine.usable_cores() + 1))
     assert name not in _warned(*words, "-t", "1")
-    assert name in _warned("sweep", *words[1:-1], "-t", f"1,{machine.usable_cores() + 1}", "--plan")
+    assert name in _warned("sweep", *words[1:-1], "-t", f"1,{machine.usable_cores() + 1}", "--dry-run")
 
 
 def test_models_that_may_be_swapped_are_asked_about(llama: Path) -> None:

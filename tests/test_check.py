@@ -50,6 +50,12 @@ def test_a_pair_is_checked_by_name() -> None:
     assert (result.stdout, result.exit_code) == (ACCEPTED, 0)
 
 
+def test_models_are_named_as_for_a_bench() -> None:
+    for words in (("--pair", "demo"), ("-m", "demo:target", "-md", "demo:drafter"), ()):
+        result = _check(*words)
+        assert (result.stdout, result.exit_code) == (ACCEPTED, 0)
+
+
 def test_halves_of_pairs_and_paths_are_models() -> None:
     assert _check("demo:target", "demo:drafter").stdout == ACCEPTED
     assert "2048 tokens" in _check("demo:drafter", "demo:target").stdout
@@ -86,7 +92,8 @@ def test_different_tokens_are_shown(tmp_path: Path, files: tuple[str, str]) -> N
     ("words", "message"),
     [
         (("demo", "--program", "server", "--build", "2697"), "server of build 2697 does not draft"),
-        ((), "Missing argument 'TARGET'"),
+        (("demo", "--pair", "demo"), "name the models as arguments or with options, not both"),
+        (("-md", "demo:drafter"), "a drafter needs a target"),
     ],
 )
 def test_questions_without_sense_are_refused(words: tuple[str, ...], message: str) -> None:

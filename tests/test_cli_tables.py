@@ -41,14 +41,14 @@ def _rows(*words: str) -> list[dict[str, Any]]:
 
 
 def test_a_sweep_is_planned_without_running_anything(llama: Path) -> None:
-    words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--plan")
+    words = ("sweep", *SHORT, "-p", "A cat", "--draft", "1-3,8", "--p-min", "0,0.5", "-t", "2", "--dry-run")
     done = shell.here(*words)
     assert done.returncode == 0, done.stderr
     assert "20 arms with 2 baselines, 80 runs: about " in done.stdout.splitlines()[-1]
     rows = _rows(*words, "-o", "json")
     assert [row["role"] for row in rows] == ["target", "drafter", *["drafting"] * 8] * 2
     assert [row["threads"] for row in rows] == [1] * 10 + [2] * 10
-    assert [(row["draft_n_max"], row["draft_p_min"]) for row in rows[2:10]] == [
+    assert [(row["draft"], row["p_min"]) for row in rows[2:10]] == [
         (size, least) for size in (1, 2, 3, 8) for least in (0, 0.5)
     ]
     assert all(row["runs"] == 4 and row["expected_s"] >= 0 for row in rows)
@@ -60,7 +60,7 @@ def test_a_sweep_measures_every_combination_under_its_name(llama: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Stored as nightly: `ggufspec show nightly`" in done.stdout
     rows = _rows("show", "nightly", "-o", "json")
-    assert Counter((row["role"], row["draft_n_max"]) for row in rows) == {
+    assert Counter((row["role"], row["draft"]) for row in rows) == {
         ("target", None): 2,
         ("drafter", None): 1,  # it has no --ngl, so both baselines share it
         ("drafting", 2): 2,
@@ -177,8 +177,8 @@ def test_parquet_goes_to_a_file_and_not_to_a_terminal(
 
 def test_methods_are_an_axis_of_a_bench_and_of_a_sweep(llama: Path) -> None:
     words = ("--engine", "binary-simple", "--method", "draft-model,ngram-simple,ngram-cache")
-    rows = _rows("sweep", *SHORT, *words, "--draft", "8,16", "--plan", "-o", "json")
-    assert [(row["role"], row["method"], row["draft_n_max"], row["draft_p_min"]) for row in rows[2:]] == [
+    rows = _rows("sweep", *SHORT, *words, "--draft", "8,16", "--dry-run", "-o", "json")
+    assert [(row["role"], row["method"], row["draft"], row["p_min"]) for row in rows[2:]] == [
         ("drafting", "draft-model", 8, 0),
         ("drafting", "draft-model", 16, 0),
         ("drafting", "ngram-simple", 16, None),

@@ -37,7 +37,7 @@ def test_a_bench_of_every_version_is_read_and_shown(version: int, home: Path, tm
         ("show", "old"),
         ("show", "old", "--all", "--variance"),
         ("show", "old", "--runs", "-o", "csv"),
-        ("report", "old", "-o", str(tmp_path / "report.html")),
+        ("report", "old", "--out", str(tmp_path / "report.html")),
     ):
         done = shell.here(*words)
         assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def test_every_table_names_its_engine_in_the_first_line(engine: str) -> None:
 def test_a_plan_names_the_engine_that_would_measure(llama: Path) -> None:
     for engine in ("binary", "binary-simple", "server"):
         for more in ((), ("-ub", "1-200", "--draft", "1-8")):
-            words = ("sweep", "--pair", "demo", "-p", "Hi", "--engine", engine, "--plan", *more)
+            words = ("sweep", "--pair", "demo", "-p", "Hi", "--engine", engine, "--dry-run", *more)
             assert shell.here(*words).stdout.splitlines()[0] == figures.engine(engine)
 
 

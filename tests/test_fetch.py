@@ -145,6 +145,6 @@ def test_the_largest_pair_that_fits(
         (programs / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found, _, err = run("fetch", "--fit", "--dry-run")
+    found, _, err = run("fetch", "--largest", "--dry-run")
     assert found == code
     assert answer in err

@@ -310,11 +310,11 @@ def test_the_finalists_are_a_table_with_the_verdict(plan: Plan, monkeypatch: pyt
     assert tuple(table.columns) == finalists.FINALIST_COLUMNS
     assert [*table["stage"]] == ["confirmation"] * 3 + ["selection"] * 3
     (recommended,) = table[table["recommended"]].to_dict("records")
-    assert (recommended["stage"], recommended["draft_n_max"]) == ("confirmation", 3)
+    assert (recommended["stage"], recommended["draft"]) == ("confirmation", 3)
     assert recommended["speedup"] == pytest.approx(1.5, rel=0.01)
     assert recommended["forecast_speedup"] == pytest.approx(1.5)
     assert set(table["serve_context"]) == {512}
     facts = tuned_report.facts(served, plan.session.install, "ggufspec bench")
-    assert [row["n_max"] for row in facts["finalists"] if row["recommended"]] == [3]
+    assert [row["draft"] for row in facts["finalists"] if row["recommended"]] == [3]
     assert len(facts["finalists"]) == len(table)
     assert facts["launch"]["argv"] == ("/opt/llama-server", "3")

@@ -22,9 +22,9 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     assert (drafting["speedup"], target["speedup"]) == (pytest.approx(1.5), None)
     assert drafting["speedup_lo"] == pytest.approx(1.5)
     assert (drafting["accept_rate"], drafting["n_drafted"], drafting["n_accepted"]) == (0.75, 400, 300)
-    assert (target["accept_rate"], target["n_drafted"], target["draft_n_max"]) == (None, None, None)
+    assert (target["accept_rate"], target["n_drafted"], target["draft"]) == (None, None, None)
     assert (drafting["text_identical"], target["text_identical"]) == (True, None)
-    assert (drafting["prompts"], drafting["repeats"], drafting["draft_n_max"]) == (2, 2, 3)
+    assert (drafting["prompts"], drafting["repeats"], drafting["draft"]) == (2, 2, 3)
     assert (drafting["llama_version"], drafting["llama_commit"], drafting["backend"]) == (
         "b11312",
         "0c1e570",
@@ -35,9 +35,9 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
 
 def test_layers_belong_to_the_model_that_has_them() -> None:
     target, drafter, drafting = formats.records(frames.summary(values.whole_bench()))
-    assert (target["n_gpu_layers"], target["n_gpu_layers_draft"]) == (0, None)
-    assert (drafter["n_gpu_layers"], drafter["n_gpu_layers_draft"]) == (None, 0)
-    assert (drafting["n_gpu_layers"], drafting["n_gpu_layers_draft"]) == (0, 0)
+    assert (target["actual_ngl"], target["actual_ngld"]) == (0, None)
+    assert (drafter["actual_ngl"], drafter["actual_ngld"]) == (None, 0)
+    assert (drafting["actual_ngl"], drafting["actual_ngld"]) == (0, 0)
 
 
 def test_failed_runs_are_counted_and_never_averaged() -> None:
@@ -63,7 +63,7 @@ def test_runs_has_one_row_per_run_warmups_included() -> None:
     assert [row["warmup"] for row in rows] == [True] + [False] * 12
     assert rows[3]["decode_tps"] == pytest.approx(bench.runs[3].sample.decode_tps)
     assert rows[3]["status"] == "ok"
-    assert rows[3]["draft_n_max"] == 3
+    assert rows[3]["draft"] == 3
 
 
 def test_empty_benches_have_their_columns() -> None:

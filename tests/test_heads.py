@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,18 +10,21 @@ from typing import Any
 
 import pytest
 
+import ggufspec
 from ggufspec.choices import Chain
 from ggufspec.domain import (
     Drafting,
     Method,
     ModelFile,
     NgramSettings,
+    Offload,
     Program,
     Role,
     RunSpec,
     Runtime,
 )
 from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.forecast import costs, whatif
 from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
 from ggufspec.llama.install import Install, releases
 from ggufspec.measure import find_methods, request
@@ -194,7 +198,7 @@ def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
         Chain.parse(text)
     with pytest.raises(GgufspecError, match=problem):
         request.prepare_session(Request(pair="demo", method=text))
-    done = shell.here("sweep", "--plan", "--pair", "demo", "--method", text)
+    done = shell.here("sweep", "--dry-run", "--pair", "demo", "--method", text)
     assert done.returncode == 2
     assert problem in " ".join(done.stderr.split())
 
@@ -306,6 +310,16 @@ def test_check_knows_heads(tmp_path: Path, words: tuple[str, ...], code: int, sa
     done = shell.here("check", str(tmp_path / "target.gguf"), str(tmp_path / name), *options)
     assert done.returncode == code
     assert says in done.stdout
+
+
+def test_notebooks_check_heads_as_the_command_does(tmp_path: Path) -> None:
+    target = str(models.write_model(tmp_path / "target.gguf", *models.llama()))
+    head = str(models.write_model(tmp_path / "head.gguf", *models.eagle3()))
+    assert ggufspec.check(target=target, draft_model=head).outcome.value == "accepted"
+    refused = ggufspec.check(target=target, draft_model=head, program="speculative")
+    assert refused.reasons == ("speculative drafts only with a draft model, not by draft-eagle3",)
+    refused = ggufspec.check(target=target, draft_model=head, build=9600)
+    assert refused.reasons == ("build 9600 cannot draft by draft-eagle3",)
 
 
 # what is measured
@@ -534,3 +548,50 @@ def test_a_head_counts_with_the_states_that_it_reads(tmp_path: Path) -> None:
     weights = with_head.draft.gpu.weights + with_head.draft.host.weights
     assert weights == sum(tensor.size_bytes for tensor in head.tensors)
     assert with_head.target.host.compute - alone.target.host.compute == 3 * 512 * 64 * 4
+
+
+def test_layers_for_mtp_draft_on_the_last_gpu(tmp_path: Path) -> None:
+    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3))
+    settings = memory.MemorySettings(context=512)
+    split = Offload(target_layers="all", tensor_split=(1.0, 1.0))
+    alone, drafting = (
+        memory.plan(card, None, split, replace(settings, mtp=mtp)).target for mtp in (False, True)
+    )
+    assert drafting.gpus[0] == alone.gpus[0]
+    assert drafting.gpus[1].total > alone.gpus[1].total
+    assert sum(gpu.total for gpu in drafting.gpus) == drafting.gpu.total
+
+
+def test_a_plan_knows_what_drafts(tmp_path: Path) -> None:
+    target = str(models.write_model(tmp_path / "m.gguf", *models.with_mtp(n_embd=256, n_ff=512)))
+    alone = ggufspec.plan(target=target, vram="24G")
+    drafting = ggufspec.plan(target=target, method="draft-mtp", vram="24G")
+    assert (alone.method, drafting.method) == (None, Chain(Method.DRAFT_MTP))
+    assert drafting.shown.gpu_bytes > alone.shown.gpu_bytes
+    done = shell.here("plan", "-m", target, "--method", "draft-mtp", "--vram", "24G", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "drafts with draft-mtp, which needs no second model" in done.stderr
+    assert json.loads(done.stdout)[-1]["gpu_bytes"] == drafting.plans[-1].gpu_bytes
+
+
+def test_a_plan_refuses_layers_that_are_not_there(tmp_path: Path) -> None:
+    target = str(models.write_model(tmp_path / "m.gguf", *models.llama()))
+    with pytest.raises(ValueError, match="the target has no layers for MTP"):
+        ggufspec.plan(target=target, method="draft-mtp", vram="24G")
+    done = shell.here("plan", "-m", target, "--method", "draft-mtp")
+    assert done.returncode == 2
+    assert "the target has no layers for MTP" in done.stderr
+
+
+def test_a_roofline_leaves_out_layers_for_mtp(tmp_path: Path) -> None:
+    card = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3), "with")
+    without = _card(tmp_path, models.llama(n_embd=256, n_ff=512, n_layers=2), "without")
+    assert whatif.shape(card, depth=512) == whatif.shape(without, depth=512)
+    assert _parts(card) == _parts(without)
+    alone = _card(tmp_path, models.with_mtp(n_embd=256, n_ff=512, n_layers=3, alone=True), "alone")
+    assert whatif.shape(alone, depth=512).weight_bytes > 0
+
+
+def _parts(card: gguf.ModelCard) -> tuple[costs.Part, ...]:
+    machines = whatif.Machines.named("rtx-3090", None, n_gpus=0)
+    return whatif.parts_of(card, Offload(target_layers="all"), machines, depth=512)

@@ -108,7 +108,7 @@ def test_a_bench_stores_where_it_comes_from_and_shows_it(setup: Setup) -> None:
     assert meta.machine.details == machine.snapshot().details
     assert meta.suite_sha256 is not None
     page = shell.here("show", NAME, "--all").stdout
-    assert shell.here("report", NAME, "-o", str(setup.folder / "report.html")).returncode == 0
+    assert shell.here("report", NAME, "--out", str(setup.folder / "report.html")).returncode == 0
     report = html.unescape((setup.folder / "report.html").read_text())
     for fact in (
         f"numpy {metadata.version('numpy')}",

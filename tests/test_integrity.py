@@ -184,7 +184,7 @@ def test_every_command_says_that_a_file_is_truncated(local: tuple[Path, Path], s
         ("check", target, drafter),
         ("plan", *models_of),
         (*DRY, *models_of),
-        ("sweep", "--plan", *models_of),
+        ("sweep", "--dry-run", *models_of),
         ("tune", *models_of),
         ("whatif", *models_of, "--machine", "h100", "--accept", "0.7"),
         ("suggest", "--offline", str(path)),

@@ -96,7 +96,7 @@ def test_many_options_stand_in_sections_and_each_of_them_once(name: str) -> None
     if isinstance(found, click.Group):
         pytest.skip("a group has few")
     text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
-    options = [param for param in found.params if isinstance(param, click.Option)]
+    options = [param for param in found.params if isinstance(param, click.Option) and not param.hidden]
     sections = [part for part in text.split("\n\n") if part.split("\n")[0].endswith(":")]
     lines = [line.strip() for part in sections for line in part.splitlines() if line.startswith("  -")]
     listed = [word.rstrip(",") for line in lines for word in line.split("  ")[0].split()]
@@ -305,7 +305,6 @@ def test_no_color_is_obeyed_in_a_terminal(tmp_path: Path, colour: bool) -> None:
 
 
 def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ggufspec.cli import fetch
     from ggufspec.domain import ModelFile, Pair
     from ggufspec.errors import ConsentNeededError
     from ggufspec.modelfiles.hub import FetchItem, Survey
@@ -319,8 +318,8 @@ def test_a_download_is_not_asked_about_in_silence(monkeypatch: pytest.MonkeyPatc
     pair = Pair(name="big", target=ModelFile(filename="big.gguf"), draft=None)
     found = Survey(pair=pair, items=(item,), folder=nowhere, free_bytes=1 << 60)
     with pytest.raises(ConsentNeededError, match="--quiet does not ask"):
-        fetch._confirm_download(found, yes=False, quiet=True)
-    fetch._confirm_download(found, yes=True, quiet=True)
+        hub_access.confirm_download(found, yes=False, quiet=True)
+    hub_access.confirm_download(found, yes=True, quiet=True)
 
 
 def test_a_traceback_shows_no_credentials() -> None:

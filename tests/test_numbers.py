@@ -22,7 +22,7 @@ COSTS = ("whatif", "--target-tps", "2", "--drafter-tps", "80")
         ),
         (("plan", "--reserve", f"{DIGITS}"), "--reserve"),
         (("plan", "--ctx", str(10**30)), "--ctx"),
-        (("plan", "--ubatch", str(10**30)), "--ubatch"),
+        (("plan", "--ubatch-size", str(10**30)), "--ubatch-size"),
         (("plan", "--ngl", DIGITS), "--ngl"),
         (("plan", "--ngl", "10000"), "--ngl"),
         (("plan", "--build", DIGITS), "--build"),

@@ -605,7 +605,7 @@ def test_runs_that_place_models_alike_share_what_is_stored_of_it() -> None:
 
 def test_a_row_says_what_was_asked_and_what_came_of_it() -> None:
     (row,) = formats.records(frames.runs(values.bench(told(SPRING_2024))))
-    assert (row["n_gpu_layers"], row["offloaded_layers"], row["total_layers"]) == ("45", 45, 81)
+    assert (row["requested_ngl"], row["actual_ngl"], row["total_layers"]) == ("45", 45, 81)
     assert row["gpu_bytes"] == 17336 * MIB
     assert row["placement"] == "28.8 GiB on CPU, 16.9 GiB on CUDA0, 300 MiB on CUDA_Host"
     assert row["draft_placement"] == "215 MiB on CPU, 4.51 GiB on CUDA0, 9.5 MiB on CUDA_Host"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from pathlib import Path
 
 import click
 import pytest
@@ -66,7 +65,7 @@ def test_options_become_a_request() -> None:
     words = "-m t.gguf --draft 1-3 --draft 8 --temp 0.5 --raw --precision 2% --max-time 10m"
     placement = "-dev A,B -sm row -ncmoe 2 --fit off"
     request = _bench_options(*words.split(), *placement.split()).to_request()
-    assert request.target == Path("t.gguf")
+    assert request.target == "t.gguf"
     assert request.draft == (1, 2, 3, 8)
     assert (request.temp, request.chat, request.precision, request.max_time) == (0.5, False, 0.02, 600)
     assert request.offload == Offload(

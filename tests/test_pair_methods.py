@@ -139,7 +139,7 @@ WHATIF = ("--machine", "h100", "--accept", "0.7")
         ("bench", "--pair"),
         ("bench", "--dry-run", "--pair"),
         ("bench", "--engine", "server", "--pair"),
-        ("sweep", "--plan", "--pair"),
+        ("sweep", "--dry-run", "--pair"),
         ("tune", "--pair"),
         ("tune", "--forecast", "--pair"),
         ("chat", "--once", "Hello", "--pair"),

@@ -40,7 +40,7 @@ def test_jsonl_and_csv_and_sql_say_the_same() -> None:
     assert row == {key: "" if value is None else str(value) for key, value in wanted.items()}
     with closing(sqlite3.connect(":memory:")) as base:
         base.executescript(parse(TREE, "-o", "sql"))
-        assert base.execute("SELECT n_drafted, offloaded_layers, status FROM logs").fetchall() == [
+        assert base.execute("SELECT n_drafted, actual_ngl, status FROM logs").fetchall() == [
             (wanted["n_drafted"], None, "ok")
         ]
 

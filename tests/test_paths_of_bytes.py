@@ -52,7 +52,7 @@ def commands(target: str, drafter: str) -> Sequence[Sequence[str]]:
         ("plan", *pair, "-o", "json"),
         ("bench", *pair),
         ("bench", *pair, "--dry-run"),
-        ("sweep", *pair, "--plan"),
+        ("sweep", *pair, "--dry-run"),
         ("tune", *pair),
         ("chat", *pair, "--once", "Hello"),
         ("whatif", *pair, "--machine", "h100", "--accept", "0.7"),

@@ -72,7 +72,7 @@ def test_the_most_layers_that_fit_are_found(pair: tuple[str, ...]) -> None:
     result = _plan(*pair, "--vram", "2G", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert tuple(rows[0]) == MEMORY_COLUMNS
-    assert [int(row["n_gpu_layers"]) for row in rows] == list(range(22))
+    assert [int(row["requested_ngl"]) for row in rows] == list(range(22))
     fitting = [row for row in rows if row["fits"] == "True"]
     assert all(int(row["gpu_bytes"]) <= 1024 * MIB for row in fitting)
     assert int(rows[len(fitting)]["gpu_bytes"]) > 1024 * MIB

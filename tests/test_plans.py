@@ -128,15 +128,15 @@ def test_layers_beyond_those_of_the_model_collapse_with_a_note(llama: Path) -> N
 
 
 def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> None:
-    done = shell.here("sweep", *QUICK, *MILLIONS, "--ngl", "0-999", "--plan")
+    done = shell.here("sweep", *QUICK, *MILLIONS, "--ngl", "0-999", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert len(made) < 2000
     blocks, arms = 999 * 1000 * 10, 999 * 1000 * (10 * 9 + 1)
     assert f"{arms:,} arms with {blocks:,} baselines, {3 * arms:,} runs: about " in done.stdout
     assert f"This cannot be measured: {arms:,} arms are more than 100,000" in done.stdout
-    assert "--ubatch has 1,000, --threads has 999, --ngl has 10, --draft has 8" in done.stdout
+    assert "--ubatch-size has 1,000, --threads has 999, --ngl has 10, --draft has 8" in done.stdout
     assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[4:8]] == [
-        "--ubatch",
+        "--ubatch-size",
         "--threads",
         "--ngl",
         "--draft",
@@ -148,7 +148,7 @@ def test_a_plan_of_millions_makes_few_arms(llama: Path, made: list[RunSpec]) -> 
 def test_what_never_ends_is_refused_before_it_begins(
     llama: Path, made: list[RunSpec], words: tuple[str, ...]
 ) -> None:
-    done = shell.here("sweep", *QUICK, *MILLIONS, *words, *(("--plan",) if words else ()))
+    done = shell.here("sweep", *QUICK, *MILLIONS, *words, *(("--dry-run",) if words else ()))
     assert (done.returncode, done.stdout) == (1, "")
     assert len(made) < 2000
     assert f"error: {999 * 1000 * 10:,} arms are more than " in done.stderr
@@ -157,9 +157,9 @@ def test_what_never_ends_is_refused_before_it_begins(
 
 
 def test_a_plan_that_nobody_reads_is_shown_as_its_axes(llama: Path) -> None:
-    words = ("sweep", *QUICK, "--draft", "1-8", "-ub", "1-150", "--plan")
+    words = ("sweep", *QUICK, "--draft", "1-8", "-ub", "1-150", "--dry-run")
     text = shell.here(*words).stdout
-    assert "| --ubatch |      150 |" in text
+    assert "| --ubatch-size |      150 |" in text
     assert "1500 arms with 150 baselines, 4500 runs: about " in text
     assert "cannot be measured" not in text
     assert len(shell.here(*words, "-o", "jsonl").stdout.splitlines()) == 1500

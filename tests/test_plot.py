@@ -41,7 +41,7 @@ def test_the_curve_shows_the_summary() -> None:
     expected = _drafting(frames.summary(results)).astype(object)
     expected = expected.where(expected.notna(), None)
     assert [(row["gamma"], row["tps"], row["tps_lo"], row["tps_hi"]) for row in drawn] == list(
-        zip(expected.draft_n_max, expected.gen_tps, expected.gen_tps_lo, expected.gen_tps_hi, strict=True)
+        zip(expected.draft, expected.gen_tps, expected.gen_tps_lo, expected.gen_tps_hi, strict=True)
     )
     assert {row["series"] for row in drawn} == {"small", "large"}
 
@@ -72,7 +72,7 @@ def test_one_pair_is_mapped_by_category() -> None:
     fields = _rows(plot.heatmap(results), "speedup")
     expected = _drafting(frames.categories(results))
     assert {(row["down"], row["across"]): row["speedup"] for row in fields} == dict(
-        zip(zip(expected.draft_n_max, expected.category, strict=True), expected.speedup, strict=True)
+        zip(zip(expected.draft, expected.category, strict=True), expected.speedup, strict=True)
     )
 
 

@@ -93,8 +93,8 @@ def test_the_list_has_every_format(home: Path) -> None:
     _drafting_bench()
     (row,) = json.loads(shell.here("show", "--list", "-o", "json").stdout)
     assert row["name"] == "mine"
-    assert (row["draft_sizes"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
-    assert shell.here("show", "--list", "-o", "csv").stdout.startswith("name,started_at,models,draft_sizes,")
+    assert (row["draft"], row["runs"], row["planned_runs"], row["complete"]) == ([3, 5], 3, 3, True)
+    assert shell.here("show", "--list", "-o", "csv").stdout.startswith("name,started_at,models,draft,")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_forecasts_that_are_damaged_are_not_drawn(tmp_path: Path) -> None:
         except ResultsError:
             refused += 1
     assert refused > len(content) // 2
-    written = shell.here("report", "mine", "-o", str(tmp_path / "report.html"))
+    written = shell.here("report", "mine", "--out", str(tmp_path / "report.html"))
     assert written.returncode == 0
     assert "does not match its checksum; the forecasts are left out" in written.stderr
 
@@ -258,7 +258,7 @@ def test_a_damaged_bench_is_refused_and_salvaged_on_demand() -> None:
     salvaged = shell.here("show", "mine", "--salvage", "--runs", "-o", "json")
     assert salvaged.returncode == 0
     assert salvaged.stderr == "warning: mine: left out: line 5 of runs.jsonl: damaged\n"
-    assert [row["draft_n_max"] for row in json.loads(salvaged.stdout)] == [3, 5]
+    assert [row["draft"] for row in json.loads(salvaged.stdout)] == [3, 5]
 
 
 def _suite(sizes: tuple[int, ...] = (3,), prompts: str = "ab", repeats: int = 2) -> RunPlan:

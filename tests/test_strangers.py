@@ -125,7 +125,7 @@ def test_pictures_stay_in_their_folder_whatever_a_bench_is_called(
 ) -> None:
     place = tmp_path / "a" / "b" / "pictures"
     before = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents}
-    done = shell.here("report", bench, *((bench,) if several else ()), f"--{form}", str(place))
+    done = shell.here("report", bench, *((bench,) if several else ()), "-o", form, "--out", str(place))
     assert done.returncode == 0, done.stderr
     assert _clean(done.stderr)
     new = {path for path in tmp_path.rglob("*") if paths.data_dir() not in path.parents} - before

@@ -1,4 +1,4 @@
-"""``pairs --verify``, ``fetch --fit`` and ``suggest``: the catalogue and the family, asked for at the Hub."""
+"""``pairs --verify``, ``fetch --largest`` and ``suggest``: catalogue and family, asked for at the Hub."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_fit_takes_the_largest_that_fits(
         + draft
         + entry.format(name="alone", repo="Fits-GGUF", file="f-Q4_0.gguf")
     )
-    code, out, err = run("fetch", "--fit", "--dry-run")
+    code, out, err = run("fetch", "--largest", "--dry-run")
     assert code == 0
     assert "me/Fits-GGUF/f-Q4_0.gguf" in out
     assert "fits is the largest pair that fits: " in err
     assert "unavailable pairs are left out; the first: " in err
-    assert run("fetch", "demo", "--fit")[0] == 2
+    assert run("fetch", "demo", "--largest")[0] == 2
 
 
 def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:

@@ -261,7 +261,7 @@ def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: 
     assert table.startswith("Engine: ")
     for words in ((), ("--tuned", "tuned")):
         page = tmp_path / "report.html"
-        done = shell.here("report", *(words or ("tuned",)), "-o", str(page))
+        done = shell.here("report", *(words or ("tuned",)), "--out", str(page))
         assert done.returncode == 0, done.stderr
         text = page.read_text()
         assert text.index("Tuned: draft with drafter.gguf") < text.index("<h2>Summary</h2>")

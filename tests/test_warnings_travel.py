@@ -115,7 +115,7 @@ def test_every_format_holds_the_same_warnings(form: str, tmp_path: Path) -> None
 
 def test_pages_hold_the_same_warnings(tmp_path: Path) -> None:
     bench, file = _doubtful(), tmp_path / "report.html"
-    assert shell.here("report", bench.meta.id, "-o", str(file)).returncode == 0
+    assert shell.here("report", bench.meta.id, "--out", str(file)).returncode == 0
     for page in (file.read_text(), notebook.notebook_html(bench)):
         for name, advice in review.warnings(bench).items():
             assert name in page
@@ -126,7 +126,7 @@ def test_rows_tell_warnings_of_an_arm_from_those_of_the_bench() -> None:
     bench = _doubtful()
     rows = formats.records(frames.summary(bench))
     advice = review.warnings(bench)
-    of_arms = {(row["role"], row["draft_n_max"]): {item["name"] for item in row["warnings"]} for row in rows}
+    of_arms = {(row["role"], row["draft"]): {item["name"] for item in row["warnings"]} for row in rows}
     assert of_arms == {
         ("target", None): set(),
         ("drafting", 3): {"busy-machine"},
@@ -204,7 +204,7 @@ def test_measuring_is_strict_too(command: str, tmp_path: Path, monkeypatch: pyte
 def test_a_strict_report_is_written_all_the_same(tmp_path: Path) -> None:
     _doubtful()
     file = tmp_path / "report.html"
-    done = shell.here("report", "mine", "-o", str(file), "--strict")
+    done = shell.here("report", "mine", "--out", str(file), "--strict")
     assert (done.returncode, "mine: few-repeats" in done.stderr) == (35, True)
     assert file.stat().st_size > 1000
 

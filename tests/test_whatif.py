@@ -222,7 +222,7 @@ def test_other_formats_have_every_figure() -> None:
     result = _run(*NOTEBOOK, "--alpha", "0.5-0.6", "--draft", "1-3", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert tuple(rows[0]) == OUTLOOK_COLUMNS
-    assert [(row["n_max"], row["alpha"]) for row in rows] == [
+    assert [(row["draft"], row["alpha"]) for row in rows] == [
         (str(size), alpha) for alpha in ("0.5", "0.6") for size in (1, 2, 3)
     ]
     assert "the best case" in result.stderr

@@ -69,7 +69,7 @@ ADVICE = {
         "the target runs on the GPU and the drafter on the CPU: add `--ngld all`"
     ),
     MeasurementWarning.FEWER_LAYERS: (
-        "fewer layers were offloaded than requested: compare n_gpu_layers and offloaded_layers in `ggufspec"
+        "fewer layers were offloaded than requested: compare requested_ngl and actual_ngl in `ggufspec"
         " show --runs`, and request as many as were offloaded"
     ),
     MeasurementWarning.SPILLED: (

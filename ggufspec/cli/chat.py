@@ -13,24 +13,19 @@ from ggufspec.choices import Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.bench import ngram_option, sampling_options
-from ggufspec.cli.options.placement import placement_options
+from ggufspec.cli.options.placement import layer_options, placement_options
+from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
-from ggufspec.cli.options.shared import Count, LayersParam, pass_options
+from ggufspec.cli.options.shared import Count, pass_options
 from ggufspec.cli.options.tuned import tuned_option, with_configuration
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import RunOptions
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 @click.command()
 @tuned_option("Chat with the configuration of this tuning.")
-@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
-@click.option("-m", "--target", type=_FILE, shell_complete=completions.files, help="Target (GGUF file).")
-@click.option(
-    "-md", "--draft-model", type=_FILE, shell_complete=completions.files, help="Drafter (GGUF file)."
-)
+@model_options(fetches=True)
 @click.option(
     "--method",
     metavar="METHOD",
@@ -44,22 +39,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.IntRange(1, 64),
     help="Draft size γ in tokens. [default: 3; depends on the method without a drafter]",
 )
-@click.option(
-    "-ngl",
-    "--ngl",
-    type=LayersParam(),
-    default="auto",
-    show_default=True,
-    help="Target layers on the GPU: a number, all or auto.",
-)
-@click.option(
-    "-ngld",
-    "--ngld",
-    type=LayersParam(),
-    default="auto",
-    show_default=True,
-    help="Drafter layers on the GPU: a number, all or auto.",
-)
+@layer_options()
 @placement_options
 @runtime_options(many=False)
 @click.option(
@@ -110,6 +90,7 @@ def command(options: RunOptions, *, tuned: str | None, once: str | None, output:
     ggufspec chat --once "Why is the sky blue?" -o json
     """
     from ggufspec import paths
+    from ggufspec.cli.steps import hub_access
     from ggufspec.engines import failures
 
     if once is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -119,7 +100,8 @@ def command(options: RunOptions, *, tuned: str | None, once: str | None, output:
     from ggufspec.console import talk as talks
 
     prompt = _read_prompt() if once == "-" else once
-    with closing(talks.begin(with_configuration(options.to_request(), tuned))) as talk:
+    request = with_configuration(options.to_request(), tuned)
+    with closing(talks.begin(hub_access.fetch_models(request, yes=options.yes))) as talk:
         try:
             if prompt is None:
                 from ggufspec.console import terminal

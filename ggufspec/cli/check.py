@@ -11,18 +11,20 @@ import click
 from ggufspec.choices import Program
 from ggufspec.cli.entry.output import echo, echo_json
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.shared import Count, text_or_json
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat import CompatVerdict, judging
+    from ggufspec.modelfiles.compat import CompatVerdict
     from ggufspec.modelfiles.gguf import ModelCard
 
 _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program.SERVER)]
 
 
 @click.command()
-@click.argument("target", shell_complete=completions.models_and_pairs)
-@click.argument("drafter", required=False, shell_complete=completions.models)
+@click.argument("model", metavar="[TARGET]", required=False, shell_complete=completions.models_and_pairs)
+@click.argument("drafter", metavar="[DRAFTER]", required=False, shell_complete=completions.models)
+@model_options()
 @click.option(
     "--llama",
     type=click.Path(path_type=Path),
@@ -35,47 +37,43 @@ _PROGRAMS = [program.value for program in (Program.TREE, Program.SIMPLE, Program
     type=click.Choice(_PROGRAMS),
     help="Program that drafts. [default: speculative; server for a head]",
 )
-@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @text_or_json
 def command(
     *,
-    target: str,
+    model: str | None,
     drafter: str | None,
+    pair: str | None,
+    target: str | None,
+    draft_model: str | None,
     llama: Path | None,
     build: int | None,
     program: str | None,
     offline: bool,
+    token: str | None,
     output: str,
 ) -> None:
     """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
 
-    Both are local paths, user/repo:QUANT or halves of a pair (demo:target). DRAFTER is a draft model or a
-    head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone can be a pair. Only headers are read. The rule is that
-    of the installed llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
+    Both are files, user/repo:QUANT or halves of a pair (demo:target), also as -m and -md. DRAFTER is a draft
+    model or a head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone can be a pair; without any, it is the one
+    fetched last. Only headers are read. The rule is that of the installed llama.cpp, or of the newest if none
+    is installed. The exit code 7 means refused.
 
     \b
     ggufspec check llama-3-70b
     ggufspec check big.gguf small.gguf --build 2697
     """
-    from ggufspec.cli.options import models
-    from ggufspec.modelfiles import catalog, hub
+    from ggufspec.modelfiles import api, hub
     from ggufspec.modelfiles.compat import judging
 
-    access = hub.Access(offline=offline)
-    is_pair = drafter is None
-    pair = models.choose_pair(target if is_pair else None, None if is_pair else target, drafter, access)
-    way = catalog.drafting_method(pair)
-    method = way.method if way is not None and way.method.is_head else None
-    if pair.draft is None and method is None:
-        reason = f": it drafts with {way}, from the text so far" if way else ""
-        raise click.UsageError(f"the pair {target!r} has no drafter{reason}")
-    target_card, draft_card = models.read_cards(pair, access)
-    draft_card = draft_card or target_card  # whose layers for MTP draft
-    is_head = method is not None or judging.is_head(draft_card)
-    chosen = Program(program) if program else Program.SERVER if is_head else Program.TREE
-    rule, number = _choose_rule(chosen, llama, build)
-    verdict = judging.check_pair(target_card, draft_card, rule, build=number, method=method)
-    cards = {"target": target_card, "drafter": draft_card}
+    try:
+        names = _name_models((model, drafter), pair, target, draft_model)
+        access = hub.Access(token=token, offline=offline)
+        checked = api.check_models(*names, access, llama=llama, build=build, program=program)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    verdict, chosen = checked.verdict, checked.program
+    cards = {"target": checked.target, "drafter": checked.drafter}
     if output == "json":
         echo_json(_format_json(verdict, chosen, cards))
     else:
@@ -84,23 +82,20 @@ def command(
         raise judging.refusal(verdict)
 
 
-def _choose_rule(program: Program, llama: Path | None, build: int | None) -> tuple[judging.Rule, int | None]:
-    """Return how a program decides, and the build number of its llama.cpp if that is known."""
-    from ggufspec.errors import NoInstallError
-    from ggufspec.llama.install import installs
-    from ggufspec.modelfiles.compat import judging
+def _name_models(
+    names: tuple[str | None, str | None], pair: str | None, target: str | None, draft_model: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return a pair's name, a target and a drafter, from arguments or from options.
 
-    try:
-        if build is not None:
-            return judging.rule_for(program, build), build
-        install = installs.find_install(llama)
-        return judging.rule_of(install, program), install.build_number
-    except NoInstallError:
-        if llama is not None:
-            raise
-        return judging.rule_for(program), None
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    Raises:
+        UsageError: both were given.
+    """
+    first, second = names
+    if first is None:
+        return pair, target, draft_model
+    if pair or target or draft_model:
+        raise click.UsageError("name the models as arguments or with options, not both")
+    return (first, None, None) if second is None else (None, first, second)
 
 
 def _describe_rule(verdict: CompatVerdict, program: Program) -> str:

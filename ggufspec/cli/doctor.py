@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 import click
 
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.references import offline_option
 from ggufspec.cli.options.shared import text_or_json
 
 
 @click.command()
-@click.option("--offline", is_flag=True, help="Do not connect to the Hub.")
+@offline_option
 @text_or_json
 def command(*, offline: bool, output: str) -> None:
     """Check what is installed, and print the command that fixes each problem.

@@ -11,7 +11,14 @@ import click
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
-from ggufspec.errors import BadReferenceError, RemoteFileNotFoundError
+from ggufspec.cli.options.references import (
+    offline_option,
+    reference_options,
+    token_option,
+    yes_option,
+)
+from ggufspec.cli.options.shared import add_options
+from ggufspec.errors import RemoteFileNotFoundError
 
 if TYPE_CHECKING:
     from ggufspec.domain import Pair
@@ -20,12 +27,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("pair", required=False, shell_complete=completions.pairs)
-@click.option("-m", "--target", metavar="REF", help="Target to download, instead of PAIR.")
-@click.option("-md", "--draft-model", metavar="REF", help="Drafter to download with --target.")
-@click.option("--fit", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory.")
+@add_options(*reference_options())
+@click.option(
+    "--largest", is_flag=True, help="Choose the largest pair of the catalogue that fits into memory."
+)
 @click.option("--revision", help="Branch, tag or commit of all files.")
-@click.option("--token", help="Access token for the Hub. [default: the stored login or HF_TOKEN]")
-@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
+@token_option
+@offline_option
 @click.option(
     "--local-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -38,13 +46,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Accept files of PAIR that differ from the catalogue's or the first fetch's.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Download more than 10 GB without confirmation.")
+@yes_option
 def command(
     *,
     pair: str | None,
     target: str | None,
     draft_model: str | None,
-    fit: bool,
+    largest: bool,
     revision: str | None,
     token: str | None,
     offline: bool,
@@ -69,15 +77,15 @@ def command(
     ggufspec fetch --target unsloth/Qwen3-8B-GGUF:Q4_K_M --draft-model unsloth/Qwen3-0.6B-GGUF:Q8_0
     """
     from ggufspec.cli.steps import hub_access
-    from ggufspec.modelfiles import hub, pins
+    from ggufspec.modelfiles import api, hub, pins
 
     quiet = verbosity.current(click.get_current_context()).quiet
     access = hub.Access(token=token, offline=offline, local_dir=local_dir)
-    if fit:
+    if largest:
         from ggufspec.cli.steps import fitting
 
         if pair is not None or target is not None:
-            raise click.UsageError("--fit chooses the pair; do not name one")
+            raise click.UsageError("--largest chooses the pair; do not name one")
         pair, reason = fitting.choose_largest(access)
         echo(reason, err=True)
     survey = _survey_models(pair, target, draft_model, revision, access)
@@ -91,9 +99,9 @@ def command(
     if dry_run:
         return
     hub.check_room(survey)
-    _confirm_download(survey, yes=yes, quiet=quiet)
+    hub_access.confirm_download(survey, yes=yes, quiet=quiet)
     if not no_check:
-        _check_pair(survey, access)
+        api.check_survey(survey, access)
     fetched = hub_access.download_pair(survey, access, quiet=quiet)
     if revision is None:
         _pin_files(survey, replace=repin, quiet=quiet)
@@ -136,51 +144,15 @@ def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:
         echo(f"pinned in {pins.user_file()}: {', '.join(pinned)}", err=True)
 
 
-def _confirm_download(survey: hub.Survey, *, yes: bool, quiet: bool) -> None:
-    """Ask for confirmation of a large download; with --quiet it must be given by --yes."""
-    from ggufspec.cli.steps import hub_access
-    from ggufspec.errors import ConsentNeededError
-    from ggufspec.units import format_bytes
-
-    if quiet and not yes and survey.missing_bytes > hub_access.ASK_ABOVE_BYTES:
-        raise ConsentNeededError(
-            f"the download of {format_bytes(survey.missing_bytes)} needs confirmation; --quiet does not ask",
-            "add --yes",
-        )
-    hub_access.confirm_download(survey, yes=yes)
-
-
 def _survey_models(
     pair: str | None, target: str | None, draft_model: str | None, revision: str | None, access: hub.Access
 ) -> hub.Survey:
-    from dataclasses import replace
+    from ggufspec.modelfiles import api, hub
 
-    from ggufspec.modelfiles import catalog, hub
-
-    if pair is not None and target is not None:
-        raise click.UsageError("name a PAIR or a --target, not both")
-    pairs = catalog.load_catalogue()
-    is_reference = pair is not None and pair not in pairs and _is_reference(pair)
-    if is_reference:
-        pair, target = None, pair
-    if draft_model is not None and target is None:
-        raise click.UsageError("--draft-model needs --target")
-    if target is None:
-        listed = catalog.find_pair(pair or catalog.DEFAULT)
-        references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
-        name = listed.name
-    else:
-        texts = [target] if draft_model is None else [target, draft_model]
-        references = [hub.parse_reference(text, pairs, endpoint=access.endpoint) for text in texts]
-        name = " + ".join(reference.text for reference in references)
-    if is_reference:
-        references[0] = replace(references[0], use_default=False)
-    if revision is not None:
-        if any(reference.revision not in (None, revision) for reference in references):
-            raise BadReferenceError(
-                "--revision contradicts the revision in a reference", "use only one of them"
-            )
-        references = [replace(reference, revision=revision) for reference in references]
+    try:
+        references, name = api.find_references(pair, target, draft_model, revision, access)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     try:
         return hub.survey_fetch(name, references[0], references[1] if len(references) > 1 else None, access)
     except hub.SeveralModelsError as error:
@@ -188,11 +160,6 @@ def _survey_models(
             error.message,
             f"{error.hint}; for example: {_format_command(references, error, revision, access)}",
         ) from error
-
-
-def _is_reference(text: str) -> bool:
-    """Return whether a text is a model reference: names of pairs have no slash and no colon."""
-    return "/" in text or ":" in text or text.endswith(".gguf")
 
 
 def _format_command(
@@ -215,19 +182,3 @@ def _format_command(
     if access.local_dir is not None:
         words += ["--local-dir", str(access.local_dir)]
     return shlex.join(words)
-
-
-def _check_pair(survey: hub.Survey, access: hub.Access) -> None:
-    """Check from the headers, which are small, that llama.cpp accepts the drafter, before the download."""
-    from ggufspec.cli.steps import hub_access
-    from ggufspec.modelfiles import hub
-    from ggufspec.modelfiles.compat import judging
-
-    target, draft = survey.pair.target, survey.pair.draft
-    if draft is None:
-        return
-    draft_card = hub.read_card(draft, access)
-    rule = hub_access.find_rule("server" if judging.is_head(draft_card) else "binary")
-    verdict = judging.check_pair(hub.read_card(target, access), draft_card, rule)
-    if verdict.outcome is judging.CompatOutcome.REFUSED:
-        raise judging.refusal(verdict)

@@ -10,6 +10,7 @@ import click
 
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.references import token_option
 from ggufspec.cli.options.shared import text_or_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", required=False, shell_complete=completions.pairs)
 @click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
-@click.option("--token", help="Access token for the Hub. [default: the stored login]")
+@token_option
 @text_or_json
 def command(*, name: str | None, verify: bool, token: str | None, output: str) -> None:
     """List the known pairs of models, or print the details of one.

@@ -8,48 +8,37 @@ from typing import TYPE_CHECKING
 import click
 
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Methods
-from ggufspec.cli.options.shared import KV_TYPES, Count, LayersParam, Size, emit, output_options, pass_options
+from ggufspec.cli.options.placement import layer_options, machine_options, share_options
+from ggufspec.cli.options.references import model_options
+from ggufspec.cli.options.shared import KV_TYPES, Count, Size, Sizes, emit, output_options, pass_options
 from ggufspec.cli.options.tuned import tuned_option
-from ggufspec.units import format_bytes
+from ggufspec.units import format_bytes, format_rate
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import PlanOptions
-    from ggufspec.domain import Chain, Pair
-    from ggufspec.modelfiles.memory import MemoryPlan, MemorySettings
+    from ggufspec.forecast import planning
+
+_MOST_ROWS = 16  # of the table for people, besides the first, the last and the one that is asked for
 
 
 @click.command()
 @tuned_option("Plan the configuration of this tuning.")
-@click.option("--pair", metavar="NAME", shell_complete=completions.pairs, help="Pair from the catalogue.")
-@click.option(
-    "-m",
-    "--target",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Target: a path, user/repo:QUANT, or half of a pair (demo:target).",
-)
-@click.option(
-    "-md",
-    "--draft-model",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Drafter, in the same forms.",
-)
+@model_options()
 @click.option(
     "--method",
     metavar="METHOD",
     type=Methods().single(),
     help="What drafts, such as draft-mtp for layers of the target. [default: the pair's own]",
 )
-@click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
+@layer_options()
+@share_options
+@machine_options
+@click.option(
+    "--vram", type=Sizes(), help="GPU memory to plan with: 24G, or 24G,12G for two. [default: free memory]"
+)
 @click.option("--reserve", type=Size(), default="1G", show_default=True, help="GPU memory to leave free.")
 @click.option("-c", "--ctx", type=Count(16), default=4096, show_default=True, help="Context size in tokens.")
-@click.option("-ngl", "--ngl", type=LayersParam(), help="Target layers on the GPU. [default: as many as fit]")
-@click.option(
-    "-ngld", "--ngld", type=LayersParam(), default="all", show_default=True, help="Drafter layers on the GPU."
-)
 @click.option(
     "--kv-type", type=click.Choice(KV_TYPES), default="f16", show_default=True, help="Type of both KV caches."
 )
@@ -74,7 +63,6 @@ if TYPE_CHECKING:
 @click.option(
     "-ub",
     "--ubatch-size",
-    "--ubatch",
     "ubatch",
     type=Count(1),
     default=512,
@@ -82,7 +70,6 @@ if TYPE_CHECKING:
     help="Physical batch size in tokens.",
 )
 @click.option("--build", type=Count(1), help="Plan for this build number of llama.cpp. [default: the newest]")
-@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
 @pass_options
 def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path | None) -> None:
@@ -91,111 +78,96 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
     the embedded one.
 
+    With --machine, and --host for layers on the CPU, there is a column of the tokens/s that the target alone
+    can reach at most: a roofline, computed from the machines' peak rates at a full context.
+
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
+    ggufspec plan -m user/repo:Q4_K_M --vram 24G --machine rtx-3090 --host ryzen-7950x
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     ggufspec plan --tuned last --vram 16G
     """
-    from ggufspec.cli.options import models
-    from ggufspec.domain import Offload
-    from ggufspec.modelfiles import hub, memory
+    from ggufspec.modelfiles import memory
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
-    access = hub.Access(offline=options.offline)
-    if tuned is None:
-        pair = models.choose_pair(options.pair, options.target, options.draft_model, access)
-        way = models.choose_way(pair, options.method)
-        _print_method(pair, way)
-        target, draft = models.read_cards(pair, access)
-        settings = options.to_settings(mtp=draft is None and models.drafts_by_mtp(way, target))
-    else:
-        options, pair, settings = _read_tuned(options, tuned)
-        target, draft = models.read_cards(pair, access)
-    vram = _detect_vram() if options.vram is None else options.vram
-    plans = memory.trade(target, draft, settings, options.ngld)
-    best = memory.best_fit(plans, vram, options.reserve) if vram else None
-    if options.ngl is not None:
-        offload = Offload(target_layers=options.ngl, draft_layers=options.ngld)
-        shown = memory.plan(target, draft, offload, settings)
-    else:
-        shown = best or plans[0 if vram else -1]
-    budget = vram - options.reserve if vram else None
-    for role, card in (("target", target), ("drafter", draft)):
+    try:
+        planned = options.ask() if tuned is None else _plan_tuned(options, tuned)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    for gpu in planned.gpus:
+        free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
+        echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
+    if planned.method is not None and planned.draft is None:
+        echo(f"note: {planned.pair.name} drafts with {planned.method}, which needs no second model", err=True)
+    for role, card in (("target", planned.target), ("drafter", planned.draft)):
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)
+    for note in planned.notes:
+        echo(note, err=True)
     if output not in tables.FOR_PEOPLE:
-        emit(formats.render(frames.memory_trade(plans, budget), output, title="plan", schema="plan"), out)
+        emit(formats.render(frames.memory_trade(planned), output, title="plan", schema="plan"), out)
         return
-    steps = max(1, len(plans) // 16)
-    rows = [plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (shown, plans[-1])]
     emit(
-        f"{_describe_fit(shown, best, plans[-1], vram, options.reserve)}\n\n"
-        f"{formats.for_people(frames.memory_devices(shown), output)}\n"
-        f"{formats.for_people(frames.memory_overview(rows, budget), output)}",
+        f"{_describe_fit(planned)}\n\n"
+        f"{formats.for_people(frames.memory_devices(planned.shown), output)}\n"
+        f"{formats.for_people(frames.memory_overview(planned, _MOST_ROWS), output)}",
         out,
     )
 
 
-def _print_method(pair: Pair, way: Chain | None) -> None:
-    """Print how a pair drafts, if it needs no second model."""
-    if way is not None and pair.draft is None:
-        echo(f"note: {pair.name} drafts with {way}, which needs no second model", err=True)
-
-
-def _read_tuned(options: PlanOptions, tuned: str) -> tuple[PlanOptions, Pair, MemorySettings]:
-    """Return the options, models and settings of a tuned configuration.
+def _plan_tuned(options: PlanOptions, tuned: str) -> planning.Planned:
+    """Return the plan of a tuned configuration.
 
     Raises:
         ResultsError: there is no such configuration, or it cannot be trusted.
         ModelFileError: a model is not here, or another file is in its place.
     """
-    from dataclasses import replace
-
+    from ggufspec.forecast import planning
     from ggufspec.measure import locate_models
-    from ggufspec.modelfiles import memory
+    from ggufspec.modelfiles import choosing, hub, memory
     from ggufspec.results import read_configuration
 
     configuration = read_configuration(tuned)
     spec, serving = configuration.spec, configuration.serving
     slots = "" if serving.slots == 1 else f" in each of {serving.slots} slots"
     echo(f"tuned: {configuration.id}, for a context of {serving.context:,} tokens{slots}", err=True)
-    layers, draft_layers = spec.offload.target_layers, spec.offload.draft_layers
-    placed = replace(
-        options,
-        ngl=options.ngl if layers == "auto" else layers,
-        ngld=options.ngld if draft_layers == "auto" else draft_layers,
+    pair = locate_models(configuration)
+    return planning.plan_pair(
+        pair,
+        choosing.read_cards(pair, hub.Access(token=options.token, offline=options.offline)),
+        spec.offload,
+        memory.settings_for(spec, memory.layout_for(options.build)),
+        vram=options.vram,
+        reserve=options.reserve,
+        machine=options.machine,
+        host=options.host,
     )
-    return placed, locate_models(configuration), memory.settings_for(spec, memory.layout_for(options.build))
 
 
-def _detect_vram() -> int | None:
-    """Return the free memory of this machine's GPUs in bytes, and print them; None without a GPU."""
-    from ggufspec.llama.install import installs
-
-    gpus = installs.detect_gpus()
-    for gpu in gpus:
-        free, total = format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes)
-        echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
-    return sum(gpu.free_bytes for gpu in gpus) or None
-
-
-def _describe_fit(
-    shown: MemoryPlan, best: MemoryPlan | None, complete: MemoryPlan, vram: int | None, reserve: int
-) -> str:
-    """Return the sentences above the tables: what fits, and what would."""
+def _describe_fit(planned: planning.Planned) -> str:
+    """Return the sentences above the tables: what fits, what would, and how fast that can be at most."""
+    shown, best, complete = planned.shown, planned.best, planned.plans[-1]
     layers = f"{shown.target.gpu_layers} of {shown.target.max_layers} layers"
     takes = f"{format_bytes(shown.gpu_bytes)} on the GPU, {format_bytes(shown.host_bytes)} on the host"
     beside = " beside the drafter" if shown.draft else ""
-    if vram is None:
-        return f"{layers}{beside} take {takes}."
-    room = f"{format_bytes(vram)} with {format_bytes(reserve)} left free"
-    fit = "fit" if shown.gpu_bytes + reserve <= vram else "do not fit"
+    if not planned.vram_bytes:
+        return f"{layers}{beside} take {takes}.{_describe_rate(planned)}"
+    sizes = planned.vram_bytes if planned.is_split else (sum(planned.vram_bytes),)
+    room = f"{' + '.join(map(format_bytes, sizes))} with {format_bytes(planned.reserve_bytes)} left free"
+    fit = "fit" if planned.fits(shown) else "do not fit"
     answer = f"{layers} {fit}{beside} into {room}: {takes}."
     if best is None:
-        return f"{answer} Offload fewer layers of the drafter, or none (--ngld 0)."
-    if best is not shown:
-        return f"{answer} At most {best.target.gpu_layers} fit."
-    if best.target.gpu_layers < best.target.max_layers:
-        return f"{answer} All {complete.target.max_layers} would take {format_bytes(complete.gpu_bytes)}."
-    return answer
+        answer += " Offload fewer layers of the drafter, or none (--ngld 0)."
+    elif best is not shown:
+        answer += f" At most {best.target.gpu_layers} fit."
+    elif best.target.gpu_layers < best.target.max_layers:
+        answer += f" All {complete.target.max_layers} would take {format_bytes(complete.gpu_bytes)}."
+    return f"{answer}{_describe_rate(planned)}"
+
+
+def _describe_rate(planned: planning.Planned) -> str:
+    rate = planned.rate(planned.shown)
+    if rate is None:
+        return ""
+    return f"\nRoofline: at most {format_rate(rate)} tokens/s without drafting, with a full context."

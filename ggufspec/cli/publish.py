@@ -8,13 +8,13 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.references import offline_option
 from ggufspec.cli.options.shared import check_file
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=completions.runs)
+@click.argument("runs", nargs=-1, metavar="[BENCH]...", shell_complete=completions.runs)
 @click.option(
-    "-o",
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the bundle; the zip gets the same name.  [default: ID-bundle]",
@@ -25,23 +25,20 @@ from ggufspec.cli.options.shared import check_file
     help="Also publish prompts that are not built into ggufspec, and the answers to them.",
 )
 @click.option("--author", metavar="NAMES", help="Author of the BibTeX entry.")
-@click.option(
-    "--offline",
-    is_flag=True,
-    help="Do not connect to the Hub; names of repositories that are not known are replaced.",
-)
+@offline_option
 def command(
     *, runs: tuple[str, ...], out: Path | None, with_texts: bool, author: str | None, offline: bool
 ) -> None:
     """Write benches as a folder and a zip that others can read and verify.
 
     The bundle has the runs, raw logs, tables, charts, report, methods, a BibTeX entry and hashes. Names of
-    users, hosts, folders and private repositories are replaced, and tokens are removed. RUN is the id of a
-    stored bench, the beginning of one, or its folder. [default: the last bench]
+    users, hosts, folders and private repositories are replaced, and tokens are removed. With --offline,
+    names of repositories that are not known to be public are replaced, too. BENCH is the id of a stored
+    bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
     ggufspec publish                        the last bench, as ID-bundle and ID-bundle.zip
-    ggufspec publish b9102 today -o both    two benches
+    ggufspec publish b9102 today --out both  two benches
     ggufspec verify both.zip                what a reader does
     """
     from ggufspec import publishing

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import check_file, emit, strict_option
@@ -19,25 +20,35 @@ if TYPE_CHECKING:
 
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)  # in a file name
 _LONGEST_ID = 100  # characters
+_FORMATS = ("html", "png", "svg")
 _Folder = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=completions.runs)
+@click.argument("runs", nargs=-1, metavar="[BENCH]...", shell_complete=completions.runs)
 @click.option(
     "-o",
-    "--out",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="File for the report; - for standard output.  [default: report.html]",
+    "--output",
+    default="html",
+    show_default=True,
+    metavar="|".join(_FORMATS),
+    help="Write a report, or only its charts as pictures.",
 )
-@tuned_option("Report the bench that confirmed this tuning, before any RUN.", decides=False)
-@click.option("--png", type=_Folder, help="Write the charts into this folder as PNG, instead of a report.")
-@click.option("--svg", type=_Folder, help="Write the charts into this folder as SVG, instead of a report.")
+@click.option(
+    "--out",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="File for the report, - for standard output; or folder for the charts. "
+    "[default: report.html, or charts]",
+)
+@tuned_option("Report the bench that confirmed this tuning, before any BENCH.", decides=False)
+@click.option("--png", type=_Folder, hidden=True, help="Former name of -o png --out FOLDER.")
+@click.option("--svg", type=_Folder, hidden=True, help="Former name of -o svg --out FOLDER.")
 @strict_option
 def command(
     *,
     runs: tuple[str, ...],
     tuned: str | None,
+    output: str,
     out: Path | None,
     png: Path | None,
     svg: Path | None,
@@ -45,25 +56,34 @@ def command(
 ) -> None:
     """Write an HTML report of a bench: verdict, tables, charts and exact commands.
 
-    The report is one file that works offline. RUN is the id of a stored bench, the beginning of one, or its
+    The report is one file that works offline. BENCH is the id of a stored bench, the beginning of one, or its
     folder. [default: the last bench] With several, the later ones are compared with the first.
 
     \b
     ggufspec report                          write report.html for the last bench
-    ggufspec report b9102 today -o both.html   compare two benches
+    ggufspec report b9102 today --out both.html   compare two benches
+    ggufspec report -o svg --out charts      write the charts into the folder charts
     """
     from ggufspec.cli.steps import benches
 
-    page = Path("report.html") if out is None and png is None and svg is None else out
+    if output not in _FORMATS:
+        output, out = "html", _read_old_output(output)
+    wants_page = output == "html" and (out is not None or (png is None and svg is None))
+    page = (out or Path("report.html")) if wants_page else None
     if page is not None and str(page) != "-":
+        if page.is_dir():
+            raise click.UsageError(f"--out {page} is a folder; the report is a file")
         check_file(page)
     if tuned is not None:
         runs = (benches.find_tuned(tuned), *runs)
     stored = [benches.load_bench(run) for run in runs or ("last",)]
-    if png is not None:
-        _write_charts(stored, png, "png")
-    if svg is not None:
-        _write_charts(stored, svg, "svg")
+    folders = {"png": png, "svg": svg} | ({output: out or Path("charts")} if output != "html" else {})
+    for form, folder in folders.items():
+        if folder is None:
+            continue
+        if output != form:
+            echo(renaming.note(f"--{form} FOLDER", f"-o {form} --out FOLDER"), err=True)
+        _write_charts(stored, folder, form)
     if page is not None:
         from ggufspec.report.html import sections
 
@@ -76,7 +96,19 @@ def command(
         benches.refuse_doubtful(stored)
 
 
-def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "svg"]) -> None:
+def _read_old_output(text: str) -> Path:
+    """Return the file that -o named before it named a format.
+
+    Raises:
+        UsageError: the text is neither a format nor a file.
+    """
+    if text != "-" and "." not in text and "/" not in text:
+        raise click.UsageError(f"{text!r} is not one of {', '.join(_FORMATS)}; --out names the file")
+    echo(renaming.note("-o FILE", "--out FILE"), err=True)
+    return Path(text)
+
+
+def _write_charts(stored: list[ResultSet], folder: Path, form: str) -> None:
     from ggufspec.cli.entry.output import iterate_with_progress
     from ggufspec.cli.steps import benches
     from ggufspec.report import plot
@@ -92,7 +124,7 @@ def _write_charts(stored: list[ResultSet], folder: Path, form: Literal["png", "s
         for name, drawn in plot.drawn(bench, benches.load_forecasts(bench.folder)).items()
     }
     for file in iterate_with_progress([*charts], lambda file: file.name):
-        emit(plot.image(charts[file], form), file)
+        emit(plot.image(charts[file], "png" if form == "png" else "svg"), file)
         _print_path(file)
 
 

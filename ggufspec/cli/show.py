@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.entry import renaming
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import emit, output_options, strict_option
@@ -20,7 +21,7 @@ ROWS = ("arm", *_TABLES)
 
 
 @click.command()
-@click.argument("run", default="last", shell_complete=completions.runs)
+@click.argument("bench", metavar="[BENCH]", default="last", shell_complete=completions.runs)
 @click.option(
     "--per",
     type=click.Choice(ROWS),
@@ -32,7 +33,7 @@ ROWS = ("arm", *_TABLES)
 @click.option(
     "--columns",
     metavar="NAMES",
-    help="Columns to print, such as prompt,draft_n_max,n_accepted,gen_s, or all. "
+    help="Columns to print, such as prompt,draft,n_accepted,gen_s, or all. "
     "[default: at most ten for people, all for programs]",
 )
 @click.option(
@@ -51,26 +52,26 @@ ROWS = ("arm", *_TABLES)
 @click.option("--salvage", is_flag=True, help="Print the readable part of a damaged bench.")
 @click.option(
     "--list",
-    "list_runs",
+    "listing",
     is_flag=True,
     help="List the stored benches, oldest first.",
 )
 @click.option(
-    "--delete", metavar="RUN", shell_complete=completions.runs, help="Delete a stored bench with its logs."
+    "--delete", metavar="BENCH", shell_complete=completions.runs, help="Delete a stored bench with its logs."
 )
 @click.option("-y", "--yes", is_flag=True, help="Delete without confirmation.")
 @strict_option
 @output_options
 def command(
     *,
-    run: str,
+    bench: str,
     per: str,
     columns: str | None,
     checks: bool,
     variance: bool,
     plot: bool,
     salvage: bool,
-    list_runs: bool,
+    listing: bool,
     delete: str | None,
     yes: bool,
     strict: bool,
@@ -81,25 +82,25 @@ def command(
 
     A bench that confirmed a tuning begins with the verdict and the tuned configuration.
 
-    RUN is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
+    BENCH is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
     \b
     ggufspec show                         the last bench
     ggufspec show 20260102 --runs -o csv  every run of another bench
-    ggufspec show --runs --columns prompt,draft_n_max,n_accepted,gen_tokens,gen_s
+    ggufspec show --runs --columns prompt,draft,n_accepted,gen_tokens,gen_s
     ggufspec show --delete 20260102       after confirmation
     """
     from ggufspec.cli.steps import benches
 
-    if list_runs and delete is not None:
+    if listing and delete is not None:
         raise click.UsageError("--list and --delete exclude each other")
-    if list_runs:
+    if listing:
         benches.print_list(output, out)
         return
     if delete is not None:
         benches.delete_bench(delete, yes=yes)
         return
-    stored = benches.load_bench(run, salvage=salvage)
+    stored = benches.load_bench(bench, salvage=salvage)
     if checks or variance or plot:
         emit(_render_details(stored, output, checks=checks, variance=variance), out)
     else:
@@ -144,7 +145,11 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
         table = frames.sort_by_arm(table, stored)
     hidden = 0
     if columns is not None:
-        table = table[_parse_columns(columns, list(table.columns))]
+        chosen = _parse_columns(columns, list(table.columns))
+        for old, new in table.attrs["former"].items():
+            if old in chosen and columns.strip() != "all":
+                echo(renaming.note(f"the column {old}", new), err=True)
+        table = table[chosen]
     elif output in tables.FOR_PEOPLE:
         names, hidden = overview.choose(table, per)
         table = table[names]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @measure_options(many=True)
 @click.option(
-    "--plan", is_flag=True, help="Print what would be measured and the expected time, without measuring."
+    "--dry-run", is_flag=True, help="Print what would be measured and the expected time, without measuring."
 )
 @strict_option
 @output_options
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(
     options: BenchOptions,
     *,
-    plan: bool,
+    dry_run: bool,
     name: str | None,
     resume: str | None,
     strict: bool,
@@ -39,13 +39,13 @@ def command(
 
     \b
     ggufspec sweep --ngl 0-80+20 --draft 1-8,12,16 --name nightly
-    ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --plan
+    ggufspec sweep -m big.gguf -md small.gguf -md tiny.gguf --p-min 0,0.4,0.8 --dry-run
     """
     from ggufspec.cli.steps import measuring
     from ggufspec.report.text import sweep_plan
 
     session = measuring.prepare_bench(options)
-    if plan:
+    if dry_run:
         emit(sweep_plan.cells(session.suite, output, session.engine.name), out)
         return
     measuring.run_bench(session, name=name, resume=resume, output=output, out=out, strict=strict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +9,16 @@ import click
 
 from ggufspec.choices import Program
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis
+from ggufspec.cli.options.placement import layer_options, machine_options, share_options
+from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.shared import Count, Number, emit, output_options, pass_options
+from ggufspec.units import parse_quantity
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import WhatIfOptions
 
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([MGTP])\s*(?:B(?:/s)?|FLOPS)?\s*", re.IGNORECASE)
 _MOST = 1e6
-_MOST_PER_S = 1e21  # bytes or operations: a million times what the fastest machines do
-_POWERS = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Program.TREE)]
 
 
@@ -31,11 +29,10 @@ class Quantity(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
-        match = _QUANTITY.fullmatch(str(value))
-        quantity = float(match[1]) * _POWERS[match[2].upper()] if match else 0.0
-        if not 0 < quantity <= _MOST_PER_S:
-            self.fail(f"{value!r} is not a quantity; examples: 936G, 71T", param, ctx)
-        return quantity
+        try:
+            return value if isinstance(value, float) else parse_quantity(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
@@ -78,32 +75,15 @@ class Numbers(click.ParamType[tuple[float, ...]]):
 )
 @click.option("--verify-ratio", type=Number(1), help="Relative cost of verifying a draft of any size.")
 @click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured with drafting.")
-@click.option(
-    "--pair",
-    metavar="NAME",
-    shell_complete=completions.pairs,
-    help="Compute costs for this pair of the catalogue.",
-)
-@click.option(
-    "-m",
-    "--target",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Compute costs for this target: a path, user/repo:QUANT.",
-)
-@click.option(
-    "-md",
-    "--draft-model",
-    metavar="REF",
-    shell_complete=completions.models,
-    help="Drafter, in the same forms.",
-)
+@model_options()
+@layer_options()
+@share_options
 @click.option(
     "--profile",
     metavar="ID",
     help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
 )
-@click.option("--machine", metavar="NAME", help="Compute costs for this machine; `list` prints them all.")
+@machine_options
 @click.option("--bandwidth", type=Quantity(), help="Memory bandwidth in bytes/s, such as 936G.")
 @click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
 @click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Context depth in tokens.")
@@ -121,7 +101,6 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     show_default=True,
     help="Program that drafts.",
 )
-@click.option("--offline", is_flag=True, help="Use only cached files; do not connect to the Hub.")
 @output_options
 @pass_options
 def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
@@ -136,56 +115,38 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     Costs come from two rates, from headers and a machine's published peak rates, or from a profile of `tune`
     at the depth nearest to --ctx. With --observed, they come from the rate measured at one --draft.
 
+    --machine gives a roofline: an upper bound of tokens/s. For layers that stay on the CPU (--ngl,
+    --n-cpu-moe), --host names the machine whose processor computes them.
+
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --accept 0.708 --observed 2.58 --draft 3 \\
         --program speculative
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8
+    ggufspec whatif --pair llama-3-70b --machine rtx-3090 --ngl 45 --host ryzen-7950x --alpha 0.8
     ggufspec whatif --profile last --alpha 0.5-0.9
     """
-    from ggufspec.cli.steps import projecting
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts
     from ggufspec.report.text import formats, projections, tables
 
     if options.machine == "list":
-        lines = (f"{key:12} {projecting.describe_device(device)}\n" for key, device in costs.DEVICES.items())
+        lines = (f"{key:12} {whatif.describe_device(device)}\n" for key, device in costs.DEVICES.items())
         emit("".join(lines), out)
         return
     if options.profile == "list":
-        stored = projecting.list_profiles()
+        stored = whatif.list_profiles()
         if not stored:
             echo("no profile of a pair is stored yet; `ggufspec tune` measures one", err=True)
         emit(stored, out)
         return
-    sizes = list(options.draft)
-    program = Program(options.program)
     try:
-        acceptances = projecting.parse_acceptances(options.accept, options.alpha)
-        known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
-        curve = projecting.make_curve(options, known, acceptances, program) if known else None
-        known = [size for size in known if curve is not None and size < curve.most_tokens]
-        outlooks = [
-            whatif.outlook(
-                curve,
-                acceptance,
-                n_max=size,
-                depth=projecting.choose_depth(options, curve),
-                program=program,
-            )
-            for acceptance in acceptances
-            for size in known
-            if curve is not None
-        ]
+        answer = options.ask()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if not outlooks:
-        raise click.UsageError("no acceptance or cost is known for drafts of these sizes")
-    if len(known) < len(sizes):
-        echo(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens", err=True)
-    if projecting.is_rate_at_every_size(acceptances, known):
-        echo("note: the same acceptance rate is assumed at every γ; --alpha compares draft sizes", err=True)
+    for note in answer.notes:
+        echo(note, err=True)
     if output in tables.FOR_PEOPLE:
-        emit(projections.surface(outlooks, output), out)
+        emit(projections.surface(answer, output), out)
     else:
-        emit(formats.render(forecasts.outlooks(outlooks), output), out)
+        emit(formats.render(forecasts.outlooks(answer), output), out)

@@ -74,7 +74,8 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         "gen_tokens": sample.gen_tokens,
         "gen_s": sample.gen_s,
         "decode_tps": sample.decode_tps,
-        "n_draft": sample.n_draft,
+        "draft": sample.n_draft,
+        "n_draft": sample.n_draft,  # the former name, for one version
         "n_drafted": sample.n_drafted,
         "n_accepted": sample.n_accepted,
         "accept_rate": sample.accept_rate,

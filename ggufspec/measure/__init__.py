@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.measure.api import bench
 from ggufspec.measure.configured import DECIDED, locate_models
+from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
 from ggufspec.measure.request import (
     Request,
     Session,
@@ -19,16 +20,20 @@ __all__ = [
     "DECIDED",
     "Block",
     "Blocks",
+    "ModelName",
     "Request",
     "RunPlan",
     "Session",
     "bench",
     "check_finite",
+    "fetch_models",
+    "file_of",
     "find_methods",
     "identify",
     "locate_models",
     "prepare_session",
     "refuse_endless",
     "sizes",
+    "survey_models",
     "with_tuned",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -12,9 +12,10 @@ from ggufspec.analysis import warnings as measurement_warnings
 from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
-from ggufspec.measure import identity, measuring
+from ggufspec.measure import identity, measuring, naming
 from ggufspec.measure.request import Request, Session, identify, prepare_session
 from ggufspec.measure.sweep import RunPlan, refuse_endless
+from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet
 
 
@@ -28,11 +29,16 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     Returns:
         The runs, already stored; ``ggufspec.load(results.meta.id)`` reads them again.
 
+    Models that are named by a reference such as ``user/repo:Q4_K_M`` are downloaded if they are not here.
+
     Raises:
+        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
+    check_options("bench", options, [] if request else [field.name for field in fields(Request)])
     asked = request or Request(**options)
-    session = identify(prepare_session(asked))
+    models = naming.fetch_models(asked.models, asked.access)
+    session = identify(prepare_session(asked.with_models(models)))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
         *_, finished = record(session, store)

@@ -53,7 +53,7 @@ def check_memory(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),
             room,
-            alternatives=partial(memory.trade, target, draft, settings, offload.draft_layers),
+            alternatives=partial(memory.trade, target, draft, settings, offload),
             adjusts_layers=can_adjust and offload.target_layers == "auto",
         )
         if verdict.outcome is memory.Fit.IMPOSSIBLE and not force:

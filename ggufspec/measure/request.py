@@ -41,7 +41,7 @@ from ggufspec.llama.command import (
 )
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import configured, fitting, identity, loading, texts, traffic
+from ggufspec.measure import configured, fitting, identity, loading, naming, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
@@ -60,6 +60,8 @@ T = TypeVar("T")
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
+    ``target`` and ``draft_model`` are paths or model references such as ``user/repo:Q4_K_M``; ``offline`` and
+    ``token`` are for the Hub, from which ``bench`` fetches what is not on this machine.
     Tuples are axes: every combination is measured. ``method`` is what drafts, a method or a chain such as
     ``ngram-mod+draft-mtp``, by default what the catalogue states for the pair or the drafter's header says;
     without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each method has its own
@@ -83,8 +85,10 @@ class Request:
 
     tuned: str | None = None
     pair: str | None = None
-    target: Path | tuple[Path, ...] | None = None
-    draft_model: Path | tuple[Path, ...] | None = None
+    target: naming.ModelName | tuple[naming.ModelName, ...] | None = None
+    draft_model: naming.ModelName | tuple[naming.ModelName, ...] | None = None
+    offline: bool = False
+    token: str | None = field(default=None, repr=False)
     ngl: Layers | tuple[Layers, ...] = "auto"
     ngld: Layers | tuple[Layers, ...] = "auto"
     offload: Offload = field(default_factory=Offload)
@@ -136,6 +140,33 @@ class Request:
     def llamas(self) -> tuple[Path | None, ...]:
         """The llama.cpps to measure with; None for the one that is found."""
         return (self.llama if isinstance(self.llama, tuple) else (self.llama,)) or (None,)
+
+    @property
+    def access(self) -> hub.Access:
+        """Access to the Hub."""
+        return hub.Access(token=self.token, offline=self.offline)
+
+    @property
+    def models(self) -> tuple[naming.ModelName, ...]:
+        """The names of all targets and drafters.
+
+        Raises:
+            GgufspecError: a drafter is named without a target.
+        """
+        if self.draft_model is not None and self.target is None and self.pair is None:
+            raise GgufspecError("a drafter was given without a target", "add --target")
+        return (*naming.list_names(self.target), *naming.list_names(self.draft_model))
+
+    def with_models(self, models: Mapping[str, ModelFile]) -> Request:
+        """Return the request with model files in place of the texts that name them."""
+
+        def files(
+            names: naming.ModelName | tuple[naming.ModelName, ...] | None,
+        ) -> tuple[naming.ModelName, ...] | None:
+            listed = naming.list_names(names)
+            return tuple(models.get(name, name) if isinstance(name, str) else name for name in listed) or None
+
+        return replace(self, target=files(self.target), draft_model=files(self.draft_model))
 
     def __post_init__(self) -> None:
         """Refuse what the command line refuses, too.
@@ -586,16 +617,15 @@ def _models(request: Request, ways: tuple[Chain, ...]) -> _Models:
 
 def _named(request: Request) -> _Models:
     if request.target is not None:
-        targets, drafters = (_files(request.target), _files(request.draft_model))
+        targets, drafters = _files(request, request.target), _files(request, request.draft_model)
         stems = [Path(model.filename).stem for model in (*targets, *drafters)]
         name = " + ".join(stems) if len(stems) <= 2 else f"{stems[0]} + {len(stems) - 1} more"
         return _Models(name, targets, drafters, "as given", None)
-    if request.draft_model is not None and request.pair is None:
-        raise GgufspecError("a drafter was given without a target", "add --target FILE")
+    drafters = tuple(naming.find_model(name, request.access) for name in request.models)
     listed, why = _pair(request)
-    pair = hub.resolve(listed, offline=False)
-    drafters = _files(request.draft_model) or ((pair.draft,) if pair.draft else ())
-    return _Models(pair.name, (pair.target,), drafters, why, pair)
+    pair = hub.resolve(listed, offline=request.offline)
+    own = (pair.draft,) if pair.draft else ()
+    return _Models(pair.name, (pair.target,), drafters or own, why, pair)
 
 
 def _pair(request: Request) -> tuple[Pair, str]:
@@ -608,9 +638,10 @@ def _pair(request: Request) -> tuple[Pair, str]:
     return catalog.find_pair(_EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
-def _files(paths: Path | tuple[Path, ...] | None) -> tuple[ModelFile, ...]:
-    given = () if paths is None else _axis(paths)
-    return tuple(ModelFile(filename=path.name, path=path.absolute()) for path in dict.fromkeys(given))
+def _files(
+    request: Request, names: naming.ModelName | tuple[naming.ModelName, ...] | None
+) -> tuple[ModelFile, ...]:
+    return tuple(naming.find_model(name, request.access) for name in naming.list_names(names))
 
 
 def _find_installs(request: Request) -> tuple[installs.Install, ...]:

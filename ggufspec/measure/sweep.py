@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, product
 from math import prod
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from ggufspec.domain import (
     NO_PROMPT,
@@ -60,6 +60,18 @@ class Block:
     def on(self, prompt: Prompt) -> tuple[RunSpec, ...]:
         """Return the arms on one prompt."""
         return tuple(replace(arm, prompt=prompt) for arm in self.arms)
+
+
+class Baseline(NamedTuple):
+    """What the arms of a block have in common: a value of each axis that changes the target alone."""
+
+    target: ModelFile
+    layers: Layers
+    runtime: Runtime
+    kv_type: str | None
+    ubatch: int | None
+    threads: int
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,52 +226,40 @@ class Sweep:
             runtimes=_spread(self.runtimes, most),
         )
 
-    def arms(
-        self,
-        target: ModelFile,
-        layers: Layers,
-        runtime: Runtime,
-        kv_type: str | None,
-        ubatch: int | None,
-        threads: int,
-        traffic: Traffic | None,
-    ) -> Iterator[RunSpec]:
+    def arms(self, baseline: Baseline) -> Iterator[RunSpec]:
         """Yield the target alone, each drafter alone, and drafting; what an arm ignores has its default."""
         for build in self.builds:
-            for arm in self._arms_with(build, target, layers, runtime, kv_type, ubatch, threads, traffic):
+            for arm in self._arms_beside(self._alone(baseline, build)):
                 yield _simplify_cache_types(arm)
 
-    def _arms_with(
-        self,
-        build: str | None,
-        target: ModelFile,
-        layers: Layers,
-        runtime: Runtime,
-        kv_type: str | None,
-        ubatch: int | None,
-        threads: int,
-        traffic: Traffic | None,
-    ) -> Iterator[RunSpec]:
-        alone = RunSpec(
-            pair=Pair(name=self.name, target=target),
+    def _alone(self, baseline: Baseline, build: str | None) -> RunSpec:
+        """Return the run of the target alone."""
+        return RunSpec(
+            pair=Pair(name=self.name, target=baseline.target),
             role=Role.TARGET,
             prompt=NO_PROMPT,
             n_predict=self.n_predict,
             context=self.context,
-            threads=threads,
-            offload=replace(self.offload.target_alone, target_layers=layers),
+            threads=baseline.threads,
+            offload=replace(self.offload.target_alone, target_layers=baseline.layers),
             sampling=self.sampling,
-            kv_type=kv_type,
-            ubatch=ubatch,
-            runtime=runtime,
+            kv_type=baseline.kv_type,
+            ubatch=baseline.ubatch,
+            runtime=baseline.runtime,
             build=build,
-            traffic=traffic,
+            traffic=baseline.traffic,
         )
+
+    def _arms_beside(self, alone: RunSpec) -> Iterator[RunSpec]:
+        """Yield a target alone, and all arms that are compared with it."""
+        target, runtime = alone.pair.target, alone.runtime
         yield alone
         for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
-            offload = replace(self.offload, target_layers=layers, draft_layers=draft_layers)
-            is_alone = traffic is None and self.runs_alone(drafter)
+            offload = replace(
+                self.offload, target_layers=alone.offload.target_layers, draft_layers=draft_layers
+            )
+            is_alone = alone.traffic is None and self.runs_alone(drafter)
             for settings in self.drafter_runtimes(runtime) if is_alone else ():
                 yield replace(
                     alone, pair=pair, role=Role.DRAFTER, offload=offload.drafter_alone, runtime=settings
@@ -308,7 +308,7 @@ class Blocks(Sequence[Block]):
         for axis in reversed(axes):
             place, rest = divmod(place, len(axis))
             values.append(axis[rest])
-        return Block(arms=tuple(self.sweep.arms(*reversed(values))))
+        return Block(arms=tuple(self.sweep.arms(Baseline(*reversed(values)))))
 
     @property
     def n_arms(self) -> Counter[Role]:
@@ -580,7 +580,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--p-min": sweep.p_mins,
         "--threads": sweep.threads,
         "--kv-type": sweep.kv_types,
-        "--ubatch": sweep.ubatches,
+        "--ubatch-size": sweep.ubatches,
         "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
         "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
         "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),

@@ -64,7 +64,9 @@ def _offloads(
         choices = ("all", 0)
     offloads = []
     for layers in choices:
-        best = memory.best_fit(memory.trade(target, draft, settings, layers), vram_bytes)
+        best = memory.best_fit(
+            memory.trade(target, draft, settings, replace(offload, draft_layers=layers)), vram_bytes
+        )
         if best is None:
             continue
         number = best.target.gpu_layers

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Generator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ggufspec import machine, units
@@ -24,6 +24,7 @@ from ggufspec.measure import (
     Session,
     api,
     check_finite,
+    fetch_models,
     find_methods,
     identity,
     refuse_endless,
@@ -31,6 +32,7 @@ from ggufspec.measure import (
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
+from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet, write_configuration
 from ggufspec.tuning import candidates, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
@@ -122,7 +124,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime) for arm in _plain(session)}) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",
-            "name one target, and one --threads, --kv-type and --ubatch; `ggufspec sweep` takes several",
+            "name one target, and one --threads, --kv-type and --ubatch-size; `ggufspec sweep` takes several",
         )
     models = {
         model
@@ -380,10 +382,14 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
             TuneRequest.
 
     Raises:
+        TypeError: an option is unknown; the most similar one is named.
         GgufspecError: something cannot work; failing runs of finalists are rows instead.
     """
+    known = {field.name for field in fields(Request)} | _TUNING_OPTIONS.keys()
+    check_options("tune", options, [] if request else sorted(known))
     asked = request or _asked(options)
-    plan = identify(prepare_tuning(asked))
+    models = fetch_models(asked.request.models, asked.request.access)
+    plan = identify(prepare_tuning(replace(asked, request=asked.request.with_models(models))))
     command = ("ggufspec.tune", repr(asked))
     steps = measure_finalists(plan, looking.outlook(plan))
     stored: ResultSet | None = None

@@ -103,6 +103,6 @@ def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> No
 
     assert {row["role"] for row in tables["comparison"]} == set(Role)
     assert len(tables["comparison"]) == 3
-    assert {row["draft_n_max"] for row in tables["per_prompt"]} == {4}
+    assert {row["draft"] for row in tables["per_prompt"]} == {4}
     # one, tuned, served, seven, and one for each k; a tuning confirms its winner, if there is one, in another
     assert len(results.ids()) in {6, 7}

@@ -71,21 +71,21 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: 
     facts = json.loads(result.stdout)
     assert facts["drafts"]
     assert facts["overall"]["drafter"].endswith("drafter.gguf")
-    assert 1 <= facts["overall"]["n_max"] <= 8
+    assert 1 <= facts["overall"]["draft"] <= 8
     assert facts["overall"]["speedup"]["value"] > 1
     assert facts["by_category"] == []  # one prompt of each category cannot show a difference
     assert facts["calibration"]["runs"] == 16  # the target and three draft sizes on four prompts
     drafting = [row for row in facts["forecasts"] if row["method"] == "draft-model"]
-    assert {(row["n_max"], row["p_min"]) for row in drafting} == {
+    assert {(row["draft"], row["p_min"]) for row in drafting} == {
         (n, p) for n in range(1, 9) for p in (0, 0.7)
     }
     stored = results.load(facts["results"])
     measured = {spec.drafting.n_max for spec in stored.current.specs if spec.drafting}
-    assert facts["overall"]["n_max"] in measured
+    assert facts["overall"]["draft"] in measured
     assert len(measured) <= 2  # the winner and the runner-up
     finalists = results.load(facts["selection"])
     assert measured <= {spec.drafting.n_max for spec in finalists.current.specs if spec.drafting}
-    assert {choice["n_max"] for choice in facts["alike"]} <= set(range(1, 9))
+    assert {choice["draft"] for choice in facts["alike"]} <= set(range(1, 9))
     assert stored.meta.started_at > finalists.meta.started_at
     assert {spec.role for spec in stored.current.specs} == {Role.TARGET, Role.DRAFTING}
     assert all(
@@ -105,7 +105,7 @@ def _check_bench(facts: dict[str, Any]) -> None:
     assert again.meta.engine == tuned.meta.engine == facts["engine"] == "server"
     drafting = [spec.drafting for spec in again.current.specs if spec.drafting is not None]
     chosen = {(each.n_max, each.p_min) for each in drafting}
-    assert chosen == {(facts["overall"]["n_max"], facts["overall"]["p_min"])}
+    assert chosen == {(facts["overall"]["draft"], facts["overall"]["p_min"])}
     assert {spec.key for spec in again.current.specs} & {spec.key for spec in tuned.current.specs}
     assert {spec.prompt.id for spec in again.current.specs} == set(facts["prompts"])
 
@@ -197,7 +197,7 @@ def test_the_forecast_alone_measures_nothing(embedded: Install) -> None:
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     overall = [row for row in rows if row["category"] is None and row["method"] == "draft-model"]
-    assert [row["draft_n_max"] for row in overall] == [1, 2, 3, 4]
+    assert [row["draft"] for row in overall] == [1, 2, 3, 4]
     assert all(row["tokens_per_s_lo"] < row["tokens_per_s"] < row["tokens_per_s_hi"] for row in overall)
     assert results.ids() == ()
     assert "one short run of the target" in result.stderr

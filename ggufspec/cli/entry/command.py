@@ -9,28 +9,27 @@ from typing import Any
 
 import click
 
-from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry import renaming, verbosity
 
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
-    "Models": "tuned pair target draft_model target_drafter fit revision token offline local_dir no_check "
-    "repin",
+    "Models": "tuned pair target draft_model largest revision token offline local_dir no_check repin",
     "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
-    "GPUs": "fitting devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
+    "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Traffic": "parallel depth rate slo context_file",
     "Sampling": "temp top_k top_p min_p seed",
-    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine bandwidth flops "
-    "overhead",
+    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
+    "flops overhead",
     "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
-    "plan fresh",
+    "fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
-    "Output": "output out per runs columns checks variance plot salvage list_runs delete listing forecast "
+    "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
     "html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",
 }
@@ -78,6 +77,10 @@ class Command(click.Command):
         options = {
             name: param for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)
         }
+        names = renaming.old_names(ctx.info_name, options)
+        if names:
+            with_value = {name for name, option in options.items() if _takes_value(option)}
+            args = renaming.rename_options(args, names, with_value, is_silent=ctx.resilient_parsing)
         end = _find_end(args, options, ctx)
         if "--args" in options and end < len(args):
             args = [*args[:end], "--args", shlex.join(args[end + 1 :])]
@@ -85,7 +88,8 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options by section, in the order of the table; a few options need no sections."""
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        params = self.get_params(ctx)
+        options = [param for param in params if isinstance(param, click.Option) and not param.hidden]
         grouped = len(options) > _MOST_WITHOUT_SECTIONS
         sections: dict[str, list[tuple[str, str]]] = {
             title: [] for title in ("Options", *_SECTIONS) if grouped or title == "Options"
@@ -112,6 +116,11 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
+def _takes_value(option: click.Parameter) -> bool:
+    """Whether an option's value is the word after it."""
+    return isinstance(option, click.Option) and not option.is_flag and not option.count
+
+
 def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: click.Context) -> int:
     """Return how many arguments stand before ``--``, or how many there are.
 
@@ -121,8 +130,8 @@ def _find_end(args: Sequence[str], options: Mapping[str, click.Parameter], ctx: 
     place = 0
     while place < len(args) and args[place] != "--":
         option, name = options.get(args[place]), args[place].partition("=")[0]
-        if isinstance(option, click.Option):
-            place += not option.is_flag and not option.count  # its value, which may look like an option
+        if option is not None:
+            place += _takes_value(option)  # it may look like an option
         elif _SEVERAL_LETTERS.match(name) and name not in options:
             similar = [other for other in options if other.lower().startswith(name.lower())]
             raise _UnknownOption(name, possibilities=similar, ctx=ctx, passed_on="--args" in options)

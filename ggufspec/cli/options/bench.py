@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,15 +10,17 @@ import click
 from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Limits, Methods, Ngram, Shares, join_values
-from ggufspec.cli.options.placement import placement_options
+from ggufspec.cli.options.placement import layer_options, placement_options
+from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
-    Command,
     Count,
+    Decorator,
     Duration,
     Fraction,
     LazyChoice,
     Number,
+    add_options,
     suite_names,
 )
 
@@ -34,18 +35,6 @@ class _AxisOption(NamedTuple):
 
 
 _AXES = (
-    _AxisOption(
-        ("-ngl", "--ngl"),
-        "LAYERS",
-        Axis("layers", words=("all", "auto")),
-        "Target layers on the GPU: a number, all or auto.",
-    ),
-    _AxisOption(
-        ("-ngld", "--ngld"),
-        "LAYERS",
-        Axis("layers", words=("all", "auto")),
-        "Drafter layers on the GPU: a number, all or auto.",
-    ),
     _AxisOption(
         ("--method",),
         "METHOD",
@@ -73,7 +62,6 @@ _AXES = (
     ),
 )
 _LISTS = {"--draft", "--method", "--parallel", "--depth", "--rate"}  # several values even in a bench
-_DEFAULTS = {"--ngl": "auto", "--ngld": "auto"}
 
 _SAMPLING = (
     click.option(
@@ -99,12 +87,6 @@ _SAMPLING = (
 )
 
 _SHARED = (
-    click.option(
-        "--pair",
-        metavar="NAME",
-        shell_complete=completions.pairs,
-        help="Pair from the catalogue; download it first with `ggufspec fetch`.",
-    ),
     click.option(
         "-n",
         "--n-predict",
@@ -209,14 +191,14 @@ _REPEATING = (
     click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",
-        metavar="RUN",
+        metavar="BENCH",
         shell_complete=completions.runs,
         help="Continue an interrupted bench.",
     ),
 )
 
 
-def ngram_option(*, many: bool) -> Callable[[Command], Command]:
+def ngram_option(*, many: bool) -> Decorator:
     """Return --ngram; given several times, it is an axis."""
     repeated = " Repeat it for several." if many else ""
     return click.option(
@@ -229,16 +211,13 @@ def ngram_option(*, many: bool) -> Callable[[Command], Command]:
     )
 
 
-def sampling_options(command: Command) -> Command:
-    """Add the options of the sampler, besides its seed."""
-    for option in reversed(_SAMPLING):
-        command = option(command)
-    return command
+sampling_options = add_options(*_SAMPLING)
+"""Add the options of the sampler, besides its seed."""
 
 
 def measure_options(
     *, many: bool, repeating: bool = True, llama: bool = True, engine: str = next(iter(ENGINES))
-) -> Callable[[Command], Command]:
+) -> Decorator:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
 
     Args:
@@ -247,36 +226,29 @@ def measure_options(
         llama: add --llama.
         engine: the default.
     """
-
-    def add(command: Command) -> Command:
-        options: list[Callable[[Command], Command]] = [
-            _model("-m", "--target", many=many, text="Target (GGUF file)."),
-            _model("-md", "--draft-model", many=many, text="Drafter (GGUF file)."),
-            *(_axis(option, many=many) for option in _AXES),
-            ngram_option(many=True),
-            placement_options,
-            runtime_options(many=many),
-            sampling_options,
-            *_SHARED,
-            *((_llama(many=repeating),) if llama else ()),
-            click.option(
-                "--engine",
-                type=click.Choice(tuple(ENGINES)),
-                default=engine,
-                show_default=True,
-                help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
-            ),
-            *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
-            *(_REPEATING if repeating else ()),
-        ]
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return add_options(
+        model_options(many=many, fetches=True),
+        layer_options(many=many),
+        *(_axis(option, many=many) for option in _AXES),
+        ngram_option(many=True),
+        placement_options,
+        runtime_options(many=many),
+        sampling_options,
+        *_SHARED,
+        *((_llama(many=repeating),) if llama else ()),
+        click.option(
+            "--engine",
+            type=click.Choice(tuple(ENGINES)),
+            default=engine,
+            show_default=True,
+            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
+        ),
+        *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
+        *(_REPEATING if repeating else ()),
+    )
 
 
-def _llama(*, many: bool) -> Callable[[Command], Command]:
+def _llama(*, many: bool) -> Decorator:
     text = "Folder of a llama.cpp installation"
     return click.option(
         "--llama",
@@ -287,20 +259,13 @@ def _llama(*, many: bool) -> Callable[[Command], Command]:
     )
 
 
-def _model(*names: str, many: bool, text: str) -> Callable[[Command], Command]:
-    return click.option(*names, type=_FILE, multiple=many, shell_complete=completions.files, help=text)
-
-
-def _axis(option: _AxisOption, *, many: bool) -> Callable[[Command], Command]:
+def _axis(option: _AxisOption, *, many: bool) -> Decorator:
     several = many or option.names[-1] in _LISTS
-    default = _DEFAULTS.get(option.names[-1])
     return click.option(
         *option.names,
         type=option.axis if several else option.axis.single(),
         metavar=option.metavar,
         multiple=several,
-        default=[default] if default and several else default,
-        show_default=default is not None,
         callback=join_values if several else None,
         help=option.text,
     )

@@ -65,20 +65,15 @@ def installs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Off
     return items or _delegate("dir", incomplete)
 
 
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
-    """Offer the GGUFs of this folder and of the Hub's cache by their paths; else what the shell finds."""
-    return _list_folder(incomplete) + _list_cache(incomplete, paths=True) or _delegate("file", incomplete)
-
-
 def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer the GGUFs of this folder by path, and those of the Hub's cache as ``user/repo/file.gguf``."""
-    return _list_folder(incomplete) + _list_cache(incomplete, paths=False) or _delegate("file", incomplete)
+    return _list_folder(incomplete) + _list_cache(incomplete) or _delegate("file", incomplete)
 
 
 def models_and_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Offered:
     """Offer pairs and models."""
     catalogued = pairs(ctx, param, incomplete)
-    local = _list_folder(incomplete) + _list_cache(incomplete, paths=False)
+    local = _list_folder(incomplete) + _list_cache(incomplete)
     return catalogued + local or _delegate("file", incomplete)
 
 
@@ -88,17 +83,14 @@ def _list_folder(incomplete: str) -> Offered:
     return _items((path.name, None) for path in sorted(Path().glob("*.gguf")) if incomplete in path.name)
 
 
-def _list_cache(incomplete: str, *, paths: bool) -> Offered:
+def _list_cache(incomplete: str) -> Offered:
     if incomplete.startswith(_PATH_LIKE):
         return []
     from ggufspec.modelfiles import hub
 
     with suppress(GgufspecError, OSError):
-        files = [(f"{repo}/{name}", path) for repo, name, path in hub.cached_files(hub.Access())]
-        part = incomplete.lower()
-        return _items(
-            (str(path), name) if paths else (name, None) for name, path in files if part in name.lower()
-        )
+        names = [f"{repo}/{name}" for repo, name, _ in hub.cached_files(hub.Access())]
+        return _items((name, None) for name in names if incomplete.lower() in name.lower())
     return []
 
 

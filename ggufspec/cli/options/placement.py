@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from ggufspec.choices import SplitMode
-from ggufspec.cli.options.shared import Command, Count, Experts
+from ggufspec.cli.options.axes import Axis, join_values
+from ggufspec.cli.options.shared import Count, Decorator, Experts, add_options
 
 
 class Devices(click.ParamType[tuple[str, ...]]):
@@ -42,7 +42,7 @@ class Proportions(click.ParamType[tuple[float, ...]]):
 
 def _expert_options(
     all_names: tuple[str, str], some_names: tuple[str, str], field: str, model: str
-) -> tuple[Callable[[Command], Command], ...]:
+) -> tuple[Decorator, ...]:
     """Return llama.cpp's two options for the experts of a mixture, which fill one field."""
     return (
         click.option(
@@ -61,11 +61,21 @@ def _expert_options(
     )
 
 
-_PLACEMENT: tuple[Callable[[Command], Command], ...] = (
+_EXPERTS: tuple[Decorator, ...] = (
+    *_expert_options(("-cmoe", "--cpu-moe"), ("-ncmoe", "--n-cpu-moe"), "cpu_moe", "target"),
+    *_expert_options(
+        ("-cmoed", "--cpu-moe-draft"), ("-ncmoed", "--n-cpu-moe-draft"), "draft_cpu_moe", "drafter"
+    ),
+)
+
+_SPLIT: Decorator = click.option(
+    "-ts", "--tensor-split", type=Proportions(), help="Proportions of the model on the GPUs, such as 3,1."
+)
+
+_DEVICES: tuple[Decorator, ...] = (
     click.option(
         "-fit",
         "--fit",
-        "fitting",
         type=click.Choice(("on", "off")),
         help="Let llama.cpp offload less than requested so that the models fit.",
     ),
@@ -79,9 +89,7 @@ _PLACEMENT: tuple[Callable[[Command], Command], ...] = (
         type=Devices(),
         help="GPUs for the drafter. [default: as --device]",
     ),
-    click.option(
-        "-ts", "--tensor-split", type=Proportions(), help="Proportions of the model on the GPUs, such as 3,1."
-    ),
+    _SPLIT,
     click.option(
         "-sm",
         "--split-mode",
@@ -89,15 +97,51 @@ _PLACEMENT: tuple[Callable[[Command], Command], ...] = (
         help="How to split the model across GPUs.",
     ),
     click.option("-mg", "--main-gpu", type=Count(0), help="GPU for --split-mode none or row."),
-    *_expert_options(("-cmoe", "--cpu-moe"), ("-ncmoe", "--n-cpu-moe"), "cpu_moe", "target"),
-    *_expert_options(
-        ("-cmoed", "--cpu-moe-draft"), ("-ncmoed", "--n-cpu-moe-draft"), "draft_cpu_moe", "drafter"
-    ),
 )
 
+placement_options = add_options(*_DEVICES, *_EXPERTS)
+"""Add the options that PlacementOptions takes."""
 
-def placement_options(command: Command) -> Command:
-    """Add the options that PlacementOptions takes."""
-    for option in reversed(_PLACEMENT):
-        command = option(command)
-    return command
+machine_options = add_options(
+    click.option(
+        "--machine",
+        metavar="NAME",
+        help="Forecast for this GPU or computer: a name, or its memory bandwidth such as 936G; "
+        "several with commas. `whatif --machine list` prints the names.",
+    ),
+    click.option(
+        "--host",
+        metavar="NAME",
+        help="Machine whose processor computes the layers that are not on a GPU, in the same forms.",
+    ),
+)
+"""Add the options that name machines for a forecast from rooflines."""
+
+share_options = add_options(_SPLIT, *_EXPERTS)
+"""Add the options of ``placement_options`` that change how much memory a device needs."""
+
+
+def layer_options(*, many: bool = False, ngl: str = "auto", ngld: str = "auto") -> Decorator:
+    """Add --ngl and --ngld.
+
+    Args:
+        many: several values make an axis, as in a sweep.
+        ngl: the default for the target.
+        ngld: the default for the drafter.
+    """
+
+    def layers(name: str, model: str, default: str) -> Decorator:
+        axis = Axis("layers", words=("all", "auto"))
+        return click.option(
+            f"-{name}",
+            f"--{name}",
+            type=axis if many else axis.single(),
+            metavar="LAYERS",
+            multiple=many,
+            default=[default] if many else default,
+            show_default=True,
+            callback=join_values if many else None,
+            help=f"{model} layers on the GPU: a number, all or auto.",
+        )
+
+    return add_options(layers("ngl", "Target", ngl), layers("ngld", "Drafter", ngld))

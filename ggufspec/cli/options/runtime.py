@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import click
 
 from ggufspec.cli.options.axes import Axis, join_values
-from ggufspec.cli.options.shared import KV_TYPES, Command
+from ggufspec.cli.options.shared import KV_TYPES, Decorator, add_options
 
 
 class _Setting(NamedTuple):
@@ -23,7 +22,7 @@ def _types(text: str, *names: str) -> _Setting:
 
 
 _SETTINGS = (
-    _types("Type of both KV caches, such as f16 or q8_0. [default: f16]", "--kv-type", "--type"),
+    _types("Type of both KV caches, such as f16 or q8_0. [default: f16]", "--kv-type"),
     _types("Type of the K cache.", "-ctk", "--cache-type-k"),
     _types("Type of the V cache.", "-ctv", "--cache-type-v"),
     _types("Type of the drafter's K cache. [default: the target's]", "-ctkd", "--cache-type-k-draft"),
@@ -47,7 +46,7 @@ _SETTINGS = (
         "Logical batch size in tokens. [default: llama.cpp's]",
     ),
     _Setting(
-        ("-ub", "--ubatch-size", "--ubatch", "ubatch"),
+        ("-ub", "--ubatch-size", "ubatch"),
         "TOKENS",
         Axis("tokens", least=1, most=65536),
         "Physical batch size in tokens. [default: llama.cpp's]",
@@ -92,26 +91,16 @@ _SWITCHES = (
 )
 
 
-def runtime_options(*, many: bool) -> Callable[[Command], Command]:
+def runtime_options(*, many: bool) -> Decorator:
     """Add the options that RuntimeOptions takes.
 
     Args:
         many: several values make an axis, as in a sweep.
     """
-
-    def add(command: Command) -> Command:
-        options: list[Callable[[Command], Command]] = [
-            *(_option(setting, many=many) for setting in _SETTINGS),
-            *_SWITCHES,
-        ]
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return add_options(*(_option(setting, many=many) for setting in _SETTINGS), *_SWITCHES)
 
 
-def _option(setting: _Setting, *, many: bool) -> Callable[[Command], Command]:
+def _option(setting: _Setting, *, many: bool) -> Decorator:
     axis = setting.axis
     return click.option(
         *setting.names,

@@ -16,7 +16,7 @@ import click
 from ggufspec.cli.entry.output import echo, written
 from ggufspec.errors import GgufspecError
 from ggufspec.report.text import formats, tables
-from ggufspec.units import parse_bytes, parse_duration
+from ggufspec.units import parse_duration, parse_memory
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
 
 _MOST = 2**31 - 1  # the largest integer that llama.cpp accepts
 _MOST_LAYERS = 9999
@@ -115,7 +116,22 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the bytes."""
         try:
-            return value if isinstance(value, int) else parse_bytes(value)
+            return parse_memory(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Sizes(click.ParamType[tuple[int, ...]]):
+    """An amount of memory, or one for each GPU: ``24G``, ``24G,12G``."""
+
+    name = "sizes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the bytes of each."""
+        try:
+            return value if isinstance(value, tuple) else tuple(map(parse_memory, str(value).split(",")))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -154,6 +170,17 @@ class LazyChoice(click.ParamType[str]):
     ) -> list[CompletionItem]:
         """Offer the names."""
         return click.Choice(self._load()).shell_complete(ctx, param, incomplete)
+
+
+def add_options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options in their order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def suite_names() -> list[str]:

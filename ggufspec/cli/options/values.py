@@ -13,8 +13,9 @@ from ggufspec.domain import NgramSettings, Offload, Runtime, ServiceLevel
 from ggufspec.errors import GgufspecError
 
 if TYPE_CHECKING:
+    from ggufspec.forecast import planning
+    from ggufspec.forecast.whatif import WhatIf
     from ggufspec.measure import Request
-    from ggufspec.modelfiles.memory import MemorySettings
 
 _F16 = "f16"  # llama.cpp's default of each cache, in every era
 
@@ -23,7 +24,7 @@ _F16 = "f16"  # llama.cpp's default of each cache, in every era
 class PlacementOptions:
     """Where models go, besides --ngl and --ngld. None where an option was not given."""
 
-    fitting: str | None
+    fit: str | None
     devices: tuple[str, ...] | None
     draft_devices: tuple[str, ...] | None
     tensor_split: tuple[float, ...] | None
@@ -35,7 +36,7 @@ class PlacementOptions:
     def to_offload(self) -> Offload:
         """Return the placement, with llama.cpp's defaults for numbers of layers."""
         return Offload(
-            fit=None if self.fitting is None else self.fitting == "on",
+            fit=None if self.fit is None else self.fit == "on",
             devices=self.devices or (),
             draft_devices=self.draft_devices or (),
             tensor_split=self.tensor_split or (),
@@ -143,8 +144,11 @@ class RunOptions(PlacementOptions, RuntimeOptions):
     """
 
     pair: str | None
-    target: Path | tuple[Path, ...] | None
-    draft_model: Path | tuple[Path, ...] | None
+    target: str | tuple[str, ...] | None
+    draft_model: str | tuple[str, ...] | None
+    offline: bool
+    token: str | None
+    yes: bool
     method: tuple[str, ...] | None
     ngram: NgramSettings | tuple[NgramSettings, ...] | None
     draft: int | tuple[int, ...] | None
@@ -173,6 +177,8 @@ class RunOptions(PlacementOptions, RuntimeOptions):
             draft_model=self.draft_model or None,
             method=self.method,
             ngram=self.ngram or NgramSettings(),
+            offline=self.offline,
+            token=self.token,
             draft=self.draft or (),
             ngl=self.ngl,
             ngld=self.ngld,
@@ -289,18 +295,35 @@ class BisectOptions(MeasureOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """What to plan memory for; None where an option was not given. Sizes are in bytes."""
+class _PlacedModels:
+    """Models by name, and where their layers go; None where an option was not given."""
 
     pair: str | None
     target: str | None
     draft_model: str | None
+    offline: bool
+    token: str | None
+    ngl: tuple[Layers, ...]
+    ngld: tuple[Layers, ...]
+    tensor_split: tuple[float, ...] | None
+    cpu_moe: Experts | None
+    draft_cpu_moe: Experts | None
+    machine: str | None
+    host: str | None
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the function of the same name for notebooks."""
+        return {**vars(self), "ngl": self.ngl[0], "ngld": self.ngld[0]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(_PlacedModels):
+    """What to plan memory for; None where an option was not given. Sizes are in bytes."""
+
     method: tuple[str, ...] | None
-    vram: int | None
+    vram: tuple[int, ...] | None
     reserve: int
     ctx: int
-    ngl: Layers | None
-    ngld: Layers
     kv_type: str
     cache_type_k: str | None
     cache_type_v: str | None
@@ -308,30 +331,21 @@ class PlanOptions:
     cache_type_v_draft: str | None
     ubatch: int
     build: int | None
-    offline: bool
 
-    def to_settings(self, *, mtp: bool) -> MemorySettings:
-        """Return what decides on memory besides models and layers.
+    def ask(self) -> planning.Planned:
+        """Return the plan for these options.
 
-        Args:
-            mtp: whether the target's own layers for MTP draft.
+        Raises:
+            ValueError: they are incomplete, or contradict each other.
         """
-        from ggufspec.modelfiles import memory
+        from ggufspec.forecast import planning
 
-        return memory.MemorySettings(
-            context=self.ctx,
-            kv_type_k=(self.cache_type_k or self.kv_type).upper(),
-            kv_type_v=(self.cache_type_v or self.kv_type).upper(),
-            n_ubatch=self.ubatch,
-            mtp=mtp,
-            layout=memory.layout_for(self.build),
-            draft_kv_type_k=self.cache_type_k_draft and self.cache_type_k_draft.upper(),
-            draft_kv_type_v=self.cache_type_v_draft and self.cache_type_v_draft.upper(),
-        )
+        method = self.method[0] if self.method else None
+        return planning.plan(**{**self.to_arguments(), "method": method})
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfOptions:
+class WhatIfOptions(_PlacedModels):
     """What to forecast, and from what; None where an option was not given.
 
     Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` in milliseconds.
@@ -345,19 +359,19 @@ class WhatIfOptions:
     verify_cost: tuple[float, ...] | None
     verify_ratio: float | None
     observed: float | None
-    pair: str | None
-    target: str | None
-    draft_model: str | None
     profile: str | None
-    machine: str | None
     bandwidth: float | None
     flops: float | None
     ctx: int
     overhead: float
     program: str
-    offline: bool
 
-    @property
-    def names_models(self) -> bool:
-        """Whether costs are to be computed from models and a machine."""
-        return any((self.machine, self.bandwidth, self.flops, self.pair, self.target))
+    def ask(self) -> WhatIf:
+        """Return the projections for these options.
+
+        Raises:
+            ValueError: they are incomplete, or contradict each other.
+        """
+        from ggufspec.forecast.whatif import whatif
+
+        return whatif(**self.to_arguments())

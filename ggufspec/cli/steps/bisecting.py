@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from ggufspec import paths, results, units
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import BisectOptions
-from ggufspec.cli.steps import benches, measuring
+from ggufspec.cli.steps import benches, hub_access, measuring
 from ggufspec.cli.steps import building as build_steps
 from ggufspec.errors import (
     BuildError,
@@ -29,7 +28,7 @@ from ggufspec.errors import (
 from ggufspec.llama.build import building, toolchain
 from ggufspec.llama.install import Backend, store
 from ggufspec.llama.source import choose_source
-from ggufspec.measure import Session, api, identify
+from ggufspec.measure import Request, Session, api, identify
 from ggufspec.report import frames
 from ggufspec.report.text import bisection as text
 from ggufspec.report.text import formats, tables
@@ -59,12 +58,13 @@ def run_bisection(
     if name is not None and resume is not None:
         raise click.UsageError("--name is for a new bisection and --resume for a stored one: use one of them")
     bisection = _open(options, good, bad, name, resume)
+    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
     builds = _Builds(options, bisection)
     builds.announce()
     try:
-        verdict, bisection = _bisect(options, bisection, builds)
+        verdict, bisection = _bisect(request, bisection, builds)
     except BaseException:
-        command = benches.command_line(sys.argv, bisection.name)
+        command = benches.command_line(measuring.command_line(), bisection.name)
         echo(f"Interrupted.{benches.describe_command(command)}", err=True)
         raise
     if output in tables.FOR_PEOPLE:
@@ -108,7 +108,7 @@ def _open(options: BisectOptions, good: str, bad: str, name: str | None, resume:
     return stored
 
 
-def _bisect(options: BisectOptions, bisection: Bisection, builds: _Builds) -> tuple[Verdict, Bisection]:
+def _bisect(request: Request, bisection: Bisection, builds: _Builds) -> tuple[Verdict, Bisection]:
     """Measure trials until there is a verdict; return it, and the bisection with what was skipped."""
     trials: list[Trial] = []
     while True:
@@ -121,7 +121,7 @@ def _bisect(options: BisectOptions, bisection: Bisection, builds: _Builds) -> tu
         if isinstance(step, Verdict):
             return step, bisection
         try:
-            trial = _measure(options, bisection, step, builds)
+            trial = _measure(request, bisection, step, builds)
         except _CannotMeasureError as failure:
             bisection = replace(bisection, skipped={**bisection.skipped, failure.version: failure.reason})
             bisect.save_bisection(bisection)
@@ -130,7 +130,7 @@ def _bisect(options: BisectOptions, bisection: Bisection, builds: _Builds) -> tu
         trials[step.number :] = [trial]
 
 
-def _measure(options: BisectOptions, bisection: Bisection, step: Measure, builds: _Builds) -> Trial:
+def _measure(request: Request, bisection: Bisection, step: Measure, builds: _Builds) -> Trial:
     """Measure a trial up to some repeats and read it.
 
     Raises:
@@ -142,7 +142,7 @@ def _measure(options: BisectOptions, bisection: Bisection, step: Measure, builds
     inner = [place for place in step.places if 0 < place < len(bisection.versions) - 1]
     candidate = bisection.versions[inner[0]] if len(inner) == 1 else None
     try:
-        session = bisect.prepare_trial(options.to_request(), bisection.quantity, llamas, step.repeats)
+        session = bisect.prepare_trial(request, bisection.quantity, llamas, step.repeats)
         bench = _record(identify(session), bisection.bench(step.number, step.places))
         return bisect.read_trial(step.places, bench, bisection.quantity)
     except GgufspecError as error:

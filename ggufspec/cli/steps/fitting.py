@@ -1,4 +1,4 @@
-"""``fetch --fit``: the largest pair of the catalogue that fits into memory, according to the memory plan."""
+"""``fetch --largest``: the largest pair of the catalogue that fits into memory, by the memory plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``fetch`` and ``suggest`` share: surveys, downloads with progress, and the drafter rule."""
+"""Surveys and downloads with progress, for ``fetch`` and for commands that name models."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo, echo_table
-from ggufspec.domain import Pair, Program
-from ggufspec.errors import ConsentNeededError, NoInstallError
+from ggufspec.domain import Pair
+from ggufspec.errors import ConsentNeededError
 from ggufspec.harmless import one_line
 from ggufspec.modelfiles import hub
 from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggufspec.modelfiles.compat import judging
+    from ggufspec.measure import Request
 
 ASK_ABOVE_BYTES = 10_000_000_000
 
@@ -55,24 +56,57 @@ def print_survey(survey: hub.Survey, *, err: bool) -> None:
     )
 
 
-def confirm_download(survey: hub.Survey, *, yes: bool) -> None:
+def confirm_download(survey: hub.Survey, *, yes: bool, quiet: bool) -> None:
     """Ask for confirmation of a large download.
 
     Raises:
-        ConsentNeededError: there is no terminal to ask on.
+        ConsentNeededError: there is no terminal to ask on, or nothing may be printed.
     """
     if yes or survey.missing_bytes <= ASK_ABOVE_BYTES:
         return
+    needs = f"the download of {format_bytes(survey.missing_bytes)} needs confirmation"
+    if quiet:
+        raise ConsentNeededError(f"{needs}; --quiet does not ask", "add --yes")
     if not sys.stdin.isatty():
-        raise ConsentNeededError(
-            f"the download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
-        )
+        raise ConsentNeededError(needs, "add --yes")
     click.confirm(f"Download {format_bytes(survey.missing_bytes)}?", abort=True, err=True)
 
 
-def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool) -> Pair:
-    """Download what is missing; on a terminal with progress bars."""
-    fetching = hub.fetch(survey, access)
+def fetch_models(request: Request, *, yes: bool) -> Request:
+    """Return a request after downloading the models that it names and that are not here.
+
+    Args:
+        request: what to measure.
+        yes: do not ask before a large download.
+
+    Raises:
+        ConsentNeededError: the download is large, and there is no terminal to ask on.
+        GgufspecError: a model is not found, or cannot be downloaded.
+    """
+    from ggufspec import measure
+
+    quiet = verbosity.current(click.get_current_context()).quiet
+    surveys = measure.survey_models(request.models, request.access)
+    for survey in surveys.values():
+        if survey.missing_bytes:
+            if not quiet:
+                print_survey(survey, err=True)
+            hub.check_room(survey)
+            confirm_download(survey, yes=yes, quiet=quiet)
+            download_pair(survey, request.access, quiet=quiet, remember=False)
+    return request.with_models({text: measure.file_of(survey) for text, survey in surveys.items()})
+
+
+def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, remember: bool = True) -> Pair:
+    """Download what is missing; on a terminal with progress bars.
+
+    Args:
+        survey: of the pair.
+        access: access to the Hub.
+        quiet: print nothing.
+        remember: make the pair the default of a bench.
+    """
+    fetching = hub.fetch(survey, access, remember=remember)
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -103,19 +137,3 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool) -> Pai
             )
             if event.note and bars.disable and not quiet and event.state is hub.TransferState.WAITING:
                 echo(f"{name}: {event.note}", err=True)
-
-
-def find_rule(engine: str = "binary") -> judging.Rule:
-    """Return the installed llama.cpp's rule for drafters; that of the newest if none is installed.
-
-    Args:
-        engine: the engine that will measure the pair.
-    """
-    from ggufspec import engines
-    from ggufspec.llama.install import installs
-    from ggufspec.modelfiles.compat import judging
-
-    try:
-        return judging.rule_of(installs.find_install(), engines.ENGINES[engine])
-    except NoInstallError:
-        return judging.rule_for(Program.SIMPLE)

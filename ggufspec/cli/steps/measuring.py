@@ -12,13 +12,13 @@ from pathlib import Path
 
 import click
 
-from ggufspec import errors, units
+from ggufspec import errors, redaction, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches
+from ggufspec.cli.steps import benches, hub_access
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL, one_line
@@ -42,7 +42,8 @@ def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
         options: what to measure.
         tuned: the name of a tuned configuration, which decides the rest.
     """
-    session = request.prepare_session(with_configuration(options.to_request(), tuned))
+    asked = with_configuration(options.to_request(), tuned)
+    session = request.prepare_session(hub_access.fetch_models(asked, yes=options.yes))
     print_notes(session)
     return session
 
@@ -130,7 +131,7 @@ def run_bench(
         with defer_interrupts():
             session.engine.close()
             emit(table(latest, output), out)
-            command = benches.command_line(sys.argv, latest.meta.id)
+            command = benches.command_line(command_line(), latest.meta.id)
             echo(f"{describe_end(error, latest)}{benches.describe_command(command)}", err=True)
         raise
     session.engine.close()
@@ -164,8 +165,9 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def command_line() -> tuple[str, ...]:
-    """Return this program's command line as text; bytes that are not UTF-8 are replaced."""
-    return tuple(os.fsencode(word).decode(errors="replace") for word in sys.argv)
+    """Return this program's command line as text, without a token; bytes that are not UTF-8 are replaced."""
+    words = redaction.without_token_option(sys.argv)
+    return tuple(os.fsencode(word).decode(errors="replace") for word in words)
 
 
 def record_with_progress(session: Session, opened: ResultSet) -> Iterator[ResultSet]:

@@ -11,7 +11,7 @@ from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import TuneOptions
-from ggufspec.cli.steps import benches, measuring
+from ggufspec.cli.steps import benches, hub_access, measuring
 from ggufspec.domain import Chain, Method, Offload, Program, RunSpec, Runtime, Sampling
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
@@ -47,7 +47,7 @@ def run_tuning(
         InconclusiveError: nothing that was measured can be used; the forecast is printed.
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
-    request = options.to_request()
+    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
     plan = tuning.prepare_tuning(
         tuning.TuneRequest(
             request=request,
@@ -227,7 +227,7 @@ def _placing(spec: RunSpec) -> Iterator[str]:
         "--fit": None if offload.fit is None else "on" if offload.fit else "off",
         "-t": spec.threads,
         "-c": spec.context,
-        "--ubatch": spec.ubatch,
+        "--ubatch-size": spec.ubatch,
     }
     for option, value in options.items():
         if value not in {None, ""}:

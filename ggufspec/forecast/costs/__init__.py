@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from ggufspec.forecast.costs.curve import CostCurve, CurveKind, MeasuredOn, Point, flat_curve
-from ggufspec.forecast.costs.roofline import DEVICES, DevicePeaks, Shape, roofline, seconds
+from ggufspec.forecast.costs.roofline import (
+    DEVICES,
+    DevicePeaks,
+    Part,
+    Shape,
+    find_device,
+    roofline,
+    roofline_of_parts,
+    seconds,
+    seconds_of_parts,
+)
 
 __all__ = [
     "DEVICES",
@@ -11,9 +21,13 @@ __all__ = [
     "CurveKind",
     "DevicePeaks",
     "MeasuredOn",
+    "Part",
     "Point",
     "Shape",
+    "find_device",
     "flat_curve",
     "roofline",
+    "roofline_of_parts",
     "seconds",
+    "seconds_of_parts",
 ]

@@ -2,15 +2,27 @@
 
 Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model for multicore
 architectures", doi:10.1145/1498765.1498785.
+
+A model that lies on several devices takes the sum of their times:
+
+    seconds = Σ over devices of max(bytes read / bandwidth, operations / arithmetic peak)
+
+as every layer needs the output of the layer before it, and llama.cpp evaluates the parts of a graph one after
+another (ggml_backend_sched_compute_splits in ggml/src/ggml-backend.cpp). Between two devices, one vector of
+the model's width is copied for each token: some 32 kB for a 70B model, microseconds on any bus. It is left
+out. This holds for batches of fewer than 32 tokens; for longer ones llama.cpp copies weights from the host to
+the GPU. A batch that verifies a draft is shorter.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.forecast.costs.curve import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Estimate
+from ggufspec.units import parse_quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,19 @@ def seconds(shape: Shape, device: DevicePeaks, tokens: int, depth: float) -> flo
     return max(reading, shape.computed_flops(tokens, depth) / device.flops)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The part of a model that one device holds and evaluates."""
+
+    shape: Shape
+    device: DevicePeaks
+
+
+def seconds_of_parts(parts: Sequence[Part], tokens: int, depth: float) -> float:
+    """Return the least time that a batch can take on all devices that a model lies on, one after another."""
+    return sum(seconds(part.shape, part.device, tokens, depth) for part in parts)
+
+
 def roofline(
     target: Shape,
     drafter: Shape | None,
@@ -65,29 +90,48 @@ def roofline(
     overhead_s: float = 0.0,
     measured_on: MeasuredOn | None = None,
 ) -> CostCurve:
-    """Return the curve that a device's peaks allow at best, without intervals; no program reaches the peaks.
+    """Return the curve of a device that runs both models completely; see ``roofline_of_parts``."""
+    return roofline_of_parts(
+        (Part(shape=target, device=device),),
+        None if drafter is None else (Part(shape=drafter, device=device),),
+        most_tokens=most_tokens,
+        depths=depths,
+        overhead_s=overhead_s,
+        measured_on=measured_on,
+    )
+
+
+def roofline_of_parts(
+    target: Sequence[Part],
+    drafter: Sequence[Part] | None,
+    *,
+    most_tokens: int = 17,
+    depths: Sequence[int] = (0,),
+    overhead_s: float = 0.0,
+    measured_on: MeasuredOn | None = None,
+) -> CostCurve:
+    """Return the curve that the devices' peaks allow at best, without intervals; no program reaches them.
 
     What both models reach of them in practice cancels in speed-ups as far as it is the same for both. A
     small drafter reaches less: starting its kernels takes as long as running them.
 
     Args:
-        target: the target.
-        drafter: the drafter, if there is one.
-        device: runs both models completely.
+        target: the target's parts, one for each device.
+        drafter: the drafter's, if there is one.
         most_tokens: the largest batch, γ + 1.
         depths: tokens in the context before a batch.
         overhead_s: seconds per round besides.
         measured_on: what to say that the curve is of.
     """
 
-    def points(shape: Shape | None, most: int) -> tuple[Point, ...]:
-        if shape is None:
+    def points(parts: Sequence[Part] | None, most: int) -> tuple[Point, ...]:
+        if parts is None:
             return ()
         return tuple(
             Point(
                 tokens=n,
                 depth=depth,
-                seconds=Estimate(value=seconds(shape, device, n, depth), lo=None, hi=None),
+                seconds=Estimate(value=seconds_of_parts(parts, n, depth), lo=None, hi=None),
             )
             for depth in depths
             for n in range(1, most + 1)
@@ -147,3 +191,20 @@ GPUs with matrix units: FP16 products summed in FP32, without sparsity. Apple's 
 states it. Processors: cores × base clock × 32 FP32 operations per cycle (two 256-bit or one 512-bit
 multiply-add), 16 for Intel's efficient cores.
 """
+
+
+def find_device(text: str) -> DevicePeaks:
+    """Return a machine by its name in ``DEVICES``, or by its memory bandwidth alone: ``60G``.
+
+    Of a machine given by its bandwidth, the arithmetic is not counted: its time is that of reading.
+
+    Raises:
+        ValueError: no machine has this name.
+    """
+    if text in DEVICES:
+        return DEVICES[text]
+    try:
+        bandwidth = parse_quantity(text)
+    except ValueError:
+        raise ValueError(f"unknown machine: {text!r}; known are {', '.join(DEVICES)}") from None
+    return DevicePeaks(name="as given", bandwidth=bandwidth, flops=math.inf, source="as given")

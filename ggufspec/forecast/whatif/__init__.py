@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
+from ggufspec.forecast.whatif.asking import CostSource, WhatIf, list_profiles, whatif
 from ggufspec.forecast.whatif.outlooks import WhatIfProjection, best, implied_verify_ratio, outlook
+from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate
 from ggufspec.forecast.whatif.shapes import shape
 
 __all__ = [
     "Acceptance",
     "AcceptanceRate",
+    "CostSource",
+    "Machines",
     "Positions",
     "Steady",
+    "WhatIf",
     "WhatIfProjection",
     "best",
+    "describe_device",
     "implied_verify_ratio",
+    "list_profiles",
     "outlook",
+    "parts_of",
+    "roofline_rate",
     "shape",
+    "whatif",
 ]

@@ -12,12 +12,12 @@ from ggufspec.modelfiles.hub.cache import (
 )
 from ggufspec.modelfiles.hub.choice import SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
-from ggufspec.modelfiles.hub.download import check_room, fetch
+from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.modelfiles.hub.search import DrafterCandidate
-from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_pair
+from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_model, survey_pair
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Survey",
     "TransferProgress",
     "TransferState",
+    "add_paths",
     "cached_files",
     "cached_repos",
     "check_room",
@@ -48,6 +49,7 @@ __all__ = [
     "remember_fetched",
     "resolve",
     "survey_fetch",
+    "survey_model",
     "survey_pair",
     "validate_model",
 ]

@@ -34,11 +34,18 @@ def check_room(survey: Survey) -> None:
         )
 
 
-def fetch(survey: Survey, access: Access) -> Generator[TransferProgress, None, Pair]:
+def fetch(
+    survey: Survey, access: Access, *, remember: bool = True
+) -> Generator[TransferProgress, None, Pair]:
     """Download and verify what is missing; yield progress, return the pair with local paths.
 
     Several files are downloaded at once. Closing the generator (as Ctrl-C does) stops them; the bytes that
     have arrived are kept, and the next fetch resumes there. A file gets its name after its hash is verified.
+
+    Args:
+        survey: what is missing.
+        access: access to the Hub.
+        remember: make the pair the default of a bench.
 
     Raises:
         GgufspecError: the class says what went wrong, the hint what to do.
@@ -67,15 +74,17 @@ def fetch(survey: Survey, access: Access) -> Generator[TransferProgress, None, P
         stop.set()
         for worker in workers:
             worker.join(_STOP_WITHIN_S)
-    pair = _add_paths(survey)
+    pair = add_paths(survey)
     for model in (pair.target, pair.draft):
         if model is not None and model.path is not None:
             validate_file(model.path)
-    cache.remember_fetched(pair)
+    if remember:
+        cache.remember_fetched(pair)
     return pair
 
 
-def _add_paths(survey: Survey) -> Pair:
+def add_paths(survey: Survey) -> Pair:
+    """Return the pair of a survey with the paths that its files have once they are fetched."""
     paths = {(item.repo, item.file.path): item.path for item in survey.items}
 
     def add_path(model: ModelFile) -> ModelFile:

@@ -38,7 +38,9 @@ class Reference:
 def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | None = None) -> Reference:
     """Return the reference that a text stands for.
 
-    A file that exists here wins over a repository of the same name, as the shell completes paths.
+    A file that exists here wins over a repository of the same name, as the shell completes paths. The name
+    of a GGUF file in a folder that exists here is a path, too, as is one below a single folder: no repository
+    is called ``models/big.gguf``.
 
     Args:
         text: ``user/repo:QUANT`` (as llama.cpp's -hf), ``user/repo/file.gguf``, ``hf://…``, a Hub URL with
@@ -64,6 +66,8 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
                 f"the pair {name!r} has no drafter", "its drafting method needs no second model"
             )
         return of_model(model, text)
+    if text.endswith(".gguf") and (text.count("/") == 1 or ("/" in text and path.parent.is_dir())):
+        return Reference(text=text, path=path.absolute())
     if "/" in text:
         return _repository(text, text)
     if text in pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +17,13 @@ from ggufspec.errors import (
     ModelFileError,
     NotCachedError,
 )
+from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.gguf import check_path
 from ggufspec.modelfiles.hub import cache
 from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
-from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model
+from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model, parse_reference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +93,41 @@ def survey_pair(pair: Pair, access: Access) -> Survey:
     return survey_fetch(pair.name, of_model(pair.target), draft, access)
 
 
+def survey_model(text: str, access: Access) -> Survey:
+    """Survey one model as the user named it; the pair has no drafter.
+
+    A file or a quant that the cache has is taken from there, without asking the Hub. Which file a repository
+    without a quant means depends on all of its files, so the Hub is asked.
+
+    Raises:
+        GgufspecError: the text is not a reference, or the model is not found.
+    """
+    reference = parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
+    return survey_fetch(reference.text, reference, None, _prefer_cache(reference, access))
+
+
 def locate(reference: Reference, access: Access) -> ModelFile:
     """Return the one file that a reference means; its path is set if it is on this machine.
+
+    As for ``survey_model``, the Hub is not asked for a file or a quant that the cache has.
 
     Raises:
         GgufspecError: it is not found, or several files fit.
     """
-    model, items = _look_up(reference, access, {})
+    model, items = _look_up(reference, _prefer_cache(reference, access), {})
     is_cached = bool(items) and all(item.path.exists() for item in items)
     return replace(model, path=items[0].path) if is_cached else model
+
+
+def _prefer_cache(reference: Reference, access: Access) -> Access:
+    """Return an access that asks nobody if the cache has what a reference names; else the given one."""
+    if reference.filename is not None or reference.quant is not None:
+        offline = replace(access, offline=True)
+        with suppress(GgufspecError):
+            _, items = _look_up(reference, offline, {})
+            if items and all(item.is_here for item in items):
+                return offline
+    return access
 
 
 def _look_up(

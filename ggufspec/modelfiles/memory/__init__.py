@@ -1,14 +1,15 @@
 """How much memory will a pair take, and how many layers fit on the GPU? From the headers alone.
 
-Several GPUs count as one: what does not fit on them together does not fit. The CUDA context itself (some
-hundred MiB) and other programs are left to the reserve, for which llama.cpp's own --fit also keeps 1 GiB.
+Several GPUs count as one unless a tensor split is given: what does not fit on them together does not fit. The
+CUDA context itself (some hundred MiB) and other programs are left to the reserve, for which llama.cpp's own
+--fit also keeps 1 GiB.
 """
 
 from __future__ import annotations
 
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes
-from ggufspec.modelfiles.memory.placement import Footprint, ModelMemory
+from ggufspec.modelfiles.memory.placement import Distribution, Footprint, ModelMemory, distribute
 from ggufspec.modelfiles.memory.settings import (
     DEFAULT_UBATCH,
     TODAY,
@@ -23,6 +24,7 @@ from ggufspec.modelfiles.memory.verdicts import (
     MemoryPlan,
     MemoryVerdict,
     best_fit,
+    fits,
     plan,
     trade,
     verdict,
@@ -32,6 +34,7 @@ __all__ = [
     "DEFAULT_UBATCH",
     "RESERVE_BYTES",
     "TODAY",
+    "Distribution",
     "Fit",
     "Footprint",
     "Layout",
@@ -41,7 +44,9 @@ __all__ = [
     "ModelMemory",
     "best_fit",
     "cache_bytes",
+    "distribute",
     "doubts",
+    "fits",
     "layout_for",
     "plan",
     "settings_for",

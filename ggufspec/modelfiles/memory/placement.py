@@ -10,16 +10,20 @@ the logits. How many vectors of the model's width are needed beside the large on
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from ggufspec.domain import Layers
+from ggufspec.domain import Experts, Layers
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.memory.cache import cache_bytes, windows
-from ggufspec.modelfiles.memory.settings import MemorySettings
+from ggufspec.modelfiles.memory.settings import Layout, MemorySettings
 
 _FLOAT = 4
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _INPUT = re.compile(r"(?:token_embd|per_layer_token_embd|position_embd|token_types)\b")
+_EXPERTS = re.compile(r"blk\.\d+\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\b")
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
 
@@ -90,12 +94,89 @@ class Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMemory:
-    """What one model takes when ``gpu_layers`` of ``max_layers`` layers, output included, are offloaded."""
+    """What one model takes when ``gpu_layers`` of ``max_layers`` layers, output included, are offloaded.
+
+    ``gpu`` is the sum over all GPUs; ``gpus`` has a footprint for each GPU that layers are split over.
+    """
 
     gpu_layers: int
     max_layers: int
     host: Footprint
     gpu: Footprint
+    gpus: tuple[Footprint, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """Which device holds what: a GPU, counted from 0, or None for the host.
+
+    Attributes:
+        gpu_layers: how many layers are offloaded, the output included.
+        tensors: the device of each tensor, by its name.
+        caches: the device of each layer's cache.
+        output: the device that computes logits. A tied embedding stays on the host and is copied there.
+    """
+
+    gpu_layers: int
+    tensors: Mapping[str, int | None]
+    caches: tuple[int | None, ...]
+    output: int | None
+
+    @property
+    def experts_on_host(self) -> bool:
+        """Whether experts of layers whose cache is on a GPU stay on the host."""
+        return any(
+            device is None and _EXPERTS.match(name) and self.caches[_layer_of(name, self.caches)] is not None
+            for name, device in self.tensors.items()
+        )
+
+
+def distribute(
+    card: ModelCard,
+    layers: Layers,
+    layout: Layout,
+    *,
+    cpu_moe: Experts | None = None,
+    tensor_split: Sequence[float] = (),
+) -> Distribution:
+    """Return which device holds each tensor and each cache, as llama_model::load_tensors decides it.
+
+    The offloaded layers are the last ones. Of n of them, the layer at place i (from 0) goes to the first GPU
+    at which the running sum of proportions exceeds i/n.
+
+    Args:
+        card: the model.
+        layers: how many layers to offload; "all" and "auto" offload everything.
+        layout: how the build in use lays models out.
+        cpu_moe: how many layers, counted from the first, keep their experts on the host.
+        tensor_split: proportions of the GPUs; without them there is one.
+    """
+    top = card.n_layers + 1
+    gpu_layers = min(layers, top) if isinstance(layers, int) else top
+    output_on_gpu = gpu_layers == top or (gpu_layers > 0 and layout.output_first)
+    repeating = min(gpu_layers, card.n_layers) - (1 if output_on_gpu and gpu_layers < top else 0)
+    first = card.n_layers - repeating
+    bounds = [bound / sum(tensor_split) for bound in accumulate(tensor_split)] or [1.0]
+
+    def gpu_at(place: int) -> int:
+        return min(bisect_right(bounds, place / gpu_layers), len(bounds) - 1)
+
+    caches = tuple(gpu_at(layer - first) if layer >= first else None for layer in range(card.n_layers))
+    output = gpu_at(gpu_layers - 1) if output_on_gpu else None
+    kept = card.n_layers if cpu_moe == "all" else cpu_moe or 0
+
+    def device_of(name: str) -> int | None:
+        if _BLOCK.match(name):
+            layer = _layer_of(name, caches)
+            return None if layer < kept and _EXPERTS.match(name) else caches[layer]
+        return None if _INPUT.match(name) else output
+
+    return Distribution(
+        gpu_layers=gpu_layers,
+        tensors={tensor.name: device_of(tensor.name) for tensor in card.tensors},
+        caches=caches,
+        output=output,
+    )
 
 
 def place(
@@ -104,61 +185,75 @@ def place(
     settings: MemorySettings,
     *,
     n_outputs: int,
+    cpu_moe: Experts | None = None,
+    tensor_split: Sequence[float] = (),
     loaded: range | None = None,
 ) -> ModelMemory:
-    """Return what a model takes on the host and on the GPU.
+    """Return what a model takes on the host and on the GPUs.
 
     Args:
         card: the model.
-        layers: how many layers to offload; "all" and "auto" offload everything, 0 leaves the GPU unused.
+        layers: how many layers to offload; "all" and "auto" offload everything, 0 leaves the GPUs unused.
         settings: how it is run.
         n_outputs: tokens of a batch whose logits are wanted.
+        cpu_moe: how many layers keep their experts on the host.
+        tensor_split: proportions of the GPUs; without them there is one.
         loaded: the layers whose weights are loaded, and which keep a cache; None for all.
     """
     loaded = range(card.n_layers) if loaded is None else loaded
-    top = card.n_layers + 1
-    gpu_layers = min(layers, top) if isinstance(layers, int) else top
-    output_on_gpu = gpu_layers == top or (gpu_layers > 0 and settings.layout.output_first)
-    repeating = min(gpu_layers, card.n_layers) - (1 if output_on_gpu and gpu_layers < top else 0)
-    first = card.n_layers - repeating
-
-    weights = {True: 0, False: 0}
+    distribution = distribute(card, layers, settings.layout, cpu_moe=cpu_moe, tensor_split=tensor_split)
+    top, n_gpus = card.n_layers + 1, max(1, len(tensor_split))
+    weights: dict[int | None, int] = dict.fromkeys((None, *range(n_gpus)), 0)
     largest_on_host = 0
     for tensor in card.tensors:
-        block = _BLOCK.match(tensor.name)
-        if block is not None and int(block[1]) not in loaded:
+        if _BLOCK.match(tensor.name) and _layer_of(tensor.name, distribution.caches) not in loaded:
             continue
-        on_gpu = _on_gpu(tensor.name, first, output_on_gpu=output_on_gpu)
-        weights[on_gpu] += tensor.size_bytes
-        if not on_gpu and not _INPUT.match(tensor.name):
+        device = distribution.tensors[tensor.name]
+        weights[device] += tensor.size_bytes
+        if device is None and not _INPUT.match(tensor.name):
             largest_on_host = max(largest_on_host, tensor.size_bytes)
     tied = _tied_bytes(card)
-    if output_on_gpu:
-        weights[True] += tied  # the embedding stays on the host, so that the GPU needs a copy
+    if distribution.output is not None:
+        weights[distribution.output] += tied  # the embedding stays on the host, so that the GPU needs a copy
     else:
         largest_on_host = max(largest_on_host, tied)
 
-    cache = [size if layer in loaded else 0 for layer, size in enumerate(cache_bytes(card, settings))]
+    cache = dict.fromkeys(weights, 0)
+    for layer, size in enumerate(cache_bytes(card, settings)):
+        cache[distribution.caches[layer]] += size if layer in loaded else 0
+    in_layers = max(feed_forward_bytes(card, settings), attention_bytes(card, settings))
     scratch = compute_bytes(card, settings, n_outputs=n_outputs)
-    if gpu_layers == 0:
-        host_compute, gpu_compute = scratch, 0
-    elif gpu_layers == top:
-        host_compute, gpu_compute = input_bytes(card, settings), scratch
-    else:  # long batches are evaluated on the GPU even for layers on the host, one copied tensor at a time
-        host_compute, gpu_compute = attention_bytes(card, settings), scratch + largest_on_host
+    used = {*distribution.caches, distribution.output} - {None}
+    compute = {device: scratch if device == distribution.output else in_layers for device in used}
+    if distribution.gpu_layers == 0:
+        compute[None] = scratch
+    elif distribution.gpu_layers == top and not distribution.experts_on_host:
+        compute[None] = input_bytes(card, settings)
+    else:  # long batches are evaluated on the first GPU even for layers on the host, a tensor at a time
+        on_host = feed_forward_bytes if distribution.gpu_layers == top else attention_bytes
+        compute[None] = on_host(card, settings)
+        compute[0] = scratch + largest_on_host
+    footprints = {
+        device: Footprint(weights=weights[device], cache=cache[device], compute=compute.get(device, 0))
+        for device in weights
+    }
+    gpus = tuple(footprints[device] for device in range(n_gpus))
     return ModelMemory(
-        gpu_layers=gpu_layers,
+        gpu_layers=distribution.gpu_layers,
         max_layers=top,
-        host=Footprint(weights=weights[False], cache=sum(cache[:first]), compute=host_compute),
-        gpu=Footprint(weights=weights[True], cache=sum(cache[first:]), compute=gpu_compute),
+        host=footprints[None],
+        gpu=Footprint(
+            weights=sum(gpu.weights for gpu in gpus),
+            cache=sum(gpu.cache for gpu in gpus),
+            compute=sum(gpu.compute for gpu in gpus),
+        ),
+        gpus=gpus,
     )
 
 
-def _on_gpu(name: str, first: int, *, output_on_gpu: bool) -> bool:
-    block = _BLOCK.match(name)
-    if block is not None:
-        return int(block[1]) >= first
-    return output_on_gpu and not _INPUT.match(name)
+def _layer_of(name: str, layers: Sequence[object]) -> int:
+    """Return the layer of a tensor of a block; blocks beyond the last layer go with it."""
+    return min(int(name.split(".")[1]), len(layers) - 1)
 
 
 def _tied_bytes(card: ModelCard) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ggufspec.domain import Layers, Method, Offload
+from ggufspec.domain import Method, Offload
 from ggufspec.machine import Gpu, Room
 from ggufspec.modelfiles.compat import Head, mtp_layers, read_head
 from ggufspec.modelfiles.gguf import ModelCard
@@ -35,6 +35,12 @@ class MemoryPlan:
         """All that goes to the host; weights are mapped from the file and can be given back."""
         return self.target.host.total + (self.draft.host.total if self.draft else 0)
 
+    @property
+    def each_gpu_bytes(self) -> tuple[int, ...]:
+        """What goes to each GPU that layers are split over, in their order."""
+        each = [model.gpus for model in (self.target, self.draft) if model is not None]
+        return tuple(sum(gpu.total for gpu in gpus) for gpus in zip(*each, strict=True))
+
 
 def plan(
     target: ModelCard, draft: ModelCard | None, offload: Offload, settings: MemorySettings
@@ -44,7 +50,8 @@ def plan(
     Args:
         target: the model whose text is wanted.
         draft: the model that drafts, or None.
-        offload: how many layers of each go to the GPU.
+        offload: how many layers of each go to the GPU, how they are split over GPUs, and which experts stay
+            on the host. The rest of it is not counted.
         settings: how they are run.
     """
     drafts = draft is not None or settings.mtp
@@ -55,6 +62,8 @@ def plan(
         offload.target_layers,
         settings,
         n_outputs=settings.n_tokens if whole_batch else settings.n_draft + 1,
+        cpu_moe=offload.cpu_moe,
+        tensor_split=offload.tensor_split,
         loaded=range(target.n_layers - mtp_layers(target)) if skips_mtp else None,
     )
     n_outputs = settings.n_tokens if whole_batch else 1
@@ -71,6 +80,8 @@ def plan(
             offload.draft_layers,
             settings.of_drafter,
             n_outputs=n_outputs,
+            cpu_moe=offload.draft_cpu_moe,
+            tensor_split=offload.tensor_split,
             loaded=range(draft.n_layers - mtp_layers(draft), draft.n_layers) if has_cache else None,
         ),
     )
@@ -86,40 +97,75 @@ def _with_states(
         target: the target.
         head: what drafts, if a head does.
         settings: how it is run.
-        extra: scratch memory of a second context of the target, which evaluates its layers for MTP.
+        extra: scratch memory of a second context of the target, which evaluates its layers for MTP; these
+            are the last ones, so they are on the last GPU that has layers.
     """
     states = 0 if head is None else head.n_states * min(DEFAULT_BATCH, settings.context) * target.n_embd * 4
     host, gpu = planned.host, planned.gpu
-    if planned.gpu_layers:
-        return replace(
-            planned,
-            host=replace(host, compute=host.compute + states),
-            gpu=replace(gpu, compute=gpu.compute + extra),
-        )
-    return replace(planned, host=replace(host, compute=host.compute + states + extra))
+    if not planned.gpu_layers:
+        return replace(planned, host=replace(host, compute=host.compute + states + extra))
+    gpus = list(planned.gpus)
+    last = max(place for place, one in enumerate(gpus) if one.weights)
+    gpus[last] = replace(gpus[last], compute=gpus[last].compute + extra)
+    return replace(
+        planned,
+        host=replace(host, compute=host.compute + states),
+        gpu=replace(gpu, compute=gpu.compute + extra),
+        gpus=tuple(gpus),
+    )
 
 
 def trade(
-    target: ModelCard, draft: ModelCard | None, settings: MemorySettings, draft_layers: Layers = "all"
+    target: ModelCard, draft: ModelCard | None, settings: MemorySettings, offload: Offload | None = None
 ) -> tuple[MemoryPlan, ...]:
-    """Return a plan for every number of the target's layers, from none to all."""
+    """Return a plan for every number of the target's layers, from none to all.
+
+    ``offload`` is where the rest goes, by default all layers of the drafter to one GPU.
+    """
+    rest = offload or Offload(draft_layers="all")
     return tuple(
-        plan(target, draft, Offload(target_layers=layers, draft_layers=draft_layers), settings)
+        plan(target, draft, replace(rest, target_layers=layers), settings)
         for layers in range(target.n_layers + 2)
     )
 
 
+def fits(plan: MemoryPlan, vram_bytes: Sequence[int], reserve_bytes: int = RESERVE_BYTES) -> bool:
+    """Whether a plan fits.
+
+    Args:
+        plan: of one GPU, or of as many as ``vram_bytes`` has.
+        vram_bytes: the memory of all GPUs together, or of each. For a plan that is not split, the sum counts.
+        reserve_bytes: what to leave free, of each GPU that layers are split over.
+
+    Raises:
+        ValueError: the plan is split over another number of GPUs.
+    """
+    if len(plan.target.gpus) <= 1 or len(vram_bytes) <= 1:
+        return plan.gpu_bytes + reserve_bytes <= sum(vram_bytes)
+    if len(plan.target.gpus) != len(vram_bytes):
+        raise ValueError(
+            f"the tensor split has {len(plan.target.gpus)} GPUs, and memory is given for {len(vram_bytes)}: "
+            "give that of each, such as 24G,12G"
+        )
+    return all(
+        needed + reserve_bytes <= room
+        for needed, room in zip(plan.each_gpu_bytes, vram_bytes, strict=True)
+        if needed
+    )
+
+
 def best_fit(
-    plans: tuple[MemoryPlan, ...], vram_bytes: int, reserve_bytes: int = RESERVE_BYTES
+    plans: tuple[MemoryPlan, ...], vram_bytes: int | Sequence[int], reserve_bytes: int = RESERVE_BYTES
 ) -> MemoryPlan | None:
     """Return the plan with the most of the target's layers that fits, or None if none does.
 
     Args:
         plans: what `trade` returns.
-        vram_bytes: the GPU's memory.
+        vram_bytes: the GPU's memory, or that of each GPU; see ``fits``.
         reserve_bytes: what to leave free of it.
     """
-    fitting = [plan for plan in plans if plan.gpu_bytes + reserve_bytes <= vram_bytes]
+    room = (vram_bytes,) if isinstance(vram_bytes, int) else vram_bytes
+    fitting = [plan for plan in plans if fits(plan, room, reserve_bytes)]
     return max(fitting, key=lambda plan: plan.target.gpu_layers, default=None)
 
 

@@ -16,7 +16,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, with_former
 from ggufspec.results import Meta, ResultSet, Runs
 
 _DEVICES = ("GPU", "CPU")
@@ -74,17 +74,28 @@ def _throttled(runs: Runs) -> list[str | None]:
 
 
 SETTING_COLUMNS = (
-    *("pair", "role", "target", "draft_model", "n_gpu_layers", "n_gpu_layers_draft"),
-    *("method", "ngram", "draft_n_max", "draft_p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
+    *("pair", "role", "target", "draft_model", "requested_ngl", "requested_ngld"),
+    *("method", "ngram", "draft", "p_min", "synthetic_accept", "threads", "kv_type", "ubatch"),
     *("settings", "llama_build", "users", "depth", "rate"),
 )
-"""The settings that distinguish the arms of a bench, in every table with a row for each arm."""
+"""The settings that distinguish the arms of a bench, in every table with a row for each arm.
+
+They have the names of options. ``requested_ngl`` and ``requested_ngld`` are what was asked for;
+``actual_ngl`` and ``actual_ngld`` are how many layers llama.cpp offloaded.
+"""
 
 AUDIT_COLUMNS = (
     *("audited_texts", "audited_tokens", "near_tie_tokens", "divergent_tokens", "divergence_bound"),
     *("distribution_p_value", "impossible_tokens", "audit_unjudged"),
 )
 """What the audit of texts found; see ``analysis.AuditSummary``."""
+
+FORMER_SUMMARY = FORMER_SETTINGS | {"n_gpu_layers": "actual_ngl", "n_gpu_layers_draft": "actual_ngld"}
+_FORMER_RUNS = FORMER_SETTINGS | {
+    "run": "bench",
+    "offloaded_layers": "actual_ngl",
+    "draft_offloaded_layers": "actual_ngld",
+}
 
 _TRAFFIC_TIMES = {"ttft": "ttft_s", "token": "token_s"}
 
@@ -101,7 +112,7 @@ TRAFFIC_ARM_COLUMNS = (
 """Per arm with several users: what each saw, in tokens/s and seconds; see ``TrafficFigures``."""
 
 SUMMARY_COLUMNS = (
-    *("engine", *SETTING_COLUMNS),
+    *("engine", *SETTING_COLUMNS, "actual_ngl", "actual_ngld"),
     *("prompts", "repeats", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage"),
     "by_method",
@@ -112,15 +123,15 @@ SUMMARY_COLUMNS = (
     *ENERGY_ARM_COLUMNS,
     *("text_identical", *AUDIT_COLUMNS),
     *("status", "warnings", "bench_warnings", "llama_version", "llama_commit"),
-    *("llama_cpp_python", "backend"),
+    *("llama_cpp_python", "backend", *FORMER_SUMMARY),
 )
 RUN_COLUMNS = (
-    *("run", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
+    *("bench", "engine", *SETTING_COLUMNS, "prompt", "category", "outcome", "status"),
     *("decode_tps", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_s", "gen_tps", "sampling_s"),
     "prompt_in_gen_s",
     *("n_drafted", "n_accepted", "n_rounds", "accept_rate", "draft_s", "verify_s", "ttft_s", "itl_s"),
-    *("load_ms", "offloaded_layers", "total_layers", "gpu_bytes", "placement"),
-    *("draft_offloaded_layers", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
+    *("load_ms", "actual_ngl", "total_layers", "gpu_bytes", "placement"),
+    *("actual_ngld", "draft_total_layers", "draft_gpu_bytes", "draft_placement"),
     *(
         "repeat",
         "warmup",
@@ -140,7 +151,7 @@ RUN_COLUMNS = (
     *("margin_nats", "text_verdict"),
     *("audited_tokens", "near_tie_tokens", "divergent_tokens", "first_divergent_token"),
     *("worst_margin_nats", "impossible_tokens", "audit_unjudged"),
-    *("doubts", "text", "spec_key", "started_at"),
+    *("doubts", "text", "spec_key", "started_at", *_FORMER_RUNS),
 )
 _DIFFERENCE = {
     "differs_at_token": "at_token",
@@ -167,7 +178,8 @@ def origin(meta: Meta) -> dict[str, Any]:
     """
     version = releases.identify(meta.build)
     return {
-        "run_id": meta.id,
+        "bench": meta.id,
+        "run_id": meta.id,  # the former name
         "date": meta.started_at,
         "processor": meta.machine.cpu,
         "gpus": list(meta.machine.gpus),
@@ -187,7 +199,7 @@ def summary(results: ResultSet) -> pd.DataFrame:
     ``warnings`` are those that the arm's runs show, ``bench_warnings`` those about the bench, the same in
     each row; each has a name and advice.
     """
-    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS)
+    return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS, FORMER_SUMMARY)
 
 
 def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -198,9 +210,11 @@ def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, An
 
 def runs(results: ResultSet) -> pd.DataFrame:
     """Return one row per run; columns mark warm-ups, anchors, failures and disturbed runs."""
-    made = {**_requested(results.runs), **_measured(results.runs), "run": results.meta.id}
-    columns = {name: made[name] if name in made else results.runs.column(name) for name in RUN_COLUMNS}
-    return pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+    made = {**_requested(results.runs), **_measured(results.runs), "bench": results.meta.id}
+    present = [name for name in RUN_COLUMNS if name not in _FORMER_RUNS]
+    columns = {name: made[name] if name in made else results.runs.column(name) for name in present}
+    table = pd.DataFrame(columns, index=range(len(results.runs)), dtype=object).convert_dtypes()
+    return with_former(table, _FORMER_RUNS)
 
 
 def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
@@ -216,7 +230,7 @@ def sort_by_arm(frame: pd.DataFrame, results: ResultSet) -> pd.DataFrame:
 def settings(spec: RunSpec) -> dict[str, Any]:
     """Return the requested settings; a layer column is empty for a model that the run does not load.
 
-    ``draft_p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
+    ``p_min`` is empty for a method without it. ``synthetic_accept`` has the simulated probabilities
     that a round accepts each position; it is empty where the target itself decided. ``llama_build``
     names the llama.cpp where a bench compares several. ``users`` is how many sent requests at once, ``depth``
     how many tokens stood before each prompt, ``rate`` how many requests arrived in a second; they are empty
@@ -229,12 +243,12 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "role": spec.role.value,
         "target": None if spec.role is Role.DRAFTER else spec.pair.target.filename,
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
-        "n_gpu_layers": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
-        "n_gpu_layers_draft": str(spec.offload.draft_layers) if drafts else None,
+        "requested_ngl": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
+        "requested_ngld": str(spec.offload.draft_layers) if drafts else None,
         "method": drafting and str(drafting.chain),
         "ngram": (str(drafting.ngram) or None) if drafting else None,
-        "draft_n_max": drafting and drafting.n_max,
-        "draft_p_min": drafting.p_min if drafting and drafting.method.drafts_with_model else None,
+        "draft": drafting and drafting.n_max,
+        "p_min": drafting.p_min if drafting and drafting.method.drafts_with_model else None,
         "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
         if drafting and drafting.synthetic
         else None,
@@ -266,8 +280,8 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         **arm.round_ms,
         **_traffic_of(arm),
         **_energy_of(arm),
-        "n_gpu_layers": arm.layers and arm.layers.offloaded,
-        "n_gpu_layers_draft": arm.draft_layers and arm.draft_layers.offloaded,
+        "actual_ngl": arm.layers and arm.layers.offloaded,
+        "actual_ngld": arm.draft_layers and arm.draft_layers.offloaded,
         "prompts": arm.prompts,
         "repeats": arm.repeats,
         "gen_tps": arm.rate and arm.rate.value,
@@ -349,6 +363,8 @@ def _measured(runs: Runs) -> dict[str, list[Any]]:
             name: [audit and getattr(audit, field) for audit in runs.column("audit")]
             for name, field in _AUDIT.items()
         },
+        "actual_ngl": runs.column("offloaded_layers"),
+        "actual_ngld": runs.column("draft_offloaded_layers"),
         **_places(runs, ""),
         **_places(runs, "draft_"),
         "text_verdict": [

@@ -9,13 +9,14 @@ import pandas as pd
 
 from ggufspec.analysis import BenchComparison, Guard, ListedBench
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import frame
+from ggufspec.report.frames.tables import FORMER_SETTINGS, frame
 
 COMPARISON_COLUMNS = (
     *SETTING_COLUMNS,
     *("before_tps", "after_tps", "ratio", "ratio_lo", "ratio_hi", "p_value", "verdict"),
     *("guard_lo", "guard_hi", "guard", "design"),
     *("before_accept_rate", "after_accept_rate", "texts_equal", "texts", "bench_warnings"),
+    *FORMER_SETTINGS,
 )
 
 
@@ -53,10 +54,15 @@ def comparison(compared: BenchComparison, guard: Guard | None = None) -> pd.Data
         }
         for row in compared.rows
     ]
-    return frame(rows, COMPARISON_COLUMNS)
+    return frame(rows, COMPARISON_COLUMNS, FORMER_SETTINGS)
 
 
-BENCH_COLUMNS = (*(field.name for field in fields(ListedBench)), "complete")
+_PRESENT = {"draft_sizes": "draft"}  # field of a listed bench -> column
+BENCH_COLUMNS = (
+    *(_PRESENT.get(field.name, field.name) for field in fields(ListedBench)),
+    "complete",
+    *_PRESENT,
+)
 
 
 def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
@@ -65,9 +71,9 @@ def benches(stored: Iterable[ListedBench]) -> pd.DataFrame:
         {
             **asdict(bench),
             "models": list(bench.models),
-            "draft_sizes": list(bench.draft_sizes),
+            "draft": list(bench.draft_sizes),
             "complete": bench.is_complete,
         }
         for bench in stored
     ]
-    return frame(rows, BENCH_COLUMNS)
+    return frame(rows, BENCH_COLUMNS, _PRESENT)

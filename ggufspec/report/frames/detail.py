@@ -12,14 +12,23 @@ from ggufspec import stats
 from ggufspec.analysis import acceptance, arms
 from ggufspec.domain import Prompt, RunSpec
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame
 from ggufspec.results import ResultSet
 
 _ACCEPTANCE = ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "mean_accepted_length", "coverage")
-PROMPT_COLUMNS = (*SETTING_COLUMNS, "prompt", "category", "repeats", "gen_tps", "speedup", *_ACCEPTANCE)
+PROMPT_COLUMNS = (
+    *SETTING_COLUMNS,
+    "prompt",
+    "category",
+    "repeats",
+    "gen_tps",
+    "speedup",
+    *_ACCEPTANCE,
+    *FORMER_SETTINGS,
+)
 CATEGORY_COLUMNS = (
     *(*SETTING_COLUMNS, "category", "prompts", "gen_tps", "gen_tps_lo", "gen_tps_hi"),
-    *("speedup", "speedup_lo", "speedup_hi", "verdict", *_ACCEPTANCE),
+    *("speedup", "speedup_lo", "speedup_hi", "verdict", *_ACCEPTANCE, *FORMER_SETTINGS),
 )
 POSITION_COLUMNS = (
     *SETTING_COLUMNS,
@@ -29,9 +38,13 @@ POSITION_COLUMNS = (
     "n_accepted",
     "accept_rate",
     "conditional_accept_rate",
+    *FORMER_SETTINGS,
 )
-CELL_COLUMNS = (*SETTING_COLUMNS, "runs", "expected_s")
-ROUND_COLUMNS = ("run", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafted", "n_accepted")
+CELL_COLUMNS = (*SETTING_COLUMNS, "runs", "expected_s", *FORMER_SETTINGS)
+_FORMER_ROUNDS = FORMER_SETTINGS | {"run": "log"}
+ROUND_COLUMNS = (
+    *("log", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafted", "n_accepted", *_FORMER_ROUNDS),
+)
 
 
 def prompts(results: ResultSet) -> pd.DataFrame:
@@ -58,7 +71,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
             }
             for prompt, outputs in by_prompt.items()
         ]
-    return frame(rows, PROMPT_COLUMNS)
+    return frame(rows, PROMPT_COLUMNS, FORMER_SETTINGS)
 
 
 def categories(results: ResultSet) -> pd.DataFrame:
@@ -88,7 +101,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
                     "verdict": gain and gain.verdict.value,
                 }
             )
-    return frame(rows, CATEGORY_COLUMNS)
+    return frame(rows, CATEGORY_COLUMNS, FORMER_SETTINGS)
 
 
 def positions(results: ResultSet) -> pd.DataFrame:
@@ -125,7 +138,7 @@ def positions(results: ResultSet) -> pd.DataFrame:
                     zip_longest(figures.by_position, figures.conditional or ()), start=1
                 )
             ]
-    return frame(rows, POSITION_COLUMNS)
+    return frame(rows, POSITION_COLUMNS, FORMER_SETTINGS)
 
 
 def rounds(results: ResultSet) -> pd.DataFrame:
@@ -133,7 +146,7 @@ def rounds(results: ResultSet) -> pd.DataFrame:
     rows = [
         {
             **settings(run.spec),
-            "run": run.log,
+            "log": run.log,
             "prompt": run.spec.prompt.id,
             "repeat": run.repeat,
             "round": number,
@@ -143,7 +156,7 @@ def rounds(results: ResultSet) -> pd.DataFrame:
         for run in results.current
         for number, verified in enumerate(run.sample.rounds or (), start=1)
     ]
-    return frame(rows, ROUND_COLUMNS)
+    return frame(rows, ROUND_COLUMNS, _FORMER_ROUNDS)
 
 
 def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
@@ -152,4 +165,4 @@ def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
         {**settings(spec), "runs": runs, "expected_s": round(seconds, 1)}
         for spec, seconds in expected.items()
     ]
-    return frame(rows, CELL_COLUMNS)
+    return frame(rows, CELL_COLUMNS, FORMER_SETTINGS)

@@ -8,15 +8,16 @@ from typing import Any
 import pandas as pd
 
 from ggufspec.forecast import Forecast
-from ggufspec.forecast.whatif import Steady, WhatIfProjection
+from ggufspec.forecast.whatif import Steady, WhatIf
 from ggufspec.report.frames.bench import SETTING_COLUMNS, settings
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame
 from ggufspec.tuning import Prospect
 
+_FORMER = {"n_max": "draft"}
 _FORECAST = (
     *(
         "method",
-        "n_max",
+        "draft",
         "p_min",
         "category",
         "prompts",
@@ -32,47 +33,54 @@ _ESTIMATES = ("tokens_per_s", "target_tokens_per_s", "speedup")
 FORECAST_COLUMNS = (
     *_FORECAST,
     *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_lo", "_hi")),
+    *_FORMER,
 )
 PROSPECT_COLUMNS = (
     *SETTING_COLUMNS,
-    *(name for name in FORECAST_COLUMNS if name not in {"method", "n_max", "p_min"}),
+    *(name for name in FORECAST_COLUMNS if name not in {"method", "draft", "p_min", *_FORMER}),
+    *FORMER_SETTINGS,
 )
 OUTLOOK_COLUMNS = (
-    *("n_max", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
-    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share"),
+    *("draft", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
+    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share", "costs", *_FORMER),
 )
 
 
 def forecasts(forecasts: Sequence[Forecast]) -> pd.DataFrame:
     """Return one row per forecast; ``category`` is null over all prompts."""
-    return frame([_row(forecast) for forecast in forecasts], FORECAST_COLUMNS)
+    return frame([_row(forecast) for forecast in forecasts], FORECAST_COLUMNS, _FORMER)
 
 
 def prospects(configurations: Sequence[Prospect]) -> pd.DataFrame:
     """Return one row per forecast configuration, and one more for each category of prompts."""
     rows = [
-        {**settings(prospect.arm), **_row(forecast)}
+        {**_row(forecast), **settings(prospect.arm)}
         for prospect in configurations
         for forecast in (prospect.overall, *prospect.by_category.values())
     ]
-    return frame(rows, PROSPECT_COLUMNS)
+    return frame(rows, PROSPECT_COLUMNS, FORMER_SETTINGS)
 
 
 def _row(forecast: Forecast) -> dict[str, Any]:
-    row = attributes(forecast, _FORECAST)
+    row = {**attributes(forecast, _FORECAST), "draft": forecast.n_max}
     for name in _ESTIMATES:
         estimate = getattr(forecast, name)
         row |= {name: estimate.value, f"{name}_lo": estimate.lo, f"{name}_hi": estimate.hi}
     return row
 
 
-def outlooks(projections: Sequence[WhatIfProjection]) -> pd.DataFrame:
-    """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position."""
+def outlooks(answer: WhatIf) -> pd.DataFrame:
+    """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position.
+
+    ``costs`` says where the costs come from. With ``roofline``, tokens/s are upper bounds.
+    """
     rows = [
         {
             **attributes(projection, OUTLOOK_COLUMNS),
+            "draft": projection.n_max,
+            "costs": answer.costs.value,
             "alpha": projection.acceptance.alpha if isinstance(projection.acceptance, Steady) else None,
         }
-        for projection in projections
+        for projection in answer.projections
     ]
-    return frame(rows, OUTLOOK_COLUMNS)
+    return frame(rows, OUTLOOK_COLUMNS, _FORMER)

@@ -2,68 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import pandas as pd
 
-from ggufspec.modelfiles.memory import Footprint, MemoryPlan
+from ggufspec.forecast import planning
+from ggufspec.modelfiles.memory import Footprint, MemoryPlan, ModelMemory
 from ggufspec.report.frames.tables import frame
-from ggufspec.units import format_bytes
+from ggufspec.units import format_bytes, format_rate
 
 _DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
 _PARTS = ("weights", "cache", "compute")
+_FORMER = {"n_gpu_layers": "requested_ngl", "n_gpu_layers_draft": "requested_ngld"}
 MEMORY_COLUMNS = (
-    *("n_gpu_layers", "n_gpu_layers_draft", "gpu_bytes", "host_bytes", "fits"),
+    *("requested_ngl", "requested_ngld", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
     *(f"{device}_{part}_bytes" for device in _DEVICES for part in _PARTS),
+    *_FORMER,
 )
 
 
-def memory_trade(plans: Sequence[MemoryPlan], budget_bytes: int | None) -> pd.DataFrame:
-    """Return one row per plan, in bytes; ``fits`` is null without a budget."""
+def memory_trade(planned: planning.Planned) -> pd.DataFrame:
+    """Return one row per number of the target's layers, in bytes; ``fits`` is null without a GPU.
+
+    ``roofline_tps`` is the tokens/s that the target alone reaches at most; null without machines.
+    """
     rows = [
         {
-            "n_gpu_layers": plan.target.gpu_layers,
-            "n_gpu_layers_draft": plan.draft and plan.draft.gpu_layers,
+            "requested_ngl": plan.target.gpu_layers,
+            "requested_ngld": plan.draft and plan.draft.gpu_layers,
             "gpu_bytes": plan.gpu_bytes,
             "host_bytes": plan.host_bytes,
-            "fits": None if budget_bytes is None else plan.gpu_bytes <= budget_bytes,
+            "fits": planned.fits(plan),
+            "roofline_tps": planned.rate(plan),
             **{
                 f"{device}_{part}_bytes": getattr(footprint, part)
                 for device, footprint in _footprints(plan).items()
                 for part in _PARTS
             },
         }
-        for plan in plans
+        for plan in planned.plans
     ]
-    return frame(rows, MEMORY_COLUMNS)
+    return frame(rows, MEMORY_COLUMNS, _FORMER)
 
 
-def memory_overview(plans: Sequence[MemoryPlan], budget_bytes: int | None) -> pd.DataFrame:
-    """Return one row per plan for people to read."""
+def memory_overview(planned: planning.Planned, most: int) -> pd.DataFrame:
+    """Return some ``most`` plans for people to read, that for the requested number of layers among them."""
+    plans = planned.plans
+    steps = max(1, len(plans) // most)
+    shown = [
+        plan for number, plan in enumerate(plans) if number % steps == 0 or plan in (planned.shown, plans[-1])
+    ]
     rows = [
         {
             "target layers on the GPU": plan.target.gpu_layers,
             "GPU": format_bytes(plan.gpu_bytes),
             "host": format_bytes(plan.host_bytes),
-            "fits": "" if budget_bytes is None else "yes" if plan.gpu_bytes <= budget_bytes else "no",
+            "fits": "yes" if planned.fits(plan) else "no",
+            "tokens/s at most": "" if (rate := planned.rate(plan)) is None else format_rate(rate),
         }
-        for plan in plans
+        for plan in shown
     ]
-    columns = ("target layers on the GPU", "GPU", "host", *(("fits",) if budget_bytes is not None else ()))
+    columns = ["target layers on the GPU", "GPU", "host"]
+    columns += ["fits"] if planned.vram_bytes else []
+    columns += ["tokens/s at most"] if planned.rates else []
     return frame(rows, columns)
 
 
 def memory_devices(plan: MemoryPlan) -> pd.DataFrame:
-    """Return one row per model and device of a plan, for people to read."""
+    """Return one row per model and device of a plan, for people to read; each of several GPUs has its own."""
+    models = {"target": plan.target, **({"drafter": plan.draft} if plan.draft else {})}
+    devices = {
+        f"{name} on {device}": footprint
+        for name, model in models.items()
+        for device, footprint in (*_gpus(model), ("the host", model.host))
+    }
     rows = [
         {
-            "memory of": device.replace("_", " on the ").replace("gpu", "GPU"),
+            "memory of": name,
             **{part: format_bytes(getattr(footprint, part)) for part in _PARTS},
             "total": format_bytes(footprint.total),
         }
-        for device, footprint in _footprints(plan).items()
+        for name, footprint in devices.items()
     ]
     return frame(rows, ("memory of", *_PARTS, "total"))
+
+
+def _gpus(model: ModelMemory) -> Iterator[tuple[str, Footprint]]:
+    """Yield the GPUs of a model with their names."""
+    if len(model.gpus) <= 1:
+        yield "the GPU", model.gpu
+        return
+    for number, footprint in enumerate(model.gpus):
+        yield f"GPU {number}", footprint
 
 
 def _footprints(plan: MemoryPlan) -> dict[str, Footprint]:

@@ -9,8 +9,9 @@ import pandas as pd
 from ggufspec.domain import Sample
 from ggufspec.report.frames.tables import attributes, frame
 
+_FORMER = {"n_draft": "draft", "offloaded_layers": "actual_ngl"}
 LOG_COLUMNS = (
-    *("file", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "n_draft"),
+    *("file", "program", "build", "prompt_tokens", "prompt_tps", "gen_tokens", "gen_tps", "draft"),
     *(
         "n_drafted",
         "n_accepted",
@@ -19,17 +20,25 @@ LOG_COLUMNS = (
         "draft_s",
         "verify_s",
         "load_ms",
-        "offloaded_layers",
+        "actual_ngl",
         "total_layers",
         "gpu_bytes",
         "draft_gpu_bytes",
         "status",
+        *_FORMER,
     ),
 )
 
 
 def logs(samples: Sequence[tuple[str, Sample]]) -> pd.DataFrame:
     """Return one row per parsed log, given as (file name, sample)."""
-    return frame(
-        [{"file": file, **attributes(sample, LOG_COLUMNS[1:])} for file, sample in samples], LOG_COLUMNS
-    )
+    rows = [
+        {
+            "file": file,
+            **attributes(sample, LOG_COLUMNS[1:]),
+            "draft": sample.n_draft,
+            "actual_ngl": sample.offloaded_layers,
+        }
+        for file, sample in samples
+    ]
+    return frame(rows, LOG_COLUMNS, _FORMER)

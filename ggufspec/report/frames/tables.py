@@ -7,10 +7,38 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+FORMER_SETTINGS = {
+    "n_gpu_layers": "requested_ngl",
+    "n_gpu_layers_draft": "requested_ngld",
+    "draft_n_max": "draft",
+    "draft_p_min": "p_min",
+}
+"""Former name -> present name of the settings of an arm."""
 
-def frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Make a frame in which integers stay integers even if some are absent."""
-    return pd.DataFrame([dict(row) for row in rows], columns=list(columns), dtype=object).convert_dtypes()
+
+def frame(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], former: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Make a frame in which integers stay integers even if some are absent.
+
+    Args:
+        rows: values by column.
+        columns: the columns, those under former names last.
+        former: former name -> column, see ``with_former``.
+    """
+    present = [name for name in columns if name not in (former or {})]
+    table = pd.DataFrame([dict(row) for row in rows], columns=present, dtype=object).convert_dtypes()
+    return with_former(table, former or {})
+
+
+def with_former(table: pd.DataFrame, former: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table that has some columns once more, under their former names, as its last ones.
+
+    They stay for one version. ``attrs["former"]`` says which they are; people do not see them.
+    """
+    table = table.assign(**{old: table[new] for old, new in former.items()})
+    table.attrs["former"] = dict(former)
+    return table
 
 
 def read_parquet(file: BinaryIO) -> pd.DataFrame:

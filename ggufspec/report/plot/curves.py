@@ -31,7 +31,7 @@ def curve_rows(results: ResultSet, forecasts: Sequence[Forecast] = ()) -> list[R
         {
             "series": row["series"],
             "kind": "target alone" if row["role"] == Role.TARGET else "measured",
-            "gamma": row["draft_n_max"],
+            "gamma": row["draft"],
             **{f"tps{end}": row[f"gen_tps{end}"] for end in ("", "_lo", "_hi")},
             "rate": row["rate"],
             "gain": row["gain"],
@@ -145,7 +145,7 @@ def _forecast_rows(forecasts: Sequence[Forecast]) -> Iterator[Row]:
         yield {
             "series": ", ".join(("forecast", *settings)),
             "kind": "forecast",
-            "gamma": row["n_max"],
+            "gamma": row["draft"],
             **{f"tps{end}": row[f"tokens_per_s{end}"] for end in ("", "_lo", "_hi")},
             "rate": units.format_rate(row["tokens_per_s"]),
             "gain": f"{row['speedup']:.2f}×",

@@ -27,7 +27,7 @@ def heatmap_rows(results: ResultSet) -> list[Row]:
         return _fastest(drafting)
     by_category = [row for row in plain(frames.categories(results)) if row["speedup"] and row["category"]]
     for row in by_category:
-        row |= {"across": row["category"], "down": row["draft_n_max"], "axes": "category, γ"}
+        row |= {"across": row["category"], "down": row["draft"], "axes": "category, γ"}
     return sorted(_fastest(by_category), key=lambda row: int(row["down"]))
 
 
@@ -100,7 +100,7 @@ def _fastest(rows: Iterable[Row]) -> list[Row]:
     return [
         {
             **{name: row[name] for name in ("across", "down", "axes", "speedup", "speedup_lo", "speedup_hi")},
-            "gamma": row["draft_n_max"],
+            "gamma": row["draft"],
             "gain": f"{row['speedup']:.2f}×",
         }
         for row in best.values()

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _SHARED = (  # settings of the target alone, too
-    *("llama_build", "target", "n_gpu_layers", "threads", "kv_type", "ubatch", "settings"),
+    *("llama_build", "target", "actual_ngl", "threads", "kv_type", "ubatch", "settings"),
 )
-_DRAFTING_ONLY = ("drafter", "n_gpu_layers_draft", "draft_p_min")
+_DRAFTING_ONLY = ("drafter", "actual_ngld", "p_min")
 PALETTE = ("#2f7fc1", "#d55e00", "#009e73", "#b765a6", "#a67c00", "#7a7a7a")
 """After Okabe and Ito (2008), each with a contrast of 3 or more on white and on a dark page."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -114,9 +114,9 @@ _FORMATS: dict[str, Any] = {
     "settings": str,
     "target": stem,
     "drafter": stem,
-    "n_gpu_layers": "{} layers on the GPU".format,
-    "n_gpu_layers_draft": "{} drafter layers".format,
-    "draft_p_min": "p-min {:g}".format,
+    "actual_ngl": "{} layers on the GPU".format,
+    "actual_ngld": "{} drafter layers".format,
+    "p_min": "p-min {:g}".format,
     "threads": "{} threads".format,
     "kv_type": "cache {}".format,
     "ubatch": "ubatch {}".format,

@@ -47,10 +47,12 @@ class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     role: Role
     target: str | None
     draft_model: str | None
+    requested_ngl: str | None
+    requested_ngld: str | None
     method: str | None
     ngram: str | None
-    draft_n_max: int | None
-    draft_p_min: float | None
+    draft: int | None
+    p_min: float | None
     synthetic_accept: str | None
     threads: int
     kv_type: str | None
@@ -60,6 +62,8 @@ class Settings(Struct, forbid_unknown_fields=True, kw_only=True):
     users: int | None
     depth: int | None
     rate: float | None
+    draft_n_max: int | None  # former names, for one version
+    draft_p_min: float | None
 
 
 class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
@@ -71,13 +75,16 @@ class SummaryRow(Settings, forbid_unknown_fields=True, kw_only=True):
     """
 
     schema: str
-    run_id: str
+    bench: str
+    run_id: str  # the former name
     date: str
     processor: str
     gpus: list[str]
     ggufspec_version: str
     engine: str
-    n_gpu_layers: int | None
+    actual_ngl: int | None
+    actual_ngld: int | None
+    n_gpu_layers: int | None  # former names, for one version
     n_gpu_layers_draft: int | None
     prompts: int
     repeats: int
@@ -181,7 +188,7 @@ class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
     """An arm that both sides of a comparison have; ``ratio`` is tokens/s after over tokens/s before."""
 
     schema: str
-    n_gpu_layers: str | None
+    n_gpu_layers: str | None  # former names, for one version
     n_gpu_layers_draft: str | None
     before_tps: float
     after_tps: float
@@ -202,14 +209,18 @@ class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
 
 
 class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Memory for a number of layers on the GPU; ``fits`` is null where the GPU's memory is not known."""
+    """Memory for a number of layers on the GPU; ``fits`` is null where the GPU's memory is not known.
+
+    ``roofline_tps`` is an upper bound of the target's tokens/s without drafting; null without machines.
+    """
 
     schema: str
-    n_gpu_layers: int
-    n_gpu_layers_draft: int | None
+    requested_ngl: int
+    requested_ngld: int | None
     gpu_bytes: int
     host_bytes: int
     fits: bool | None
+    roofline_tps: float | None
     target_gpu_weights_bytes: int
     target_gpu_cache_bytes: int
     target_gpu_compute_bytes: int
@@ -222,6 +233,8 @@ class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
     drafter_host_weights_bytes: int | None
     drafter_host_cache_bytes: int | None
     drafter_host_compute_bytes: int | None
+    n_gpu_layers: int  # former names, for one version
+    n_gpu_layers_draft: int | None
 
 
 class DoctorFinding(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -247,8 +260,11 @@ class TunedArm(Struct, forbid_unknown_fields=True, kw_only=True):
     target: str
     drafter: str | None
     method: str | None
-    n_max: int | None
+    draft: int | None
     p_min: float | None
+    requested_ngl: Layers
+    requested_ngld: Layers
+    n_max: int | None  # former names, for one version
     target_layers: Layers
     draft_layers: Layers
 
@@ -292,7 +308,8 @@ class Finalist(TunedArm, forbid_unknown_fields=True, kw_only=True):
 class Needs(Struct, forbid_unknown_fields=True, kw_only=True):
     """What alone would have to change for drafting to pay."""
 
-    n_max: int
+    draft: int
+    n_max: int  # the former name
     accept_rate: float | None
     drafter_factor: float | None
     verify_ratio: float | None

@@ -19,7 +19,7 @@ Text = Literal["table", "md", "csv", "json", "jsonl", "sql"]
 """The formats that are text; all others are bytes."""
 
 LABELS = (
-    *("file", "role", "draft_model", "method", "draft_n_max", "draft_p_min"),
+    *("file", "role", "draft_model", "method", "draft", "p_min"),
     *("prompt", "category", "repeat", "position", "round"),
 )
 """Columns that tell the rows of a frame apart; each part of a table that is too wide has them."""
@@ -89,14 +89,16 @@ def _markdown(frame: DataFrame, _title: str) -> str:
 
 
 def for_people(frame: DataFrame, output: str) -> str:
-    """Return a frame as a table for people, without empty columns.
+    """Return a frame as a table for people, without empty columns and those under former names.
 
     Args:
         frame: any table.
         output: ``md``, or ``table`` for the terminal.
     """
     rows = [{name: _text(name, value) for name, value in row.items()} for row in records(frame)]
-    columns = [name for name in frame.columns if any(row[name] for row in rows)] or list(frame.columns)
+    former = frame.attrs.get("former", {})
+    present = [name for name in frame.columns if former.get(name) not in frame.columns]
+    columns = [name for name in present if any(row[name] for row in rows)] or present
     return tables.table(columns, rows, output, labels=LABELS) + "\n"
 
 

@@ -33,9 +33,9 @@ MOST = 10
 _RESULTS = 5  # columns that settings leave free
 
 _SETTINGS = (
-    *("draft_model", "method", "ngram", "draft_n_max", "draft_p_min", "synthetic_accept"),
+    *("draft_model", "method", "ngram", "draft", "p_min", "synthetic_accept"),
     *("users", "depth"),
-    *("n_gpu_layers", "n_gpu_layers_draft", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
+    *("requested_ngl", "requested_ngld", "threads", "kv_type", "ubatch", "settings", "target", "pair"),
 )
 """Columns that are shown where they vary, the first ones first."""
 _SHOWN = {
@@ -86,7 +86,8 @@ def choose(frame: DataFrame, per: str) -> tuple[list[str], int]:
         frame: one row per arm, category, prompt, run, position or round.
         per: which of these.
     """
-    filled = [name for name in frame.columns if frame[name].notna().any()]
+    former = frame.attrs.get("former", {})
+    filled = [name for name in frame.columns if name not in former and frame[name].notna().any()]
     varied = [name for name in _SETTINGS if name in filled and frame[name].nunique(dropna=True) > 1]
     keys = [name for name in ("role", *_KEYS.get(per, ())) if name in filled]
     results = [name for name in _SHOWN[per] if name in filled]

@@ -6,23 +6,33 @@ from collections.abc import Sequence
 
 from ggufspec import units
 from ggufspec.forecast import whatif
-from ggufspec.forecast.whatif import Acceptance, AcceptanceRate, Steady, WhatIfProjection
+from ggufspec.forecast.whatif import (
+    Acceptance,
+    AcceptanceRate,
+    CostSource,
+    Steady,
+    WhatIf,
+    WhatIfProjection,
+)
 from ggufspec.report.text import tables
 
 
-def surface(outlooks: Sequence[WhatIfProjection], output: str = "md") -> str:
+def surface(answer: WhatIf, output: str = "md") -> str:
     """Return a table over γ for one acceptance, or over both for several, with the best γ and break-even.
 
     Args:
-        outlooks: one per γ and acceptance.
+        answer: the projections; those from a roofline are marked as such.
         output: ``md``, or ``table`` for the terminal, where the best γ comes first.
     """
+    outlooks = answer.projections
     acceptances = list(dict.fromkeys(outlook.acceptance for outlook in outlooks))
     if len(acceptances) == 1:
         table, verdict = _over_gamma(outlooks, output), _best(outlooks)
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
     verdict = f"{verdict}\n{_reading(acceptances[0])}"
+    if answer.costs is CostSource.ROOFLINE:
+        verdict += "\nRoofline: computed from peak rates, so tokens/s are upper bounds."
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
     return f"{first}\n\n{second}\n"
 

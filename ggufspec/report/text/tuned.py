@@ -11,7 +11,7 @@ from typing import Any
 from ggufspec import units
 from ggufspec.analysis import arms, review
 from ggufspec.domain import Launch, ModelFile, Role, RunSpec
-from ggufspec.forecast import Advice, Forecast
+from ggufspec.forecast import Advice, Forecast, Needs
 from ggufspec.harmless import to_json
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install
@@ -73,7 +73,7 @@ def facts(tuned: Tuned, install: Install, bench: str) -> dict[str, Any]:
         "alike": [_configuration(spec) for spec in tuned.selection.alike],
         "edge": tuned.selection.edge,
         "reason": tuned.refusal.reason.value if tuned.refusal and tuned.refusal.reason else None,
-        "needs": vars(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
+        "needs": _needs(tuned.refusal.needs) if tuned.refusal and tuned.refusal.needs else None,
         "engine": tuned.results.meta.engine,
         "serving": None if tuned.serving is None else vars(tuned.serving),
         "launch": None if tuned.launch is None else _launch(tuned.launch),
@@ -295,14 +295,21 @@ def _calibration(outlook: TuningForecast) -> dict[str, Any] | None:
     return {"runs": calibration.runs, "corrections": corrections}
 
 
+def _needs(needs: Needs) -> dict[str, Any]:
+    return {"draft": needs.n_max, **vars(needs)}
+
+
 def _configuration(spec: RunSpec) -> dict[str, Any]:
     drafting = spec.drafting
     return {
         "target": str(spec.pair.target.path or spec.pair.target.filename),
         "drafter": str(spec.drafter.path or spec.drafter.filename) if spec.drafter else None,
         "method": str(drafting.chain) if drafting else None,
-        "n_max": drafting.n_max if drafting else None,
+        "draft": drafting.n_max if drafting else None,
         "p_min": drafting.p_min if drafting else None,
+        "requested_ngl": spec.offload.target_layers,
+        "requested_ngld": spec.offload.draft_layers,
+        "n_max": drafting.n_max if drafting else None,  # former names, for one version
         "target_layers": spec.offload.target_layers,
         "draft_layers": spec.offload.draft_layers,
     }

@@ -1,0 +1,372 @@
+"""``ggufspec.whatif``: from options to acceptances and a cost curve, and from these to projections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ggufspec import units
+from ggufspec.domain import Experts, Layers, Offload, Program
+from ggufspec.forecast import costs, profiles
+from ggufspec.forecast.costs import CostCurve, DevicePeaks
+from ggufspec.forecast.profiles import Profile
+from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
+from ggufspec.forecast.whatif.outlooks import WhatIfProjection, implied_verify_ratio, outlook
+from ggufspec.forecast.whatif.outlooks import best as fastest
+from ggufspec.forecast.whatif.placing import Machines, parts_of
+from ggufspec.modelfiles import catalog, choosing, hub
+from ggufspec.notebooks import named_options
+
+_NUMBER = r"\d*\.?\d+"
+_RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
+_MOST_ACCEPTANCES = 101
+_MOST_DIGITS = 18  # of a draft size
+_RATES, _ALPHAS = "0.7, 0.708@3, 0.5-0.9, 0.9,0.8,0.7", "0.7, 0.5-0.9"
+
+Given = float | str | Sequence[float]
+"""An acceptance: a number, several by position, or a text such as ``0.5-0.9`` or ``0.708@3``."""
+
+
+class CostSource(StrEnum):
+    """Where the costs of a projection come from."""
+
+    RATES = "rates"  # tokens/s that were given
+    ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are upper bounds
+    PROFILE = "profile"  # measured by ``tune``
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """What drafting would gain.
+
+    Attributes:
+        projections: one for each acceptance and γ.
+        costs: where the costs come from.
+        notes: what was assumed and left out, as sentences.
+    """
+
+    projections: tuple[WhatIfProjection, ...]
+    costs: CostSource
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> WhatIfProjection:
+        """The fastest projection."""
+        return fastest(self.projections)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    """A cost curve, where it comes from, and what to say about it."""
+
+    curve: CostCurve
+    source: CostSource
+    notes: tuple[str, ...] = ()
+
+
+@named_options
+def whatif(
+    pair: str | None = None,
+    *,
+    accept: Given | None = None,
+    alpha: Given | None = None,
+    draft: int | Sequence[int] = tuple(range(1, 17)),
+    target_tps: float | None = None,
+    drafter_tps: float | None = None,
+    verify_cost: Sequence[float] | None = None,
+    verify_ratio: float | None = None,
+    observed: float | None = None,
+    target: str | None = None,
+    draft_model: str | None = None,
+    ngl: Layers = "auto",
+    ngld: Layers = "auto",
+    tensor_split: Sequence[float] | None = None,
+    cpu_moe: Experts | None = None,
+    draft_cpu_moe: Experts | None = None,
+    profile: str | None = None,
+    machine: str | None = None,
+    host: str | None = None,
+    bandwidth: float | None = None,
+    flops: float | None = None,
+    ctx: int = 1024,
+    overhead: float = 0.0,
+    program: str = "server",
+    offline: bool = False,
+    token: str | None = None,
+) -> WhatIf:
+    """Forecast what drafting would gain, as ``ggufspec whatif`` does; nothing is downloaded or run.
+
+    Costs come from two rates, from headers and published peaks of machines, or from a profile of ``tune``.
+
+    Args:
+        pair: pair of the catalogue whose headers are read.
+        accept: acceptance rate at every γ (0.7, "0.5-0.9"), at one γ ("0.708@3"), or by position (0.9, 0.8).
+        alpha: probability that each drafted token is accepted, instead of ``accept``.
+        draft: draft sizes γ in tokens.
+        target_tps: tokens/s of the target alone.
+        drafter_tps: tokens/s of the drafter alone.
+        verify_cost: relative cost of verifying 1, 2, … tokens.
+        verify_ratio: relative cost of verifying a draft of any size.
+        observed: tokens/s measured with drafting, at one γ and acceptance.
+        target: a path or a model reference, instead of ``pair``.
+        draft_model: likewise, for the drafter.
+        ngl: target layers on the GPU; "auto" is all.
+        ngld: drafter layers on the GPU; "auto" is all.
+        tensor_split: proportions of the layers on each of several machines.
+        cpu_moe: layers of the target, counted from the first, whose experts stay on the host.
+        draft_cpu_moe: likewise for the drafter.
+        profile: id of a stored profile, or "last".
+        machine: a name of ``costs.DEVICES``, or its memory bandwidth ("936G"); several with commas.
+        host: likewise, the machine that computes layers that are not on a GPU.
+        bandwidth: bytes/s, with ``flops`` instead of ``machine``.
+        flops: operations/s.
+        ctx: depth of the context in tokens.
+        overhead: other time per round in milliseconds.
+        program: the program that drafts: server, speculative-simple or speculative.
+        offline: use only cached files.
+        token: access token for the Hub.
+
+    Raises:
+        ValueError: the options are incomplete, or contradict each other.
+        GgufspecError: a model is not available.
+    """
+    sizes = [draft] if isinstance(draft, int) else list(draft)
+    chosen_program = Program(program)
+    acceptances = parse_acceptances(accept, alpha)
+    known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
+    if not known:
+        raise ValueError("no acceptance or cost is known for drafts of these sizes")
+    names_models = any((machine, host, bandwidth, flops, pair, target))
+    if profile is not None:
+        if target_tps or drafter_tps or names_models:
+            raise ValueError("use either --profile, or rates, or models and a machine")
+        made = _load_profile(profile)
+    elif target_tps is None or drafter_tps is None:
+        if target_tps or drafter_tps or observed:
+            raise ValueError("--target-tps and --drafter-tps are needed together")
+        offload = Offload(
+            target_layers=ngl,
+            draft_layers=ngld,
+            tensor_split=tuple(tensor_split or ()),
+            cpu_moe=cpu_moe,
+            draft_cpu_moe=draft_cpu_moe,
+        )
+        made = _compute_costs(
+            _choose_machines(machine, host, bandwidth, flops, n_gpus=len(offload.tensor_split)),
+            offload,
+            (pair, target, draft_model),
+            hub.Access(token=token, offline=offline),
+            most_tokens=max(known) + 1,
+            depth=ctx,
+            overhead_s=overhead / 1000,
+        )
+    elif names_models:
+        raise ValueError("use either rates, or models and a machine")
+    else:
+        made = _costs_of_rates(
+            target_tps,
+            drafter_tps,
+            verify_cost,
+            verify_ratio,
+            observed,
+            known,
+            acceptances,
+            depth=ctx,
+            overhead_s=overhead / 1000,
+            program=chosen_program,
+        )
+    known = [size for size in known if size < made.curve.most_tokens]
+    if not known:
+        raise ValueError("no acceptance or cost is known for drafts of these sizes")
+    depth = _nearest_depth(ctx, made.curve)
+    notes = list(made.notes)
+    if len(known) < len(sizes):
+        notes.append(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens")
+    if len(known) > 1 and isinstance(acceptances[0], AcceptanceRate):  # which no drafter has
+        notes.append("note: the same acceptance rate is assumed at every γ; --alpha compares draft sizes")
+    return WhatIf(
+        projections=tuple(
+            outlook(made.curve, acceptance, n_max=size, depth=depth, program=chosen_program)
+            for acceptance in acceptances
+            for size in known
+        ),
+        costs=made.source,
+        notes=tuple(notes),
+    )
+
+
+def _costs_of_rates(
+    target_tps: float,
+    drafter_tps: float,
+    ratios: Sequence[float] | None,
+    ratio: float | None,
+    observed: float | None,
+    sizes: Sequence[int],
+    acceptances: Sequence[Acceptance],
+    *,
+    depth: int,
+    overhead_s: float,
+    program: Program,
+) -> _Costs:
+    notes = []
+    if observed:
+        if len(sizes) != 1 or len(acceptances) != 1 or ratios or ratio:
+            raise ValueError(
+                "--observed needs one --draft and one --accept, and excludes --verify-cost and --verify-ratio"
+            )
+        free = costs.flat_curve(
+            target_tps, drafter_tps, ratios=(1.0,) * (sizes[0] + 1), overhead_s=overhead_s
+        )
+        ratio = implied_verify_ratio(
+            free, observed, acceptances[0], n_max=sizes[0], depth=depth, program=program
+        )
+        notes.append(_describe_observed(ratio, sizes[0], observed / target_tps))
+    if ratios is None:
+        if ratio is None:
+            notes.append("note: without --verify-cost, verifying a draft counts as one token: the best case")
+        ratios = (1.0, *(ratio or 1.0,) * max(sizes))
+    curve = costs.flat_curve(target_tps, drafter_tps, ratios=tuple(ratios), overhead_s=overhead_s)
+    return _Costs(curve=curve, source=CostSource.RATES, notes=tuple(notes))
+
+
+def _describe_observed(ratio: float, size: int, speedup: float) -> str:
+    return (
+        f"observed: {speedup:.2f}× of the target alone. Verifying {size + 1} tokens took {ratio:.2f} times "
+        f"as long as decoding one (1: free, {size + 1}: no cheaper than decoding them one by one)."
+    )
+
+
+def _load_profile(name: str) -> _Costs:
+    """Return a stored cost curve, and what it was measured on."""
+    stored = [profile for profile in profiles.known() if profile.curve.draft]
+    matching = (
+        stored[-1:] if name == "last" else [profile for profile in stored if profile.id.startswith(name)]
+    )
+    if not stored:
+        raise ValueError(f"there is no profile {name!r}: none is stored yet; `ggufspec tune` measures one")
+    if not matching:
+        raise ValueError(
+            f"there is no profile {name!r}; `--profile list` lists them, `ggufspec tune` measures one"
+        )
+    notes = (f"costs: {_describe_profile(matching[-1])}",)
+    return _Costs(curve=matching[-1].curve, source=CostSource.PROFILE, notes=notes)
+
+
+def list_profiles() -> str:
+    """Return the stored cost curves of pairs, one per line."""
+    stored = (profile for profile in profiles.known() if profile.curve.draft)
+    return "".join(f"{profile.id}  {_describe_profile(profile)}\n" for profile in stored)
+
+
+def _describe_profile(profile: Profile) -> str:
+    setup = profile.curve.measured_on
+    assert setup is not None
+    assert setup.drafter is not None
+    pair = f"{setup.target.filename} + {setup.drafter.filename}"
+    cpu = setup.machine.cpu if setup.machine else "unknown machine"
+    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {cpu}, measured at {profile.measured_at}"
+
+
+def _nearest_depth(depth: int, curve: CostCurve) -> float:
+    """Return the context depth in tokens, or the nearest one that the curve covers."""
+    return depth if curve.covers(depth) else min(max(depth, curve.depths[0]), curve.depths[-1])
+
+
+def _choose_machines(
+    machine: str | None, host: str | None, bandwidth: float | None, flops: float | None, *, n_gpus: int
+) -> Machines:
+    if machine is None and bandwidth and flops:
+        peaks = DevicePeaks(name="as given", bandwidth=bandwidth, flops=flops, source="the command line")
+        return Machines.of((peaks,), None if host is None else costs.find_device(host), n_gpus=n_gpus)
+    if machine is None or bandwidth or flops:
+        raise ValueError(
+            "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops"
+        )
+    return Machines.named(machine, host, n_gpus=n_gpus)
+
+
+def _compute_costs(
+    machines: Machines,
+    offload: Offload,
+    names: tuple[str | None, str | None, str | None],
+    access: hub.Access,
+    *,
+    most_tokens: int,
+    depth: int,
+    overhead_s: float,
+) -> _Costs:
+    """Return the roofline of a pair that lies on the given machines."""
+    pair = choosing.choose_pair(*names, access)
+    method = catalog.drafting_method(pair)
+    if pair.draft is None and method is not None:
+        raise ValueError(
+            f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
+        )
+    target, draft = choosing.read_cards(pair, access)
+    if draft is None:
+        raise ValueError("there is no drafter: name one with --draft-model")
+    curve = costs.roofline_of_parts(
+        parts_of(target, offload, machines, depth=depth),
+        parts_of(draft, offload.drafter_as_target, machines, depth=depth),
+        most_tokens=most_tokens,
+        depths=(depth,),
+        overhead_s=overhead_s,
+    )
+    return _Costs(curve=curve, source=CostSource.ROOFLINE, notes=machines.notes)
+
+
+def parse_acceptances(accept: Given | None, alpha: Given | None) -> list[Acceptance]:
+    """Return the acceptances of ``accept`` or of ``alpha``.
+
+    Args:
+        accept: acceptance rates at every γ (0.7, 0.5-0.9), a rate at one γ (0.708@3), or shares by position.
+        alpha: probabilities that each token is accepted (0.7, 0.5-0.9).
+
+    Raises:
+        ValueError: not exactly one of the two was given, or it is not an acceptance.
+    """
+    if accept is not None and alpha is not None:
+        raise ValueError("use either --accept or --alpha")
+    if alpha is not None:
+        if not isinstance(alpha, str):
+            return [Steady(value) for value in ([alpha] if isinstance(alpha, float | int) else alpha)]
+        return [Steady(value) for value in _parse_range(alpha) or (_parse_share(alpha, _ALPHAS),)]
+    if accept is None:
+        raise ValueError("the acceptance is missing, for example --accept 0.7")
+    if isinstance(accept, float | int):
+        return [AcceptanceRate(accept)]
+    if not isinstance(accept, str):
+        return [Positions(tuple(accept))]
+    rate, _, size = accept.partition("@")
+    if size:
+        if not size.isdecimal() or len(size) > _MOST_DIGITS:
+            raise ValueError(f"{accept!r} is not an acceptance; examples: {_RATES}")
+        return [Steady.from_rate(_parse_share(rate, _RATES), int(size))]
+    if "," in accept:
+        return [Positions(tuple(_parse_share(part, _RATES) for part in accept.split(",")))]
+    return [AcceptanceRate(value) for value in _parse_range(accept) or (_parse_share(accept, _RATES),)]
+
+
+def _parse_range(text: str) -> list[float]:
+    """Return the values of a range such as 0.5-0.9+0.05; none where the text is not one."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return []
+    first, last, step = float(match["first"]), float(match["last"]), float(match["step"] or 0.1)
+    if not 0 <= first <= last <= 1 or step < 0.001:
+        raise ValueError(f"{text!r} is not a range of acceptances; examples: 0.5-0.9, 0.5-0.9+0.05")
+    count = int((last - first) / step + 1e-9) + 1
+    if count > _MOST_ACCEPTANCES:
+        raise ValueError(
+            f"{text!r} has {count} values; at most {_MOST_ACCEPTANCES} are allowed: use a larger step"
+        )
+    return [round(first + number * step, 9) for number in range(count)]
+
+
+def _parse_share(text: str, examples: str) -> float:
+    try:
+        return float(text.rstrip("%")) / (100 if "%" in text else 1)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an acceptance; examples: {examples}") from None

@@ -1,0 +1,71 @@
+"""The models that a request names: files on this machine, or on the Hub, from which a bench fetches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ggufspec.domain import ModelFile
+from ggufspec.errors import NotCachedError
+from ggufspec.modelfiles import hub
+
+ModelName = str | Path | ModelFile
+"""A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""
+
+
+def list_names(names: ModelName | tuple[ModelName, ...] | None) -> tuple[ModelName, ...]:
+    """Return the names on one axis, each once."""
+    return () if names is None else tuple(dict.fromkeys(names if isinstance(names, tuple) else (names,)))
+
+
+def survey_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str, hub.Survey]:
+    """Return what is known of each model that is named by a text, before anything is downloaded.
+
+    Raises:
+        GgufspecError: a text is not a reference, or the model is not found.
+    """
+    texts = dict.fromkeys(name for name in names if isinstance(name, str))
+    return {text: hub.survey_model(text, access) for text in texts}
+
+
+def fetch_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str, ModelFile]:
+    """Download the named models that are not on this machine; return the file of each text.
+
+    Raises:
+        GgufspecError: a model is not found, not available offline, or the download fails.
+    """
+    surveys = survey_models(names, access)
+    for survey in surveys.values():
+        if survey.missing_bytes:
+            for _ in hub.fetch(survey, access, remember=False):
+                pass
+    return {text: file_of(survey) for text, survey in surveys.items()}
+
+
+def file_of(survey: hub.Survey) -> ModelFile:
+    """Return the model of a survey once it is on this machine; a local one is known by its path alone."""
+    model = survey.pair.target
+    if model.repo is None:
+        return ModelFile(filename=model.filename, path=model.path)
+    return hub.add_paths(survey).target
+
+
+def find_model(name: ModelName, access: hub.Access) -> ModelFile:
+    """Return a named model on this machine; nothing is downloaded.
+
+    Raises:
+        NotCachedError: it is on the Hub, and has not been fetched.
+        GgufspecError: the name is not a reference, or there is no such model.
+    """
+    if isinstance(name, ModelFile):
+        return name
+    if isinstance(name, Path):
+        return ModelFile(filename=name.name, path=name.absolute())
+    survey = hub.survey_model(name, access)
+    if survey.missing_bytes:
+        model = survey.pair.target
+        raise NotCachedError(
+            f"{model.repo}/{model.filename} is not on this machine",
+            f"fetch it: ggufspec fetch --target {name}",
+        )
+    return file_of(survey)

@@ -1,0 +1,231 @@
+"""One name for one thing: options in all commands, former names, columns and fields of stored results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+from ggufspec.cli import COMMANDS, cli
+from ggufspec.cli.entry import renaming
+from ggufspec.measure import Request
+from ggufspec.report import frames
+from ggufspec.report.frames import finalists, forecasts
+from ggufspec.report.frames.bench import SETTING_COLUMNS
+from ggufspec.report.frames.tables import FORMER_SETTINGS
+from ggufspec.results import SCHEMA_VERSION
+from tests.support import fakes, shell, values
+
+ROOT = Path(__file__).resolve().parents[1]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+COLUMNS = {
+    name: getattr(module, name)
+    for module in (frames, forecasts, finalists)
+    for name in dir(module)
+    if name.endswith("_COLUMNS") and not name.startswith("ENERGY")
+}
+FORMER = {
+    *FORMER_SETTINGS,
+    *("n_max", "n_draft", "draft_sizes", "offloaded_layers", "draft_offloaded_layers", "run_id"),
+}
+"""Columns of the version before; ``run`` was one, too."""
+
+SHORTHANDS = {"cpu_moe", "draft_cpu_moe", "per"}
+"""Options with a second form: llama.cpp's --cpu-moe for --n-cpu-moe all, and --runs for --per run."""
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli)
+    todo = [(name, cli.get_command(context, name)) for name in COMMANDS]
+    while todo:
+        path, command = todo.pop()
+        assert command is not None
+        yield path, command
+        if isinstance(command, click.Group):
+            todo += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
+
+
+def _options() -> Iterator[tuple[str, click.Option]]:
+    for path, command in _commands():
+        for param in command.params:
+            if isinstance(param, click.Option) and not param.hidden:
+                yield path, param
+
+
+def test_an_option_has_one_name_in_all_commands() -> None:
+    names: dict[str, set[tuple[str, ...]]] = {}
+    for _, option in _options():
+        names.setdefault(option.name or "", set()).add((*option.opts, *option.secondary_opts))
+    assert {name for name, forms in names.items() if len(forms) > 1} <= SHORTHANDS
+
+
+def test_a_name_is_one_option_in_all_commands() -> None:
+    meanings: dict[str, set[str | None]] = {}
+    for _, option in _options():
+        for name in (*option.opts, *option.secondary_opts):
+            meanings.setdefault(name, set()).add(option.name)
+    assert not {name: sorted(map(str, found)) for name, found in meanings.items() if len(found) > 1}
+
+
+def test_options_that_commands_share_are_declared_once() -> None:
+    helps: dict[str, set[str | None]] = {}
+    shared = {"pair", "target", "draft_model", "offline", "token", "ngl", "ngld", "tensor_split", "machine"}
+    for _, option in _options():
+        if option.name in shared:
+            helps.setdefault(str(option.name), set()).add(option.help)
+    assert helps.keys() == shared
+    assert all(len(texts) == 1 for texts in helps.values())
+
+
+@pytest.mark.parametrize("command", ["bench", "sweep", "tune", "plan", "whatif", "check", "chat", "bisect"])
+def test_models_are_named_alike(command: str) -> None:
+    found = {option.name for path, option in _options() if path == command}
+    assert {"pair", "target", "draft_model", "offline", "token"} <= found
+
+
+def test_o_is_the_format_and_out_the_file() -> None:
+    for path, option in _options():
+        assert ("-o" in option.opts) == (option.name == "output"), path
+        assert ("--out" in option.opts) == (option.name == "out"), path
+
+
+def test_former_names_are_no_present_ones() -> None:
+    for path, command in _commands():
+        present = {name for param in command.params for name in param.opts}
+        names = renaming.old_names(path, present)
+        assert not names.keys() & present
+    assert renaming.old_names("sweep", {"--dry-run", "--kv-type"}) == {
+        "--plan": "--dry-run",
+        "--type": "--kv-type",
+    }
+    assert renaming.old_names("fetch", {"--largest"}) == {"--fit": "--largest"}
+    assert not renaming.old_names("bench", {"--fit", "--dry-run"})
+
+
+def test_a_former_name_works_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+    words = ("sweep", "--pair", "demo", "-p", "Once", "-n", "32", "-t", "1", "--draft", "3")
+    done = shell.here(*words, "--ubatch", "64", "--type=f16", "--plan", "-o", "csv")
+    assert done.returncode == 0, done.stderr
+    for old, new in (("--ubatch", "--ubatch-size"), ("--type", "--kv-type"), ("--plan", "--dry-run")):
+        assert f"note: {old} is now {new}; the old name works in this version only\n" in done.stderr
+    now = shell.here(*words, "-ub", "64", "--kv-type", "f16", "--dry-run", "-o", "csv")
+    assert _without_times(done.stdout) == _without_times(now.stdout)
+
+
+def _without_times(table: str) -> list[dict[str, str]]:
+    return [{**row, "expected_s": ""} for row in csv.DictReader(io.StringIO(table))]
+
+
+def test_a_value_that_looks_like_a_former_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+    words = (
+        "bench",
+        "--pair",
+        "demo",
+        "-n",
+        "32",
+        "-t",
+        "1",
+        "--dry-run",
+        "-p",
+        "--type",
+        "--",
+        "--type",
+        "x",
+    )
+    done = shell.here(*words)
+    assert done.returncode == 0, done.stderr
+    assert "note: " not in done.stderr
+    assert "--type x" in done.stdout
+
+
+def _glossary(title: str) -> list[list[list[str]]]:
+    """Return the rows of a table of the glossary; in each cell the names in it."""
+    section = GLOSSARY.split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    return [[re.findall(r"`([^`]+)`", cell) for cell in row[1:]] for row in rows]
+
+
+def _stored_fields() -> set[str]:
+    names: set[str] = set()
+    for record in ("meta", "run"):
+        file = ROOT / "ggufspec" / "results" / "schemas" / f"{record}-{SCHEMA_VERSION}.json"
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        for definition in schema["$defs"].values():
+            names |= definition.get("properties", {}).keys()
+    return names
+
+
+def test_the_glossary_names_what_there_is() -> None:
+    present = {name for _, option in _options() for name in option.opts}
+    columns = {column for listed in COLUMNS.values() for column in listed}
+    python = {field.name for field in fields(Request)}
+    stored = _stored_fields()
+    rows = _glossary("Names")
+    assert len(rows) > 15
+    for options, attributes, shown, kept in rows:
+        assert {*options} <= present
+        assert {*attributes} <= python
+        assert {*shown} <= columns
+        assert {*kept} <= stored
+        assert max(map(len, (options, attributes, shown, kept))) == 1
+
+
+def test_no_two_things_of_the_glossary_share_a_name() -> None:
+    for names in zip(*_glossary("Names"), strict=True):
+        listed = [name for cell in names for name in cell]
+        assert len(listed) == len({*listed})
+
+
+def test_a_setting_has_its_option_s_name_in_python_and_in_tables() -> None:
+    options = {option.name for path, option in _options() if path in {"bench", "sweep"}}
+    assert {field.name for field in fields(Request)} - {"offload", "runtime"} <= options | {"method"}
+    own = {"role", "settings", "llama_build"}  # of an arm, of all other settings together, of several builds
+    own.add(
+        "users"
+    )  # of llama.cpp's --parallel, which is the number of slots where requests arrive at a rate
+    for column in SETTING_COLUMNS:
+        assert column in own or column.removeprefix("requested_") in options
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_columns_have_present_names_and_former_ones_last(name: str) -> None:
+    columns = list(COLUMNS[name])
+    former = [column for column in columns if column in FORMER]
+    last = [column for column in columns[len(columns) - len(former) - 1 :] if column in {*former, "run"}]
+    assert columns[len(columns) - len(last) :] == last
+    assert not {*columns[: len(columns) - len(last)]} & FORMER
+    assert len(columns) == len({*columns})
+
+
+def test_former_names_are_in_the_glossary() -> None:
+    listed = {name for row in GLOSSARY.split("## Former names\n")[1].splitlines() for name in row.split("`")}
+    assert listed >= FORMER | {"--type", "--ubatch"}
+    for command, names in renaming.OLD_NAMES.items():
+        assert {f"{command} {old}" for old in names} <= listed
+        assert {*names.values()} <= listed
+
+
+def test_a_column_under_its_former_name_holds_the_same_and_is_not_shown_to_people() -> None:
+    bench = values.whole_bench()
+    table = frames.summary(bench)
+    assert table["draft_n_max"].equals(table["draft"])
+    assert table["n_gpu_layers"].equals(table["actual_ngl"])
+    runs = frames.runs(bench)
+    assert runs["n_gpu_layers"].equals(runs["requested_ngl"])
+    assert set(runs["bench"]) == {bench.meta.id}
+    people = shell.here("show", "--per", "prompt").stdout
+    assert "draft_n_max" not in people
+    named = shell.here("show", "--columns", "role,draft_n_max")
+    assert "| draft_n_max |" in named.stdout.replace("  ", " ").replace("  ", " ")
+    assert (
+        named.stderr == "note: the column draft_n_max is now draft; the old name works in this version only\n"
+    )

@@ -1,0 +1,111 @@
+"""Models of the Hub where a local file can be named: fetched before the run, from the cache if there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ggufspec
+from ggufspec import errors, redaction, results
+from ggufspec.measure import Request, prepare_session
+from ggufspec.modelfiles import hub as modelhub
+from tests.support import fakes, hub_client
+from tests.support.hub_client import Run
+from tests.support.hub_server import Hub
+
+QUICK = ("-p", "Once", "-n", "32", "-r", "1", "--warmup", "0", "-t", "1")
+PAIR = ("-m", "me/T-GGUF:Q4_K_M", "-md", "me/D-GGUF:q8_0")
+
+
+@pytest.fixture(autouse=True)
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(fakes.install(tmp_path / "llama")))
+
+
+def test_a_bench_fetches_what_it_names(hub: Hub, run: Run, home: Path) -> None:
+    code, _, err = run("bench", *PAIR, *QUICK, "--name", "a")
+    assert code == 0, err
+    assert hub_client.blob(home, hub).read_bytes() == hub_client.gguf(1 << 20)
+    assert "me/T-GGUF/t-Q4_K_M.gguf" in err
+    hub.seen.clear()
+    assert run("bench", *PAIR, *QUICK)[0] == 0
+    assert run("bench", *PAIR, *QUICK, "--offline")[0] == 0
+    assert hub.seen == []
+    target = results.load("a").runs.specs[0].pair.target
+    assert (target.repo, target.filename) == ("me/T-GGUF", "t-Q4_K_M.gguf")
+
+
+def test_what_a_bench_fetches_does_not_become_the_default(hub: Hub, run: Run) -> None:
+    run("bench", *PAIR, *QUICK)
+    assert modelhub.last_fetched() is None
+
+
+def test_offline_is_obeyed(hub: Hub, run: Run) -> None:
+    code, _, err = run("bench", *PAIR, *QUICK, "--offline")
+    assert code == errors.NotCachedError.exit_code
+    assert "me/T-GGUF is not in the cache" in err
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize("command", ["plan", "check", "whatif"])
+def test_commands_that_read_headers_take_the_same_names(hub: Hub, run: Run, command: str) -> None:
+    words = ("--machine", "h100", "--alpha", "0.8") if command == "whatif" else ()
+    code, out, err = run(command, *PAIR, *words)
+    assert code == 0, err
+    assert out
+    assert hub.bytes_served <= 4 << 20
+
+
+def test_tokens_are_sent_and_not_stored(hub: Hub, run: Run) -> None:
+    secret = "hf_good"  # what the Hub of these tests accepts
+    assert run("bench", *PAIR, *QUICK, "--name", "a", "--token", secret)[0] == 0
+    folder = results.load("a").folder
+    assert all(secret.encode() not in file.read_bytes() for file in folder.rglob("*") if file.is_file())
+    words = ["bench", "--token", "x", "-n", "3", "--token=y"]
+    assert redaction.without_token_option(words) == ("bench", "-n", "3")
+
+
+def test_a_notebook_names_them_too(hub: Hub) -> None:
+    request = Request(target="me/T-GGUF:Q4_K_M", prompt=("Once",), n_predict=32, repeats=1, warmup=0)
+    with pytest.raises(errors.NotCachedError, match=r"me/T-GGUF/t-Q4_K_M.gguf is not on this machine"):
+        prepare_session(request)
+    assert len(ggufspec.bench(request).current) == 1
+    assert prepare_session(request).suite.blocks[0].arms[0].model.repo == "me/T-GGUF"
+    assert "token" not in repr(request)
+
+
+def test_a_missing_file_is_not_looked_for_on_the_hub(
+    hub: Hub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "big.gguf").write_bytes(hub_client.gguf())
+    code, _, err = run("bench", "-m", "models/bug.gguf", *QUICK)
+    assert code == errors.ModelFileError.exit_code
+    assert f"there is no file {tmp_path / 'models' / 'bug.gguf'}" in err
+    assert f"did you mean {tmp_path / 'models' / 'big.gguf'}?" in err
+    assert hub.seen == []
+    code, _, err = run("bench", "-m", "models/big.gguf", *QUICK)
+    assert code == 0, err
+
+
+def test_a_large_download_needs_consent(hub: Hub, run: Run) -> None:
+    hub.repos["me/T-GGUF"].files["t-Q4_K_M.gguf"].size = 11_000_000_000
+    code, _, err = run("bench", "-m", "me/T-GGUF:Q4_K_M", *QUICK)
+    assert code == errors.ConsentNeededError.exit_code
+    assert "hint: add --yes" in err
+
+
+def test_the_cache_is_asked_first_where_a_file_or_a_quant_is_named(hub: Hub) -> None:
+    access = modelhub.Access()
+    for text in ("me/D-GGUF:Q8_0", "me/D-GGUF/d-Q8_0.gguf", "me/D-GGUF"):
+        assert modelhub.survey_model(text, access).missing_bytes
+    for _ in modelhub.fetch(modelhub.survey_model("me/D-GGUF", access), access):
+        pass
+    hub.seen.clear()
+    for text in ("me/D-GGUF:Q8_0", "me/D-GGUF/d-Q8_0.gguf"):
+        assert not modelhub.survey_model(text, access).missing_bytes
+    assert hub.seen == []
+    assert not modelhub.survey_model("me/D-GGUF", access).missing_bytes
+    assert hub.seen  # which file a repository means depends on all that it has

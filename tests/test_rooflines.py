@@ -1,0 +1,189 @@
+"""Models that lie on several devices: what each holds, what fits, and how fast that can be at most."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import ggufspec
+from ggufspec.cli import cli
+from ggufspec.domain import Offload
+from ggufspec.forecast import costs, whatif
+from ggufspec.modelfiles import gguf, memory
+from ggufspec.modelfiles.gguf import ModelCard
+from tests.support import models
+
+GPU = costs.DevicePeaks(name="gpu", bandwidth=1e9, flops=1e15, source="")
+HOST = costs.DevicePeaks(name="host", bandwidth=1e8, flops=1e15, source="")
+SETTINGS = memory.MemorySettings(context=512)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Return a target of eight equal layers, with experts."""
+    shape = models.llama(n_layers=8, n_embd=256, n_ff=512, n_experts=8, vocabulary=models.tokens(1000))
+    return models.write_model(tmp_path / "target.gguf", *shape)
+
+
+@pytest.fixture
+def card(target: Path) -> ModelCard:
+    return gguf.read_card(target)
+
+
+def _seconds(card: ModelCard, offload: Offload, *gpus: costs.DevicePeaks, depth: int = 0) -> float:
+    machines = whatif.Machines.of(gpus, HOST, n_gpus=len(offload.tensor_split))
+    return 1 / whatif.roofline_rate(whatif.parts_of(card, offload, machines, depth=depth), depth)
+
+
+def test_a_model_on_one_device_takes_what_its_shape_takes(card: ModelCard) -> None:
+    shape = whatif.shape(card, depth=512)
+    assert _seconds(card, Offload(target_layers="all"), GPU, depth=512) == pytest.approx(
+        costs.seconds(shape, GPU, 1, 512)
+    )
+    assert _seconds(card, Offload(target_layers=0), GPU, depth=512) == pytest.approx(
+        costs.seconds(shape, HOST, 1, 512)
+    )
+
+
+@pytest.mark.parametrize(
+    "offload",
+    [
+        Offload(target_layers=4),
+        Offload(target_layers="all", cpu_moe=3),
+        Offload(target_layers=6, tensor_split=(3.0, 1.0)),
+    ],
+    ids=str,
+)
+def test_the_parts_are_the_whole(card: ModelCard, offload: Offload) -> None:
+    whole = whatif.shape(card, depth=512)
+    machines = whatif.Machines.of((GPU,), HOST, n_gpus=len(offload.tensor_split))
+    parts = [part.shape for part in whatif.parts_of(card, offload, machines, depth=512)]
+    assert len(parts) > 1
+    for name in ("weight_bytes", "active_bytes", "kv_bytes", "flops", "kv_flops"):
+        assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(whole, name))
+
+
+def test_half_on_the_gpu_by_hand(card: ModelCard) -> None:
+    """Four of eight layers and the output on the GPU: reading takes the sum of both devices' times."""
+    used = 0.25  # two of eight experts
+    layer = sum(
+        tensor.size_bytes * (used if "_exps" in tensor.name else 1)
+        for tensor in card.tensors
+        if tensor.name.startswith("blk.0.")
+    )
+    output = sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith("output"))
+    by_hand = (4 * layer + output) / 1e9 + 4 * layer / 1e8
+    assert _seconds(card, Offload(target_layers=5), GPU) == pytest.approx(by_hand)
+
+
+def test_more_layers_on_the_faster_device_are_never_slower(card: ModelCard) -> None:
+    times = [_seconds(card, Offload(target_layers=layers), GPU, depth=512) for layers in range(10)]
+    assert times == sorted(times, reverse=True)
+    assert _seconds(card, Offload(target_layers="all", cpu_moe="all"), GPU) > _seconds(
+        card, Offload(target_layers="all"), GPU
+    )
+
+
+def test_layers_are_split_over_gpus_as_llama_cpp_does(card: ModelCard) -> None:
+    """Nine layers with the output, 3 to 1: places 0 to 6 are below 3/4 of 9, so seven go to the first GPU."""
+    distribution = memory.distribute(card, "all", SETTINGS.layout, tensor_split=(3.0, 1.0))
+    assert distribution.caches == (0,) * 7 + (1,)
+    assert distribution.output == 1
+    whole = memory.plan(card, None, Offload(target_layers="all"), SETTINGS).target
+    split = memory.plan(card, None, Offload(target_layers="all", tensor_split=(3.0, 1.0)), SETTINGS).target
+    assert whole.gpus == (whole.gpu,)
+    assert (split.gpu.weights, split.gpu.cache) == (whole.gpu.weights, whole.gpu.cache)
+    assert split.gpus[0].cache == 7 * split.gpus[1].cache
+
+
+def test_experts_on_the_host_leave_room_on_the_gpu(card: ModelCard) -> None:
+    plans = [
+        memory.plan(card, None, Offload(target_layers="all", cpu_moe=layers), SETTINGS).target
+        for layers in (None, 3, "all")
+    ]
+    experts = sum(t.size_bytes for t in card.tensors if "_exps" in t.name) // 8
+    assert plans[0].gpu.weights - plans[1].gpu.weights == 3 * experts
+    assert plans[1].host.weights - plans[0].host.weights == 3 * experts
+    assert plans[0].gpu.weights - plans[2].gpu.weights == 8 * experts
+    assert len({plan.gpu.cache for plan in plans}) == 1
+
+
+def test_each_gpu_of_a_split_must_have_room(card: ModelCard) -> None:
+    plan = memory.plan(card, None, Offload(target_layers="all", tensor_split=(3.0, 1.0)), SETTINGS)
+    first, second = plan.each_gpu_bytes
+    assert memory.fits(plan, (first, second), 0)
+    assert not memory.fits(plan, (first - 1, second + 1), 0)
+    assert memory.fits(plan, (first + second,), 0)  # together, where that is all that is known
+    with pytest.raises(ValueError, match="split has 2 GPUs, and memory is given for 3"):
+        memory.fits(plan, (first, first, first), 0)
+
+
+def _run(*words: str) -> Result:
+    return CliRunner().invoke(cli, [*words])
+
+
+def test_a_plan_says_how_fast_it_can_be_at_most(target: Path) -> None:
+    words = ("plan", "-m", str(target), "-c", "512", "--machine", "rtx-3090", "--vram", "24G")
+    result = _run(*words, "--host", "ryzen-7950x", "-o", "csv")
+    assert result.exit_code == 0, result.output
+    rates = [float(row["roofline_tps"]) for row in csv.DictReader(io.StringIO(result.stdout))]
+    assert len(rates) == 10
+    assert rates == sorted(rates)
+    assert "layers on the CPU: AMD Ryzen 9 7950X" in result.stderr
+    assert "a roofline, at the peak rates of these machines: tokens/s are upper bounds" in result.stderr
+    table = _run(*words, "--host", "83.2G").stdout
+    assert "Roofline: at most " in table
+    assert "tokens/s at most" in table
+    alone = _run(*words, "-o", "csv").stdout  # without the host, only what is all on the GPU is known
+    known = [row["roofline_tps"] for row in csv.DictReader(io.StringIO(alone))]
+    assert known[:-1] == [""] * 9
+    assert float(known[-1]) == pytest.approx(rates[-1])
+    assert "Roofline" not in _run("plan", "-m", str(target), "--vram", "24G").stdout
+
+
+def test_a_plan_over_two_gpus_names_each(target: Path) -> None:
+    words = ("plan", "-m", str(target), "-c", "512", "-ts", "3,1")
+    result = _run(*words, "--vram", "24G,12G")
+    assert result.exit_code == 0, result.output
+    assert "9 of 9 layers fit into 24 GiB + 12 GiB with 1 GiB left free" in result.stdout
+    assert "target on GPU 0" in result.stdout
+    assert "target on GPU 1" in result.stdout
+    refused = _run(*words, "--vram", "8G,8G,8G")
+    assert refused.exit_code == 2
+    assert "give that of each" in refused.stderr
+
+
+def test_drafting_is_forecast_for_a_target_that_lies_half_on_the_gpu(target: Path, tmp_path: Path) -> None:
+    shape = models.llama(n_layers=1, n_embd=32, vocabulary=models.tokens(1000))
+    small = models.write_model(tmp_path / "small.gguf", *shape)
+    words = ("whatif", "-m", str(target), "-md", str(small), "--machine", "rtx-3090", "--alpha", "0.8")
+    whole = _run(*words, "--draft", "3", "-o", "csv")
+    half = _run(*words, "--draft", "3", "-o", "csv", "--ngl", "4", "--host", "ryzen-7950x")
+    (fast,), (slow,) = (list(csv.DictReader(io.StringIO(result.stdout))) for result in (whole, half))
+    assert float(slow["tokens_per_s"]) < float(fast["tokens_per_s"])
+    assert fast["costs"] == slow["costs"] == "roofline"
+    assert "Roofline: computed from peak rates" in _run(*words, "--draft", "3").stdout
+    lacking = _run(*words, "--ngl", "4")
+    assert lacking.exit_code == 2
+    assert "some layers stay on the CPU: name its machine with --host" in lacking.stderr
+    several = _run(*words, "--machine", "rtx-3090,rtx-4090")
+    assert "2 machines need a --tensor-split" in several.stderr
+    assert _run(*words, "--machine", "rtx-3090,rtx-4090", "-ts", "1,1").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "meant"), [("24", "24 is 24 bytes; did you mean 24G?"), ("8192", "did you mean 8192M?")]
+)
+def test_a_size_without_its_unit_is_refused_with_what_was_meant(size: str, meant: str) -> None:
+    for option in ("--vram", "--reserve"):
+        result = _run("plan", option, size)
+        assert result.exit_code == 2
+        assert meant in result.stderr
+    with pytest.raises(ValueError, match="did you mean"):
+        ggufspec.plan("demo", vram=int(size))
+    assert _run("plan", "--reserve", "0").exit_code == 0
+    assert _run("plan", "--vram", str(24 << 30)).exit_code == 0
