@@ -114,7 +114,6 @@ def command(
 
 def _describe_next_step(pair: Pair) -> tuple[bool, str]:
     """Return whether a bench can measure drafting with a pair, and what to do next or why it cannot."""
-    from ggufspec.domain import Chain, Method
     from ggufspec.errors import UnsupportedMethodError
     from ggufspec.modelfiles import catalog
 
@@ -127,8 +126,7 @@ def _describe_next_step(pair: Pair) -> tuple[bool, str]:
         model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
         find = shlex.join(["ggufspec", "suggest", model])
         return False, f"this target has no drafter; find one: {find}"
-    is_draft_model = method == Chain(Method.DRAFT_MODEL)
-    return True, "measure it: ggufspec bench" + ("" if is_draft_model else " --engine server")
+    return True, "measure it: ggufspec bench"
 
 
 def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:

@@ -10,8 +10,6 @@ from ggufspec.modelfiles import catalog, hub
 from ggufspec.modelfiles.compat import mtp_layers
 from ggufspec.modelfiles.gguf import ModelCard
 
-EMBEDDED = "demo"
-
 
 def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
     """Return a pair by its name or its models; by default the pair fetched last, otherwise the embedded one.
@@ -35,7 +33,7 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
-    pair = last or catalog.find_pair(name or EMBEDDED)
+    pair = last or catalog.find_pair(name or catalog.EMBEDDED)
     way = catalog.drafting_method(pair)
     if way is None or not way.method.drafts_with_model:
         pair = replace(pair, draft=None)

@@ -37,6 +37,7 @@ from ggufspec.results import ResultSet, write_configuration
 from ggufspec.tuning import candidates, looking, prospects, recommending, serving, values, verdicts
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
+_ENGINE = "server"
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
@@ -65,7 +66,8 @@ class TuneRequest:
 
     Attributes:
         request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
-            engine is the one that the choice will be used with. Without ``draft``, all sizes up to 16 are.
+            engine is the one that the choice will be used with, by default the server. Without ``draft``, all
+            sizes up to 16 are.
         methods: what may draft, as for a bench; None for whatever the engine's program can.
         serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
             that fits, see ``serving.choose_serving``.
@@ -105,14 +107,16 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
-    (llama, *others), program = asked.request.llamas, ENGINES[asked.request.engine]
+    llama, *others = asked.request.llamas
+    engine = asked.request.engine or _ENGINE
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
     install = installs.find_install(llama)
     request = replace(
         asked.request,
-        p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
-        method=asked.methods or _methods(install, asked.request),
+        engine=engine,
+        p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
+        method=asked.methods or _methods(install, asked.request, engine),
         draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
         precision=asked.precision,
         max_time=None,
@@ -203,17 +207,17 @@ def identify(plan: Plan) -> Plan:
     )
 
 
-def _methods(install: Install, request: Request) -> tuple[str, ...]:
+def _methods(install: Install, request: Request, engine: str) -> tuple[str, ...]:
     """Return what the models draft by, and the n-gram methods of the engine at some of the given draft sizes.
 
     Raises:
         GgufspecError: the pair's own method cannot be measured here.
     """
     methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
-    program = ENGINES[request.engine]
+    program = ENGINES[engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.drafts_with_model or request.engine == "inprocess" or not draft_sizes(method, sizes):
+        if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, sizes):
             continue
         with suppress(GgufspecError):
             check_chain(install, program, Chain(method))
@@ -530,4 +534,4 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
 
 def default(**options: Any) -> Request:
     """Return a request with tuning's own defaults: several p_min, in the server."""
-    return Request(**{"p_min": _P_MINS, "engine": "server", **options})
+    return Request(**{"p_min": _P_MINS, "engine": _ENGINE, **options})
