@@ -153,7 +153,9 @@ def test_where_a_head_samples_is_passed_on(state: str, flag: str) -> None:
 def test_a_chain_says_all_that_decides() -> None:
     way = Chain.parse("draft-eagle3+ngram-mod+ngram-simple")
     ngram = NgramSettings(size_n=16, n_min=4)
-    text = " ".join(commands.argv(_spec(way, ngram=ngram), numbered_install("0.3.36"), program=Program.SIMPLE))
+    text = " ".join(
+        commands.argv(_spec(way, ngram=ngram), numbered_install("0.3.36"), program=Program.SIMPLE)
+    )
     assert " --spec-type ngram-simple,ngram-mod,draft-eagle3 --model-draft drafter.gguf " in text
     assert (
         " --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --spec-ngram-simple-size-n 16 "

@@ -56,8 +56,8 @@ def command(
 
     Both are files, user/repo:QUANT or halves of a pair (demo:target), also as -m and -md. DRAFTER is a draft
     model or a head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone is a pair, or a model whose layers for MTP
-    draft; without any, it is the pair fetched last. Only headers are read. The rule is that of the installed llama.cpp, or of the newest if none
-    is installed. The exit code 7 means refused.
+    draft; without any, it is the pair fetched last. Only headers are read. The rule is that of the installed
+    llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
 
     \b
     ggufspec check llama-3-70b

@@ -87,7 +87,7 @@ def mtp_layers(card: ModelCard) -> int:
 
 
 def mtp_bytes(card: ModelCard) -> int:
-    """Return the size of the weights that are for MTP in a model, which are part of its own; 0 without any."""
+    """Return the bytes of a model's weights that are for MTP; 0 where it has no such layers."""
     count = mtp_layers(card)
     prefixes = tuple(f"blk.{layer}." for layer in range(card.n_layers - count, card.n_layers))
     return sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith(prefixes))

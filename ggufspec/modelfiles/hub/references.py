@@ -80,7 +80,7 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
 
 
 def names_model(text: str) -> bool:
-    """Whether a text is meant as a model reference, not as a pair: names of pairs have no slash and no colon."""
+    """Whether a text is meant as a model reference: names of pairs have no slash and no colon."""
     return "/" in text or ":" in text or text.endswith(".gguf")
 
 
