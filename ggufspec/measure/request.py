@@ -467,6 +467,15 @@ def find_methods(request: Request) -> tuple[str, ...]:
     return tuple(map(str, ways))
 
 
+def find_drafters(request: Request) -> tuple[ModelFile, ...]:
+    """Return the drafters of a request, which are on this machine: those that are named, or the pair's own.
+
+    Raises:
+        GgufspecError: as ``prepare_session`` does for models that cannot be used.
+    """
+    return _named(request).drafters
+
+
 def _stated_ways(request: Request) -> tuple[Chain, ...]:
     """Return what drafts by the request or the catalogue; nothing where the headers of the files decide.
 

@@ -34,7 +34,16 @@ from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet, write_configuration
-from ggufspec.tuning import candidates, looking, prospects, recommending, serving, values, verdicts
+from ggufspec.tuning import (
+    candidates,
+    looking,
+    prospects,
+    quantizing,
+    recommending,
+    serving,
+    values,
+    verdicts,
+)
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
 _ENGINE = "server"
@@ -48,6 +57,7 @@ _TUNING_OPTIONS = {
     "fresh": "fresh",
     "serve_ctx": "serve_ctx",
     "serve_parallel": "serve_parallel",
+    "quantize_drafter": "quantize_drafter",
 }
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 _REPEATS = 2  # of the selection
@@ -72,6 +82,7 @@ class TuneRequest:
         serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
             that fits, see ``serving.choose_serving``.
         serve_parallel: slots, requests that are served at once.
+        quantize_drafter: quantizations to make of each drafter, as further drafters to choose from.
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
         precision: half of the speed-ups' intervals over the speed-ups.
@@ -82,6 +93,7 @@ class TuneRequest:
     methods: tuple[str, ...] | None = None
     serve_ctx: int | None = None
     serve_parallel: int = 1
+    quantize_drafter: tuple[str, ...] = ()
     vram_bytes: int | None = None
     max_time_s: float | None = 300.0
     precision: float | None = 0.02
@@ -112,11 +124,12 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
     install = installs.find_install(llama)
+    with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
     request = replace(
-        asked.request,
+        with_quantized,
         engine=engine,
         p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
-        method=asked.methods or _methods(install, asked.request, engine),
+        method=asked.methods or _methods(install, with_quantized, engine),
         draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
         precision=asked.precision,
         max_time=None,
@@ -161,7 +174,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         )
     notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
     return Plan(
-        session=replace(session, notes=(*notes, _serving_note(to_serve, why))),
+        session=replace(session, notes=(*notes, *about_drafters, _serving_note(to_serve, why))),
         serving=to_serve,
         blocks=blocks,
         vram_bytes=vram,
@@ -525,6 +538,8 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
     """Tell a tuning's own options from those of its benches; both have the command line's names."""
     methods = options.pop("method", None)
     tuning_options = {field: options.pop(name) for name, field in _TUNING_OPTIONS.items() if name in options}
+    if isinstance(kind := tuning_options.get("quantize_drafter"), str):
+        tuning_options["quantize_drafter"] = (kind,)
     return TuneRequest(
         request=default(**options),
         methods=(methods,) if isinstance(methods, str) else methods,

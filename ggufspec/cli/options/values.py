@@ -270,6 +270,7 @@ class TuneOptions(MeasureOptions):
 
     serve_ctx: int | None
     serve_parallel: int
+    quantize_drafter: tuple[str, ...] | None
     vram: int | None
     max_time: float
     precision: float

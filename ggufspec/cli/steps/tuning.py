@@ -55,6 +55,7 @@ def run_tuning(
             methods=options.method,
             serve_ctx=options.serve_ctx,
             serve_parallel=options.serve_parallel,
+            quantize_drafter=options.quantize_drafter or (),
             vram_bytes=options.vram,
             max_time_s=options.max_time,
             precision=options.precision,
