@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.options.axes import Quants
 from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.shared import (
     Count,
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     default=1,
     show_default=True,
     help="Requests to serve at once (slots of llama-server).",
+)
+@click.option(
+    "--quantize-drafter",
+    type=Quants(),
+    metavar="TYPES",
+    help="Try the drafters in these quantizations, too: Q8_0,Q5_K_M,Q4_0. llama-quantize makes them once.",
 )
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option(

@@ -10,7 +10,7 @@ from ggufspec import digests, machine
 from ggufspec.domain import ModelFile, NgramSettings, Pair
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
-from ggufspec.modelfiles import gguf, hub
+from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
@@ -50,7 +50,7 @@ def fields_of(configuration: Configuration) -> dict[str, Any]:
 
 def suite_of(configuration: Configuration) -> str | None:
     """Return the prompts that its pair has by default where no others are named; None for the usual ones."""
-    return EMBEDDED if configuration.spec.pair.name == EMBEDDED else None
+    return EMBEDDED if catalog.is_embedded(configuration.spec.pair.name) else None
 
 
 def llama_of(configuration: Configuration) -> Path | None:

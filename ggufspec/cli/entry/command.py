@@ -15,7 +15,8 @@ _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
     "Models": "tuned pair target draft_model largest revision token offline local_dir no_check repin",
-    "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling",
+    "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling "
+    "quantize_drafter",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",

@@ -216,7 +216,7 @@ sampling_options = add_options(*_SAMPLING)
 
 
 def measure_options(
-    *, many: bool, repeating: bool = True, llama: bool = True, engine: str = next(iter(ENGINES))
+    *, many: bool, repeating: bool = True, llama: bool = True, engine: str | None = None
 ) -> Decorator:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
 
@@ -224,7 +224,7 @@ def measure_options(
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
         llama: add --llama.
-        engine: the default.
+        engine: the default; None for the first one that can measure.
     """
     return add_options(
         model_options(many=many, fetches=True),
@@ -241,7 +241,8 @@ def measure_options(
             type=click.Choice(tuple(ENGINES)),
             default=engine,
             show_default=True,
-            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
+            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library."
+            + ("" if engine else " [default: the first one that can measure the pair]"),
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
         *(_REPEATING if repeating else ()),

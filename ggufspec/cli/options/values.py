@@ -211,7 +211,7 @@ class MeasureOptions(RunOptions):
     prompt_file: tuple[Path, ...]
     per_category: int | None
     timeout: float
-    engine: str
+    engine: str | None
 
     def to_request(self) -> Request:
         """Return the request of one bench with these options."""
@@ -270,6 +270,7 @@ class TuneOptions(MeasureOptions):
 
     serve_ctx: int | None
     serve_parallel: int
+    quantize_drafter: tuple[str, ...] | None
     vram: int | None
     max_time: float
     precision: float

@@ -16,6 +16,7 @@ from ggufspec.domain import Chain, Method, Offload, Program, RunSpec, Runtime, S
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
+from ggufspec.modelfiles import catalog
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
@@ -54,6 +55,7 @@ def run_tuning(
             methods=options.method,
             serve_ctx=options.serve_ctx,
             serve_parallel=options.serve_parallel,
+            quantize_drafter=options.quantize_drafter or (),
             vram_bytes=options.vram,
             max_time_s=options.max_time,
             precision=options.precision,
@@ -68,13 +70,13 @@ def run_tuning(
     for note in outlook.notes:
         echo(note, err=True)
     if forecast:
-        emit(_render_forecasts(outlook, request.engine, output), out)
+        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         return
     try:
         tuned = _measure_finalists(tuning.measure_finalists(plan, outlook), warnings, name)
     except InconclusiveError:
         echo("The forecast, which no measurement confirms:", err=True)
-        emit(_render_forecasts(outlook, request.engine, output), out)
+        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         raise
     if Program.SERVER in plan.session.install.programs:
         echo("starting llama-server by the command that will be printed", err=True)
@@ -187,7 +189,8 @@ def bench_command(request: Request, spec: RunSpec) -> str:
         request: what it was chosen for; its engine, prompts and llama.cpp are those of the command.
         spec: the configuration; the target alone where drafting does not pay.
     """
-    words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
+    words = ["ggufspec", "bench", *(("--engine", request.engine) if request.engine else ())]
+    words += [*_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
     words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
     words += ["--force"] if request.force else []
@@ -268,7 +271,7 @@ def _texts(request: Request, spec: RunSpec) -> Iterator[str]:
     """Yield what makes the same prompts; files that are named have no suite of their own as a pair has."""
     yield from ("-n", str(spec.n_predict))
     named = request.suite is not None or request.prompt or request.prompt_file
-    suite = EMBEDDED if not named and spec.pair.name == EMBEDDED else request.suite
+    suite = EMBEDDED if not named and catalog.is_embedded(spec.pair.name) else request.suite
     if suite is not None:
         yield from ("--suite", suite)
     for text in request.prompt:

@@ -305,6 +305,12 @@ def _compute_costs(
             f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
         )
     target, draft = choosing.read_cards(pair, access)
+    way = choosing.choose_way(pair, None, draft)
+    if way is not None and way.method.is_head:
+        raise ValueError(
+            f"the cost of drafting by {way} does not follow from headers, as a head computes with the states "
+            "of its target; measure it: ggufspec bench"
+        )
     if draft is None:
         raise ValueError("there is no drafter: name one with --draft-model")
     curve = costs.roofline_of_parts(

@@ -14,10 +14,18 @@ from ggufspec.modelfiles.hub.choice import SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
-from ggufspec.modelfiles.hub.references import Reference, of_model, parse_reference
+from ggufspec.modelfiles.hub.references import Reference, names_model, of_model, parse_reference
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
 from ggufspec.modelfiles.hub.search import DrafterCandidate
-from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_model, survey_pair
+from ggufspec.modelfiles.hub.survey import (
+    FetchItem,
+    Survey,
+    find_heads,
+    locate,
+    survey_fetch,
+    survey_model,
+    survey_pair,
+)
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
 
 __all__ = [
@@ -37,10 +45,12 @@ __all__ = [
     "delete_repo",
     "fetch",
     "fetch_command",
+    "find_heads",
     "is_public",
     "last_fetched",
     "last_pair",
     "locate",
+    "names_model",
     "of_model",
     "open_header",
     "open_headers",
