@@ -2,10 +2,10 @@
 
     python scripts/validate_stopping.py [BENCHES]
 
-Each row simulates benches (1,000 by default) whose true speed-ups are known, and asks `ggufspec.stats`
-at each look as a bench does; needs no llama.cpp. A stop is wrong if a verdict is: faster or slower with the wrong
-sign, or the same within 1 % where the truth is not. Fails if more than 5 % of the benches of a row end with a
-wrong verdict, or if benches take more repeats on average than a fixed design that decides as many of them.
+Each row simulates benches (1,000 by default) whose true speed-ups are known, and asks `ggufspec.stats` at
+each look as a bench does; needs no llama.cpp. A stop is wrong if a verdict is: faster or slower with the
+wrong sign, or the same within 1 % where the truth is not. Fails if more than 5 % of the benches of a row end
+with a wrong verdict, or if benches take more repeats on average than a fixed design that decides as many.
 
 "Fixed" is that design for one row: the number of repeats, chosen beforehand and looked at once, that decides
 as many benches. Nobody knows the truth of a row beforehand, so the last line has one number for all rows.

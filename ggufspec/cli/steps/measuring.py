@@ -21,12 +21,12 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches, hub_access
+from ggufspec.cli.steps import benches, building, hub_access
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL
 from ggufspec.llama.install import environment
-from ggufspec.measure import RunPlan, Session, api, refuse_endless, request
+from ggufspec.measure import Request, RunPlan, Session, api, refuse_endless, request
 from ggufspec.report.text import formats, growing, overview, tables
 from ggufspec.results import ResultSet
 
@@ -47,8 +47,21 @@ def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
         options: what to measure.
         tuned: the name of a tuned configuration, which decides the rest.
     """
-    asked = with_configuration(options.to_request(), tuned)
-    session = request.prepare_session(hub_access.fetch_models(asked, yes=options.yes))
+    return prepare_request(with_configuration(options.to_request(), tuned), yes=options.yes)
+
+
+def prepare_request(asked: Request, *, yes: bool = False) -> Session:
+    """Check a bench; print what was chosen, and the warnings that are known already.
+
+    On a terminal, offers to build llama.cpp where none is found.
+
+    Args:
+        asked: what to measure.
+        yes: do not ask before a large download.
+    """
+    if asked.llamas == (None,):
+        building.offer_build()
+    session = request.prepare_session(hub_access.fetch_models(asked, yes=yes))
     print_notes(session)
     return session
 

@@ -307,7 +307,8 @@ def describe_looks(groups: Sequence[Arm]) -> Iterator[str]:
     yield (
         f"Measured until decided: {state} after {span} of at most {rule.most_repeats} repeats. The intervals "
         "of speed-ups are over repeats of these prompts; all of them hold at once, at every look, in 95 % of "
-        f"benches ({units.counted(len(rule.looks), 'look')}, {units.counted(rule.comparisons, 'comparison')})."
+        f"benches ({units.counted(len(rule.looks), 'look')}, "
+        f"{units.counted(rule.comparisons, 'comparison')})."
     )
 
 
