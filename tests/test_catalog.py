@@ -24,7 +24,11 @@ def test_every_entry_is_complete(name: str) -> None:
     models = [model for model in (entry.pair.target, entry.pair.draft) if model is not None]
     assert entry.source
     assert entry.licence != "not stated"
-    assert (entry.pair.draft is None) == (entry.method != "draft-model")
+    if entry.pair.draft is None:
+        assert entry.method != "draft-model"
+    else:
+        assert entry.chain is not None
+        assert entry.chain.method.drafts_with_model
     for model in models:
         if model.repo is None:
             assert model.path is not None
