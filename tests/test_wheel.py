@@ -131,11 +131,11 @@ def test_what_an_index_cannot_follow_is_left_out(readme: str, described: str) ->
 def test_the_wheel_holds_the_package_and_nothing_else(site: Path) -> None:
     files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     assert {name.split("/")[0] for name in files} == {"ggufspec", next(site.glob("*.dist-info")).name}
-    tracked = subprocess.check_output(
-        ["git", "ls-files", "-z", "ggufspec", "models"], cwd=REPOSITORY, text=True
-    )
     expected = {
-        name if name.startswith("ggufspec/") else f"ggufspec/{name}" for name in tracked.split("\0") if name
+        f"ggufspec/{path.relative_to(root).as_posix()}"
+        for root in (REPOSITORY / "ggufspec", REPOSITORY)
+        for path in (root if root.name == "ggufspec" else root / "models").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     installed = {name for name in files if name.startswith("ggufspec/")}
     assert expected - installed == set()
