@@ -131,12 +131,10 @@ def test_what_an_index_cannot_follow_is_left_out(readme: str, described: str) ->
 def test_the_wheel_holds_the_package_and_nothing_else(site: Path) -> None:
     files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     assert {name.split("/")[0] for name in files} == {"ggufspec", next(site.glob("*.dist-info")).name}
-    expected = {
-        f"ggufspec/{path.relative_to(root).as_posix()}"
-        for root in (REPOSITORY / "ggufspec", REPOSITORY)
-        for path in (root if root.name == "ggufspec" else root / "models").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    sources = [*(REPOSITORY / "ggufspec").rglob("*"), *(REPOSITORY / "models").rglob("*")]
+    kept = (path for path in sources if path.is_file() and "__pycache__" not in path.parts)
+    names = {path.relative_to(REPOSITORY).as_posix() for path in kept}
+    expected = {name if name.startswith("ggufspec/") else f"ggufspec/{name}" for name in names}
     installed = {name for name in files if name.startswith("ggufspec/")}
     assert expected - installed == set()
     assert not [name for name in installed if "__pycache__" in name or name.endswith(".pyc")]
