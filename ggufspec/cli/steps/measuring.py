@@ -34,7 +34,8 @@ _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
 
-_GROUPING_SHARE = 50  # seconds of measuring for one of grouping
+GROUPING_SHARE = 50.0
+"""Seconds of measuring for each second of grouping runs into arms."""
 
 _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
@@ -265,7 +266,7 @@ class _Pace:
         if started >= self._group_again_at:
             self._groups = arms.group(store)
             ended = time.monotonic()
-            self._group_again_at = ended + _GROUPING_SHARE * (ended - started)
+            self._group_again_at = ended + GROUPING_SHARE * (ended - started)
         return self._groups
 
 
