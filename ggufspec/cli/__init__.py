@@ -49,6 +49,7 @@ GROUPS = {
         "parse": "Read llama.cpp logs into a table.",
     },
     "Setup": {
+        "demo": "Build llama.cpp if there is none, and measure the embedded pair.",
         "build": "Build llama.cpp, or list and remove builds.",
         "doctor": "Check this machine, and show how to fix problems.",
         "config": "Show and change default settings.",

@@ -25,9 +25,11 @@ from ggufspec.domain import (
     Pair,
     Program,
     Prompt,
+    Role,
     Runtime,
     Sampling,
     ServiceLevel,
+    StoppingRule,
     offloading,
 )
 from ggufspec.errors import GgufspecError
@@ -50,6 +52,8 @@ from ggufspec.results import Configuration, read_configuration
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
 _MOST_LOADS = 32  # at once; more would only be processes that wait
 _MOST_NAMED = 8
+_DECIDED = "decided"
+_MOST_REPEATS = 20  # with --until decided
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 T = TypeVar("T")
 
@@ -69,7 +73,8 @@ class Request:
     token's probability, or the shares of rounds that accept each position. ``offload`` is what places the
     models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads``
     default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
-    bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. ``chat`` says
+    bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. With ``until``
+    "decided", arms are repeated until every verdict is sure, ``max_repeats`` times at most. ``chat`` says
     whether the target's chat template makes the prompts; without it the suite decides. ``loads`` is how often
     an engine that keeps models loaded loads each arm, by default for every repeat, or less often where
     ``max_time`` is too short for that. Several paths of ``llama`` compare the first llama.cpp with each other
@@ -117,6 +122,8 @@ class Request:
     loads: int | None = None
     warmup: int = 1
     precision: float | None = None
+    until: str | None = None
+    max_repeats: int | None = None
     max_time: float | None = None
     timeout: float = 3600.0
     llama: Path | tuple[Path, ...] | None = None
@@ -346,14 +353,16 @@ def prepare_session(request: Request) -> Session:
             note for one in every for note in fitting.check_memory(sweep, cards, one, force=request.force)
         )
     )
+    stopping = _stopping(request, sweep)
     suite = RunPlan(
         blocks=sweep.blocks(),
         prompts=asked.prompts,
         warmup_prompts=asked.warmups,
-        repeats=request.repeats,
+        repeats=request.repeats if stopping is None else stopping.looks[0],
         warmups=request.warmup,
         seed=request.seed,
         precision=request.precision,
+        stopping=stopping,
         max_time_s=request.max_time,
     )
     if sweep.has_traffic:
@@ -381,16 +390,58 @@ def prepare_session(request: Request) -> Session:
             *traffic.describe(sweep),
             *tight,
             *about_loads,
+            *_looks(stopping),
         ),
         doubts=tuple(
             dict.fromkeys(
                 doubt
                 for one in every
-                for doubt in _doubts(sweep, cards, one, repeats=request.repeats, tight=bool(tight))
+                for doubt in _doubts(sweep, cards, one, repeats=suite.repeats, tight=bool(tight))
             )
         ),
         builds=builds,
     )
+
+
+def _stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
+    """Return when a bench is looked at, if it is measured until its verdicts are decided.
+
+    Raises:
+        GgufspecError: the request has another rule as well, or what is measured has no verdicts.
+    """
+    if request.until is None:
+        if request.max_repeats is not None:
+            raise GgufspecError("--max-repeats is for --until decided", "give both, or use --repeats")
+        return None
+    if request.until != _DECIDED:
+        raise GgufspecError(f"--until is {_DECIDED!r}, not {request.until!r}")
+    if request.precision is not None:
+        raise GgufspecError("--until and --precision both say when to stop", "use one of them")
+    if sweep.builds != (None,):
+        raise GgufspecError(
+            "--until decided measures one llama.cpp", "to compare several, use --repeats or --precision"
+        )
+    if sweep.has_traffic:
+        raise GgufspecError(
+            "--until decided measures one request after another", "with several users, use --repeats"
+        )
+    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
+    if not comparisons:
+        raise GgufspecError("nothing drafts, so there is no verdict to decide", "leave --until out")
+    most = _MOST_REPEATS if request.max_repeats is None else request.max_repeats
+    if most < request.repeats:
+        raise GgufspecError(
+            f"--max-repeats is {most}, less than the {request.repeats} of --repeats",
+            "raise --max-repeats, or lower --repeats",
+        )
+    return StoppingRule(least_repeats=request.repeats, most_repeats=most, comparisons=comparisons)
+
+
+def _looks(stopping: StoppingRule | None) -> Iterator[str]:
+    """Yield when a bench is looked at, if it is measured until its verdicts are decided."""
+    if stopping is not None:
+        looks = ", ".join(map(str, stopping.looks))
+        yield f"until: every speed-up is decided; complete repeats at each look: {looks}"
 
 
 def identify(session: Session) -> Session:

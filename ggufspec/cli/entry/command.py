@@ -27,8 +27,8 @@ _SECTIONS = {
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
     "flops overhead",
-    "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
-    "fresh",
+    "Measuring": "quantity repeats loads warmup precision until max_repeats max_time timeout name resume "
+    "dry_run fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
     "html png svg open once fail_slower threshold strict",

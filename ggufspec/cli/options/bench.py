@@ -188,6 +188,12 @@ _REPEATING = (
     click.option(
         "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."
     ),
+    click.option(
+        "--until",
+        type=click.Choice(("decided",)),
+        help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
+    ),
+    click.option("--max-repeats", type=Count(4), help="Most repeats with --until decided. [default: 20]"),
     click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",

@@ -241,6 +241,8 @@ class BenchOptions(MeasureOptions):
     loads: int | None
     warmup: int
     precision: float | None
+    until: str | None
+    max_repeats: int | None
     max_time: float | None
 
     def to_request(self) -> Request:
@@ -257,6 +259,8 @@ class BenchOptions(MeasureOptions):
             loads=self.loads,
             warmup=self.warmup,
             precision=self.precision,
+            until=self.until,
+            max_repeats=self.max_repeats,
             max_time=self.max_time,
         )
 

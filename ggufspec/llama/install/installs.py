@@ -159,8 +159,15 @@ def find_install(explicit: Path | None = None) -> Install:
             f"`{passed_over[0].command}` builds it again",
         )
     raise NoInstallError(
-        "no llama.cpp was found", "run `ggufspec build`, or name an installed one with --llama"
+        "no llama.cpp was found",
+        "run `ggufspec build`, or `ggufspec demo` to build it and measure the embedded pair, or name an "
+        "installed one with --llama",
     )
+
+
+def is_any_found() -> bool:
+    """Return whether a llama.cpp is named by the settings, or one that can be used is found."""
+    return _set()[0] is not None or any(isinstance(candidate, Install) for candidate in _search())
 
 
 def find_all() -> tuple[Install, ...]:

@@ -10,7 +10,7 @@ from ggufspec.modelfiles.hub.cache import (
     last_fetched,
     remember_fetched,
 )
-from ggufspec.modelfiles.hub.choice import SeveralModelsError
+from ggufspec.modelfiles.hub.choice import RemoteModel, SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
 from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
@@ -21,6 +21,7 @@ from ggufspec.modelfiles.hub.survey import (
     FetchItem,
     Survey,
     find_heads,
+    list_models,
     locate,
     survey_fetch,
     survey_model,
@@ -34,6 +35,7 @@ __all__ = [
     "DrafterCandidate",
     "FetchItem",
     "Reference",
+    "RemoteModel",
     "SeveralModelsError",
     "Survey",
     "TransferProgress",
@@ -49,6 +51,7 @@ __all__ = [
     "is_public",
     "last_fetched",
     "last_pair",
+    "list_models",
     "locate",
     "names_model",
     "of_model",

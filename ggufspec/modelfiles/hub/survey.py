@@ -20,7 +20,7 @@ from ggufspec.errors import (
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.gguf import check_path
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, sidecars
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model, parse_reference
@@ -122,6 +122,15 @@ def survey_model(text: str, access: Access) -> Survey:
     """
     reference = parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
     return survey_fetch(reference.text, reference, None, _prefer_cache(reference, access))
+
+
+def list_models(repo: str, access: Access) -> tuple[RemoteModel, ...]:
+    """Return the models of a repository, from the Hub or offline from the cache.
+
+    Raises:
+        GgufspecError: the repository is not available.
+    """
+    return tuple(models((_offline if access.is_offline else listing)(repo, None, access).files))
 
 
 def locate(reference: Reference, access: Access) -> ModelFile:
