@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
@@ -18,7 +19,10 @@ __all__ = [
     "Arm",
     "AuditSummary",
     "BenchComparison",
+    "Board",
+    "BoardRow",
     "Breakdown",
+    "BundleState",
     "Change",
     "Design",
     "Diagnosis",
@@ -28,5 +32,6 @@ __all__ = [
     "ListedBench",
     "MeasurementWarning",
     "Part",
+    "PublishedBundle",
     "compare",
 ]

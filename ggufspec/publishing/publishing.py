@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import archive, copying
+from ggufspec.publishing import copying
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
 from ggufspec.publishing.verifying import Verification, verify
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, archive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,8 @@ import hashlib
 import json
 import math
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from io import BytesIO
 from pathlib import Path
@@ -27,12 +25,11 @@ from ggufspec.errors import GgufspecError, LogError, ResultsError
 from ggufspec.harmless import one_line
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
-from ggufspec.publishing import archive
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.report import frames
 from ggufspec.report.text import formats
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, archive
 from ggufspec.units import counted
 
 _CLOSE = 1e-9  # relative: sums round differently on other processors and Pythons
@@ -129,26 +126,13 @@ def verify(
         ResultsError: it is not a bundle, or has what no bundle has, such as paths that lead out of it.
         OSError: it cannot be read.
     """
-    with ExitStack() as resources:
-        if bundle.is_dir():
-            folder = bundle
-        elif bundle.is_file():
-            scratch = resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-"))
-            folder = archive.unpack(bundle, Path(scratch))
-        else:
-            raise ResultsError(f"there is no bundle {bundle}", "name the folder or the zip of a bundle")
-        return _verify_folder(folder, bundle, sha256, derived)
+    with archive.opened(bundle) as contents:
+        return _verify_files(contents.folder, contents.files, sha256, derived)
 
 
-def _verify_folder(
-    folder: Path, bundle: Path, sha256: str | None, derived: Mapping[str, bytes] | None
+def _verify_files(
+    folder: Path, files: Mapping[str, Path], sha256: str | None, derived: Mapping[str, bytes] | None
 ) -> Verification:
-    files = archive.list_files(folder)
-    if archive.HASHES not in files or archive.FACTS not in files:
-        raise ResultsError(
-            f"{bundle} is not a bundle: it has no {archive.HASHES} or no {archive.FACTS}",
-            "`ggufspec publish` makes one",
-        )
     report = _Report()
     own_hash = archive.hash_file(files[archive.HASHES])
     if sha256 is not None and sha256.strip().lower() != own_hash:

@@ -19,10 +19,11 @@ Show = Callable[[Any], str]
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """The text of a cell, and its sort key; None goes last."""
+    """The text of a cell, its sort key (None goes last), and the address that it leads to, if any."""
 
     text: str
     key: Value
+    link: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Field:
     show: Show = str
     number: bool = False
     interval: bool = False  # followed by <name>_lo and <name>_hi in brackets
+    link: str | None = None  # the name of the address in the rows
 
 
 def rate(name: str, head: str = "tokens/s", *, interval: bool = True) -> Field:
@@ -82,7 +84,7 @@ def _cell(row: Mapping[str, Any], field: Field) -> TableCell:
     ends = [row.get(f"{field.name}{end}") for end in ("_lo", "_hi")] if field.interval else [None]
     if None not in ends:
         text += f" [{', '.join(map(field.show, ends))}]"
-    return TableCell(text=text, key=value)
+    return TableCell(text=text, key=value, link=None if field.link is None else row.get(field.link))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.analysis import Arm, BenchComparison, arms, review
+from ggufspec.analysis import Arm, BenchComparison, Board, arms, review
 from ggufspec.domain import Role
-from ggufspec.report.html import TEMPLATES
+from ggufspec.report.html import TEMPLATES, board
 from ggufspec.report.text import comparison, overview
 from ggufspec.report.text.figures import engine, extent, llama_cpp
 from ggufspec.report.text.tuned import expected, verdict
@@ -45,6 +45,8 @@ def notebook_html(value: object) -> str:
             return tuned_html(value)
         case BenchComparison():
             return comparison_html(value)
+        case Board():
+            return board_html(value)
     raise TypeError(f"there is no HTML for {type(value).__name__}")
 
 
@@ -101,6 +103,18 @@ def comparison_html(compared: BenchComparison) -> str:
             for bench, warnings in compared.warnings.items()
             for name, advice in warnings.items()
         },
+    )
+
+
+def board_html(shown: Board) -> str:
+    """Return a board as HTML for a notebook."""
+    cells = board.notebook_rows(shown.rows)
+    return _rendered(
+        sentences=tuple(board.sentences(shown)),
+        columns=[*cells[0]] if cells else [],
+        rows=[_Row(cells=row) for row in cells],
+        every="pandas.DataFrame(board.rows)",
+        basis=tuple(f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles),
     )
 
 
