@@ -5,7 +5,7 @@ from __future__ import annotations
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
-from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
+from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
@@ -34,4 +34,5 @@ __all__ = [
     "Part",
     "PublishedBundle",
     "compare",
+    "why",
 ]

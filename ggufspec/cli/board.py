@@ -19,8 +19,8 @@ from ggufspec.cli.options.shared import check_file, emit
     show_default=True,
     help="File for the page.",
 )
-@click.option("--verify", "verifies", is_flag=True, help="Verify every bundle, and show the result.")
-def command(*, bundles: tuple[Path, ...], out: Path, verifies: bool) -> None:
+@click.option("--verify", is_flag=True, help="Verify every bundle, and show the result.")
+def command(*, bundles: tuple[Path, ...], out: Path, verify: bool) -> None:
     """Write a page with the configurations of many bundles: a table that sorts and filters.
 
     BUNDLE is a folder or zip that `ggufspec publish` wrote. Every arm that drafts is a row: pair, machine,
@@ -38,7 +38,7 @@ def command(*, bundles: tuple[Path, ...], out: Path, verifies: bool) -> None:
 
     check_file(out)
     read = [
-        publishing.read_bundle(bundle, verifies=verifies)
+        publishing.read_bundle(bundle, verifies=verify)
         for bundle in iterate_with_progress(bundles, lambda bundle: bundle.name)
     ]
     made = boards.make_board(read)

@@ -27,6 +27,7 @@ class Bundle:
         sha256: of its ``verify.txt``, which names all other files.
         left_out: how many prompts have no text in it.
         verification: what follows from the logs, and what cannot be recomputed.
+        address: of the dataset on the Hub; None if it was not uploaded.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class Bundle:
     sha256: str
     left_out: int
     verification: Verification
+    address: str | None = None
 
 
 def named_repositories(benches: Sequence[ResultSet]) -> tuple[str, ...]:

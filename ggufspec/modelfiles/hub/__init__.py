@@ -19,6 +19,7 @@ from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card
 from ggufspec.modelfiles.hub.search import DrafterCandidate
 from ggufspec.modelfiles.hub.survey import FetchItem, Survey, locate, survey_fetch, survey_model, survey_pair
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
+from ggufspec.modelfiles.hub.upload import check_dataset, dataset_address, upload_dataset
 
 __all__ = [
     "Access",
@@ -33,7 +34,9 @@ __all__ = [
     "add_paths",
     "cached_files",
     "cached_repos",
+    "check_dataset",
     "check_room",
+    "dataset_address",
     "delete_repo",
     "fetch",
     "fetch_command",
@@ -51,5 +54,6 @@ __all__ = [
     "survey_fetch",
     "survey_model",
     "survey_pair",
+    "upload_dataset",
     "validate_model",
 ]

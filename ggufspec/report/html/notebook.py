@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.analysis import Arm, BenchComparison, Board, arms, review
+from ggufspec.analysis import Arm, BenchComparison, Board, Diagnosis, arms, review
 from ggufspec.domain import Role
 from ggufspec.report.html import TEMPLATES, board
-from ggufspec.report.text import comparison, overview
-from ggufspec.report.text.figures import engine, extent, llama_cpp
+from ggufspec.report.text import comparison, overview, reasons
+from ggufspec.report.text.figures import engine, extent, llama_cpp, three_digits
 from ggufspec.report.text.tuned import expected, verdict
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -23,7 +23,11 @@ from ggufspec.tuning import Tuned
 
 _MOST_ROWS = 40
 _HEADS = {"": "measured"}
-_TEXTS = {"", "model", "verdict", "status"}  # left-aligned columns
+_TEXTS = {
+    *("", "model", "verdict", "status", "step", "spent on"),
+    *("pair", "machine", "llama.cpp", "engine", "bundle is", "report"),
+}
+"""Left-aligned columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,8 @@ def notebook_html(value: object) -> str:
             return comparison_html(value)
         case Board():
             return board_html(value)
+        case Diagnosis():
+            return diagnosis_html(value)
     raise TypeError(f"there is no HTML for {type(value).__name__}")
 
 
@@ -103,6 +109,28 @@ def comparison_html(compared: BenchComparison) -> str:
             for bench, warnings in compared.warnings.items()
             for name, advice in warnings.items()
         },
+    )
+
+
+def diagnosis_html(diagnosis: Diagnosis) -> str:
+    """Return where the time goes in a bench as HTML for a notebook."""
+    step = diagnosis.drafting or diagnosis.target
+    name = "" if step is None else str(step.arm.runs.column("engine")[0])
+    rows = [
+        {
+            "step": str(row["step"]),
+            "spent on": str(row["part"]),
+            "ms": three_digits(row["ms"]),
+            "share": units.format_percent(row["share"]),
+        }
+        for row in reasons.rows(diagnosis)
+    ]
+    return _rendered(
+        sentences=tuple(reasons.sentences(diagnosis, name)),
+        columns=[*rows[0]] if rows else [],
+        rows=[_Row(cells=row) for row in rows],
+        every="",
+        basis=(engine(name),) if name else (),
     )
 
 
