@@ -52,7 +52,9 @@ def test_why_says_where_the_time_goes() -> None:
     assert diagnosis.drafting is not None
     assert diagnosis.drafting.arm.draft_size == 4
     page = diagnosis._repr_html_()
-    assert all(words in page for words in ("What would pay most", "spent on", "verification", "engine inpro"))
+    assert all(
+        words in page for words in ("What would pay most", "spent on", "verification", "Engine: inprocess")
+    )
     assert "Nothing" not in page
     unmeasured = ggufspec.why(values.bench())
     assert unmeasured.drafting is None
@@ -60,7 +62,9 @@ def test_why_says_where_the_time_goes() -> None:
 
 
 def test_a_bundle_is_published_verified_and_shown(tmp_path: Path) -> None:
-    bundle = ggufspec.publish(published.bench(name="mine"), out=tmp_path / "bundle", offline=True, author="Ada")
+    bundle = ggufspec.publish(
+        published.bench(name="mine"), out=tmp_path / "bundle", offline=True, author="Ada"
+    )
     assert bundle.address is None
     verification = ggufspec.verify(str(bundle.zip), sha256=bundle.sha256)
     assert (verification.findings, verification.sha256) == ((), bundle.sha256)

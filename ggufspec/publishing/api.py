@@ -1,4 +1,4 @@
-"""``ggufspec.publish``, ``verify`` and ``board``: single calls for notebooks; the command line makes the same."""
+"""``ggufspec.publish``, ``verify`` and ``board``: single calls for notebooks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ggufspec.modelfiles import catalog, hub
 from ggufspec.notebooks import named_options
 from ggufspec.publishing import publishing, verifying
 from ggufspec.publishing.boards import read_bundle
+from ggufspec.publishing.costs import find_costs
 from ggufspec.publishing.derived import can_write_parquet
 from ggufspec.publishing.publishing import Bundle
 from ggufspec.publishing.redacting import read_identity
@@ -40,7 +41,8 @@ def publish(
         out: the folder, to be made; by default the first bench's id with "-bundle".
         with_texts: also publish prompts that are not built in, and the answers to them.
         author: of the BibTeX entry.
-        offline: do not ask the Hub which repositories are public; all that are not in the catalogue are hidden.
+        offline: do not ask the Hub which repositories are public; names that are not in the catalogue are
+            replaced.
         to_hub: also upload it as this dataset, such as "user/dataset".
         public: let everybody see the dataset.
         token: access token for the Hub.
@@ -89,7 +91,13 @@ def write_bundle(
     if token:
         identity = replace(identity, secrets=(*identity.secrets, token))
     return publishing.publish(
-        benches, folder, identity=identity, private=private, with_texts=with_texts, author=author
+        benches,
+        folder,
+        identity=identity,
+        private=private,
+        with_texts=with_texts,
+        author=author,
+        costs=find_costs(benches),
     )
 
 

@@ -166,6 +166,7 @@ def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
         "`tables/`": "arms and runs as JSON, Markdown, LaTeX" + (", Parquet" if facts.with_parquet else ""),
         "`charts/`": "charts as SVG",
         f"`{BENCHES}/`": "every run, and its raw logs",
+        "`costs.json`": "what evaluations cost, if the pair was tuned; for `ggufspec whatif --like`",
         "`verify.txt`": "the SHA-256 of each file",
     }.items():
         yield f"| {name} | {content} |"

@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.forecast import profiles
+from ggufspec.forecast.profiles import SharedProfile
 from ggufspec.publishing import copying
+from ggufspec.publishing.costs import redact_costs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
 from ggufspec.publishing.verifying import Verification, verify
@@ -55,6 +58,7 @@ def publish(
     private: Collection[str] = (),
     with_texts: bool = False,
     author: str | None = None,
+    costs: Sequence[SharedProfile] = (),
 ) -> Bundle:
     """Write a bundle of benches, verify it, and pack it into one zip beside the folder.
 
@@ -65,6 +69,7 @@ def publish(
         private: repositories whose names are replaced, such as ``owner/name``.
         with_texts: whether to publish texts that are not built in.
         author: for the BibTeX entry.
+        costs: what evaluations cost on the machines of the benches.
 
     Raises:
         ResultsError: the folder or the zip exists, or figures do not follow from the raw logs.
@@ -77,7 +82,9 @@ def publish(
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        derived = _write_files(benches, draft, identity, private, with_texts=with_texts, author=author)
+        derived = _write_files(
+            benches, draft, identity, private, with_texts=with_texts, author=author, costs=costs
+        )
         sha256 = archive.write_hashes(draft)
         verification = verify(draft, derived=derived)
         if verification.findings:
@@ -101,6 +108,7 @@ def _write_files(
     *,
     with_texts: bool,
     author: str | None,
+    costs: Sequence[SharedProfile],
 ) -> dict[str, bytes]:
     """Write all files but the hashes; return those that follow from the benches."""
     logs = [log for bench in benches for log in copying.all_logs(bench)]
@@ -126,6 +134,9 @@ def _write_files(
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+    if costs:
+        redacted = [redact_costs(profile, redactor) for profile in costs]
+        (folder / profiles.SHARED).write_bytes(profiles.write_shared(redacted))
     return derived
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.domain import ENGINES, FileIdentity, FileUse, Program, Role, RunResult, Sample, Status
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import GgufspecError, LogError, ResultsError
+from ggufspec.forecast import profiles
 from ggufspec.harmless import one_line
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
+from ggufspec.publishing import costs
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.report import frames
@@ -60,6 +62,7 @@ CLOCK = (
     "times and memory by ggufspec's own clock (wall_s, program_s, started_at, peak_rss_bytes), and the "
     "conditions of runs (load, temperature, energy): llama.cpp's logs do not have them"
 )
+SIZES = "what the models of cost curves read and compute, as the models are not in the bundle"
 IDENTITY = (
     "the machine, command lines and settings that no log names, and the hashes of models and programs, which "
     "are not in the bundle"
@@ -200,6 +203,7 @@ def _check_benches(
         report.skip("tables, charts and report, as a bench cannot be read")
         return
     _check_derived(benches, files, facts, report, derived)
+    _check_costs(benches, files, report)
 
 
 def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -> None:
@@ -440,7 +444,8 @@ def _check_derived(
     except (GgufspecError, ValueError, KeyError, ArithmeticError) as error:
         report.find(f"tables and charts cannot be made from the runs: {error}")
         return
-    present = {name for name in files if not name.startswith(f"{BENCHES}/")} - {archive.HASHES, archive.FACTS}
+    others = {archive.HASHES, archive.FACTS, profiles.SHARED}
+    present = {name for name in files if not name.startswith(f"{BENCHES}/")} - others
     is_same = facts.versions == library_versions()
     for name in sorted(present - expected.keys()):
         if name.endswith(".parquet") and facts.with_parquet and not can_compare:
@@ -451,6 +456,31 @@ def _check_derived(
         report.find(f"{name} is missing, although the benches have figures for it")
     for name in sorted(expected.keys() & present):
         _check_file(name, files[name].read_bytes(), expected[name], report, is_same=is_same)
+
+
+def _check_costs(benches: Sequence[ResultSet], files: Mapping[str, Path], report: _Report) -> None:
+    """Compare cost curves with their timings, and what they were measured on with the benches."""
+    file = files.get(profiles.SHARED)
+    if file is None:
+        return
+    try:
+        shared = profiles.read_shared(file.read_bytes())
+    except ResultsError as error:
+        report.find(error.message)
+        return
+    report.skip(SIZES)
+    for place, profile in enumerate(shared):
+        label = f"{profiles.SHARED}, curve {place}"
+        if not any(costs.belongs(profile.curve.measured_on, bench) for bench in benches):
+            report.find(f"{label} is of a pair, a llama.cpp or a machine that no bench has")
+        try:
+            follows = _close(asdict(costs.recompute(profile)), asdict(profile.curve))
+        except (ValueError, ArithmeticError):
+            follows = False
+        if follows:
+            report.n_figures += len(profile.curve.points)
+        else:
+            report.find(f"{label} does not follow from its timings")
 
 
 def _check_file(name: str, content: bytes, expected: bytes, report: _Report, *, is_same: bool) -> None:

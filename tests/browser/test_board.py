@@ -1,4 +1,4 @@
-"""A board of 1,000 rows in a real browser: it opens fast, sorts, filters, and fits narrow and dark windows."""
+"""A board of 1,000 rows in a real browser: it opens fast, sorts, filters, and fits all windows."""
 
 from __future__ import annotations
 
@@ -120,8 +120,11 @@ def test_it_fits_wide_and_narrow_in_light_and_dark(
         colours = shown.get_by_label("words").evaluate(
             "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).color]"
         )
-        assert colours == {
-            "light": ["rgb(255, 255, 255)", "rgb(31, 35, 40)"],
-            "dark": ["rgb(20, 24, 29)", "rgb(230, 237, 243)"],
-        }[scheme]
+        assert (
+            colours
+            == {
+                "light": ["rgb(255, 255, 255)", "rgb(31, 35, 40)"],
+                "dark": ["rgb(20, 24, 29)", "rgb(230, 237, 243)"],
+            }[scheme]
+        )
         shown.screenshot(path=tmp_path_factory.getbasetemp() / f"board-{scheme}-{width}.png")

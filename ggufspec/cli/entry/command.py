@@ -24,7 +24,7 @@ _SECTIONS = {
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Traffic": "parallel depth rate slo context_file",
     "Sampling": "temp top_k top_p min_p seed",
-    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
+    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile like machine host bandwidth "
     "flops overhead",
     "Measuring": "quantity repeats loads max_repeats warmup precision max_time timeout name resume dry_run "
     "fresh",

@@ -80,9 +80,7 @@ def upload_dataset(
         GgufspecError: the repository has files or the other visibility, or the upload failed.
     """
     api = access.api()
-    _write(
-        lambda: api.create_repo(repo, repo_type=_TYPE, private=not public, exist_ok=True), repo, access
-    )
+    _write(lambda: api.create_repo(repo, repo_type=_TYPE, private=not public, exist_ok=True), repo, access)
     info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), _subject(repo), access)
     present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
     if present:

@@ -104,7 +104,7 @@ def sentences(board: Board) -> Iterator[str]:
     )
     refuted = sum(bundle.state is BundleState.REFUTED for bundle in board.bundles)
     if refuted:
-        yield f"{units.counted(refuted, 'bundle')} must not be relied on: figures do not follow from raw logs."
+        yield f"{units.counted(refuted, 'bundle')} must not be relied on: its figures do not follow."
     if any(bundle.state is BundleState.UNCHECKED for bundle in board.bundles):
         yield "Bundles were not verified: `ggufspec board --verify` recomputes their figures from raw logs."
 

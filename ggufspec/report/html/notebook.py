@@ -142,7 +142,9 @@ def board_html(shown: Board) -> str:
         columns=[*cells[0]] if cells else [],
         rows=[_Row(cells=row) for row in cells],
         every="pandas.DataFrame(board.rows)",
-        basis=tuple(f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles),
+        basis=tuple(
+            f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
+        ),
     )
 
 
