@@ -26,10 +26,11 @@ def read_bundle(bundle: Path, *, verifies: bool = False) -> PublishedBundle:
         ResultsError: it is not a bundle, or cannot be read.
         OSError: likewise.
     """
+    name = bundle.resolve().name
     findings = verify(bundle).findings if verifies else ()
     with archive.opened(bundle) as contents:
         facts = _read_facts(bundle, contents.files)
-        benches = [_load(bundle, contents.folder, name) for name in facts.benches]
+        benches = [_load(bundle, contents.folder, bench) for bench in facts.benches]
         findings = findings or tuple(sentence for bench in benches for sentence in bench.damage)
         checked = BundleState.VERIFIED if verifies else BundleState.UNCHECKED
         state = BundleState.REFUTED if findings else checked
@@ -37,10 +38,10 @@ def read_bundle(bundle: Path, *, verifies: bool = False) -> PublishedBundle:
         rows = [
             row
             for bench in benches
-            for row in boards.list_rows(bench, bundle=bundle.name, sha256=sha256, state=state)
+            for row in boards.list_rows(bench, bundle=name, sha256=sha256, state=state)
         ]
     return PublishedBundle(
-        name=bundle.name,
+        name=name,
         report=bundle / _PAGE if (bundle / _PAGE).is_file() else bundle,
         sha256=sha256,
         made_at=facts.made_at,

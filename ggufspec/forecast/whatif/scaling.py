@@ -6,8 +6,8 @@ One evaluation is taken to cost a fixed time and its bytes over a bandwidth:
 
 Target and drafter of the measured pair give a and b, as one is larger than the other. The time of another
 model is the measured time of the same batch and depth, times the line's value for the other model over its
-value for the measured one. So what the line leaves out, such as slower kernels for larger batches, stays as it
-was measured. Where the two models do not lie on such a line, times are scaled by bytes alone.
+value for the measured one. So what the line leaves out, such as slower kernels for larger batches, stays as
+measured. Where the two models do not lie on such a line, times are scaled by bytes alone.
 """
 
 from __future__ import annotations

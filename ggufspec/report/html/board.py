@@ -19,7 +19,7 @@ from ggufspec import units
 from ggufspec.analysis import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.domain import Estimate
 from ggufspec.report.html import TEMPLATES, standalone
-from ggufspec.report.html.figures import Field, Table, number, rate, table
+from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.text.figures import spread
 
 _FIELDS = (

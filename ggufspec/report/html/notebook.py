@@ -7,14 +7,15 @@ from the notebook's typesetting of formulas.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
 from ggufspec.analysis import Arm, BenchComparison, Board, Diagnosis, arms, review
-from ggufspec.domain import Role
+from ggufspec.domain import Launch, Role
 from ggufspec.report.html import TEMPLATES, board
-from ggufspec.report.text import comparison, overview, reasons
+from ggufspec.report.text import comparison, configuration, overview, reasons
 from ggufspec.report.text.figures import engine, extent, llama_cpp, three_digits
 from ggufspec.report.text.tuned import expected, verdict
 from ggufspec.report.text.verdict import verdicts
@@ -85,6 +86,8 @@ def tuned_html(tuned: Tuned) -> str:
             _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
             for arm in groups
         ],
+        served=tuple(configuration.served(tuned.launch, tuned.serving)),
+        command=_serving_command(tuned.launch),
         basis=(effort, *outlook.notes, _basis(tuned.results, groups)),
     )
 
@@ -155,16 +158,25 @@ def _page(
     sentences: Sequence[str],
     rows: Sequence[_Row],
     basis: Sequence[str],
+    served: Sequence[str] = (),
+    command: str = "",
 ) -> str:
     return _rendered(
         sentences=(*sentences, engine(results.meta.engine)),
         columns=overview.columns([row.cells for row in rows]),
         rows=rows,
         every="ggufspec.summary(…)",
+        served=served,
+        command=command,
         basis=basis,
         id=results.meta.id,
         warnings=review.warnings(results, groups),
     )
+
+
+def _serving_command(launch: Launch | None) -> str:
+    """Return the command that serves a choice, if llama-server was started by exactly that, and answered."""
+    return shlex.join(launch.argv) if launch is not None and launch.failure is None else ""
 
 
 def _rendered(
@@ -174,6 +186,8 @@ def _rendered(
     rows: Sequence[_Row],
     every: str,
     basis: Sequence[str],
+    served: Sequence[str] = (),
+    command: str = "",
     id: str = "",  # noqa: A002  # the users' word
     warnings: Mapping[str, str] | None = None,
 ) -> str:
@@ -187,6 +201,8 @@ def _rendered(
         rows=rows[:_MOST_ROWS],
         left_out=max(0, len(rows) - _MOST_ROWS),
         every=every,
+        served=served,
+        command=command,
         basis=basis,
         id=id,
         warnings=warnings or {},

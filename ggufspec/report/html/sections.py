@@ -19,7 +19,8 @@ from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.report.html import TEMPLATES, standalone
-from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
+from ggufspec.report.html.figures import Figure, figures
+from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison, configuration, reasons
 from ggufspec.report.text.comparison import engines
