@@ -48,12 +48,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 def harm(run: RunResult) -> RunResult:
     """Give a run's models names that leave an attribute, a script and a template."""
     pair = run.spec.pair
-    models = {
-        role: replace(model, filename=HARMFUL)
-        for role, model in {"target": pair.target, "draft": pair.draft}.items()
-        if model is not None
-    }
-    return replace(run, spec=replace(run.spec, pair=replace(pair, **models)))
+    draft = None if pair.draft is None else replace(pair.draft, filename=HARMFUL)
+    pair = replace(pair, target=replace(pair.target, filename=HARMFUL), draft=draft)
+    return replace(run, spec=replace(run.spec, pair=pair))
 
 
 def test_a_row_has_what_the_bench_says(make: Make) -> None:

@@ -266,3 +266,4 @@ def test_publishing_takes_the_curves_along(tmp_path: Path, monkeypatch: pytest.M
     )
     made = ggufspec.publish(results.load("mine"), out=tmp_path / "bundle", offline=True)
     assert (made.folder / "costs.json").is_file()
+    assert "It has 1 cost curve of this machine" in publishing.describe_bundle(made)

@@ -30,6 +30,7 @@ class Bundle:
         sha256: of its ``verify.txt``, which names all other files.
         left_out: how many prompts have no text in it.
         verification: what follows from the logs, and what cannot be recomputed.
+        n_curves: how many cost curves it has.
         address: of the dataset on the Hub; None if it was not uploaded.
     """
 
@@ -38,6 +39,7 @@ class Bundle:
     sha256: str
     left_out: int
     verification: Verification
+    n_curves: int = 0
     address: str | None = None
 
 
@@ -97,7 +99,14 @@ def publish(
         shutil.rmtree(draft, ignore_errors=True)
     archive.write_zip(folder, packed)
     left_out = 0 if with_texts else sum(len(copying.hidden_prompts(bench)) for bench in benches)
-    return Bundle(folder=folder, zip=packed, sha256=sha256, left_out=left_out, verification=verification)
+    return Bundle(
+        folder=folder,
+        zip=packed,
+        sha256=sha256,
+        left_out=left_out,
+        verification=verification,
+        n_curves=len(costs),
+    )
 
 
 def _write_files(

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: references, cached files, downloads that resume, and headers read by HTTP range."""
+"""The Hugging Face Hub: references, cached files, downloads that resume, headers by range, uploads."""
 
 from __future__ import annotations
 
