@@ -12,6 +12,8 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
+    ggufspec.why(results)                         # where the time goes, and what would pay most
+    ggufspec.publish(results)                     # a redacted bundle; also verify and board
     ggufspec.parse(open("old.log").read())        # the figures in a llama.cpp log of any era
     ggufspec.__version__                          # the version of this package
 """
@@ -25,13 +27,14 @@ from ggufspec import notebooks
 
 if TYPE_CHECKING:
     __version__: str
-    from ggufspec.analysis import compare
+    from ggufspec.analysis import compare, why
     from ggufspec.domain import Sample
     from ggufspec.forecast.planning import plan
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
     from ggufspec.measure import Request, bench
     from ggufspec.modelfiles.api import check, fetch, suggest
+    from ggufspec.publishing.api import board, publish, verify
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
@@ -42,6 +45,7 @@ __all__ = [
     "ResultSet",
     "Sample",
     "bench",
+    "board",
     "check",
     "compare",
     "fetch",
@@ -50,11 +54,14 @@ __all__ = [
     "parse",
     "plan",
     "plot",
+    "publish",
     "runs",
     "suggest",
     "summary",
     "tune",
+    "verify",
     "whatif",
+    "why",
 ]
 
 _HOMES = {
@@ -62,17 +69,21 @@ _HOMES = {
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
     "bench": "ggufspec.measure",
+    "board": "ggufspec.publishing.api",
     "check": "ggufspec.modelfiles.api",
     "compare": "ggufspec.analysis",
     "fetch": "ggufspec.modelfiles.api",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs",
     "plan": "ggufspec.forecast.planning",
+    "publish": "ggufspec.publishing.api",
     "runs": "ggufspec.report.frames",
     "suggest": "ggufspec.modelfiles.api",
     "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
+    "verify": "ggufspec.publishing.api",
     "whatif": "ggufspec.forecast.whatif",
+    "why": "ggufspec.analysis",
 }
 _MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 

@@ -28,9 +28,10 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.errors import ResultsError, VerificationError
-from ggufspec.publishing import Verification, archive, derived, verifying
+from ggufspec.publishing import Verification, derived, verifying
 from ggufspec.report import frames
 from ggufspec.report.text import formats
+from ggufspec.results import archive
 from tests.support import published, shell
 from tests.support.published import IDENTITY, PRIVATE
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
+from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
+from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
@@ -18,7 +19,10 @@ __all__ = [
     "Arm",
     "AuditSummary",
     "BenchComparison",
+    "Board",
+    "BoardRow",
     "Breakdown",
+    "BundleState",
     "Change",
     "Design",
     "Diagnosis",
@@ -28,5 +32,7 @@ __all__ = [
     "ListedBench",
     "MeasurementWarning",
     "Part",
+    "PublishedBundle",
     "compare",
+    "why",
 ]

@@ -46,6 +46,7 @@ GROUPS = {
         "report": "Write an HTML report or charts of a bench.",
         "publish": "Write a redacted bundle of benches that others can verify.",
         "verify": "Recompute a bundle's figures from its raw logs.",
+        "board": "Write a page that compares the bundles of many machines.",
         "parse": "Read llama.cpp logs into a table.",
     },
     "Setup": {

@@ -25,11 +25,12 @@ _SECTIONS = {
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Traffic": "parallel depth rate slo context_file",
     "Sampling": "temp top_k top_p min_p seed",
-    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile machine host bandwidth "
+    "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile like machine host bandwidth "
     "flops overhead",
     "Measuring": "quantity repeats loads warmup precision until max_repeats max_time timeout name resume "
     "dry_run fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
+    "Publishing": "with_texts author to_hub public",
     "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
     "html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",

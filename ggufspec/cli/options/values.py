@@ -365,6 +365,7 @@ class WhatIfOptions(_PlacedModels):
     verify_ratio: float | None
     observed: float | None
     profile: str | None
+    like: Path | None
     bandwidth: float | None
     flops: float | None
     ctx: int

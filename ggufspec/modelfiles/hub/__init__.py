@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: references, cached files, downloads that resume, and headers read by HTTP range."""
+"""The Hugging Face Hub: references, cached files, downloads that resume, headers by range, uploads."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ggufspec.modelfiles.hub.survey import (
     survey_pair,
 )
 from ggufspec.modelfiles.hub.transfer import TransferProgress, TransferState
+from ggufspec.modelfiles.hub.upload import check_dataset, dataset_address, upload_dataset
 
 __all__ = [
     "Access",
@@ -43,7 +44,9 @@ __all__ = [
     "add_paths",
     "cached_files",
     "cached_repos",
+    "check_dataset",
     "check_room",
+    "dataset_address",
     "delete_repo",
     "fetch",
     "fetch_command",
@@ -64,5 +67,6 @@ __all__ = [
     "survey_fetch",
     "survey_model",
     "survey_pair",
+    "upload_dataset",
     "validate_model",
 ]
