@@ -116,8 +116,8 @@ class Arm:
 
     @property
     def draft_size(self) -> int | None:
-        """γ, where something drafts."""
-        return self.spec.drafting.n_max if self.spec.drafting else None
+        """γ, where something drafts and it is known."""
+        return self.spec.draft_size
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ class Arm:
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
-        return acceptance.of(self.outputs) if self.spec.drafting else None
+        return acceptance.of(self.outputs) if self.role is Role.DRAFTING else None
 
     @cached_property
     def acceptance_intervals(self) -> AcceptanceIntervals | None:
@@ -198,7 +198,7 @@ class Arm:
         of_unit: dict[str, list[Sample]] = {}
         for spec, output in zip(self.good.specs, self.outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
-        return acceptance.intervals(of_unit) if self.spec.drafting else None
+        return acceptance.intervals(of_unit) if self.role is Role.DRAFTING else None
 
     @property
     def round_ms(self) -> dict[str, float]:

@@ -249,13 +249,14 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         cores: that this process may use; None where nobody knows.
     """
     warnings = []
-    if run.spec.drafting is not None and run.sample.status is Status.DRAFTING_INACTIVE:
+    if run.spec.role is Role.DRAFTING and run.sample.status is Status.DRAFTING_INACTIVE:
         warnings.append(MeasurementWarning.DRAFTING_INACTIVE)
     warnings += map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu))
     others = (run.conditions.others_cores if run.conditions else None) or 0.0
-    if cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
+    is_ours = run.spec.servers is None  # a server that runs already is one of the other programs
+    if is_ours and cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
         warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
-    if run.conditions is not None and was_busy(run.conditions):
+    if is_ours and run.conditions is not None and was_busy(run.conditions):
         warnings.append(MeasurementWarning.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
         warnings.append(MeasurementWarning.SWAPPING)

@@ -28,13 +28,16 @@ from ggufspec.domain.measurements import (
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
+    LLAMA_SERVER,
     NO_PROMPT,
     Drafting,
+    Endpoint,
     ModelFile,
     NgramSettings,
     Offload,
     Pair,
     Prompt,
+    RunningServers,
     RunSpec,
     Runtime,
     Sampling,
@@ -44,6 +47,7 @@ from ggufspec.domain.specs import (
 
 __all__ = [
     "ENGINES",
+    "LLAMA_SERVER",
     "NO_PROMPT",
     "Answer",
     "Build",
@@ -51,6 +55,7 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Endpoint",
     "Estimate",
     "Experts",
     "FileIdentity",
@@ -74,6 +79,7 @@ __all__ = [
     "RunOutcome",
     "RunResult",
     "RunSpec",
+    "RunningServers",
     "Runtime",
     "Sample",
     "Sampling",

@@ -7,7 +7,7 @@ import json
 import shlex
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ggufspec.choices import Chain, Experts, Layers, Method, Role, SplitMode
 
@@ -269,6 +269,76 @@ class Traffic:
     service_level: ServiceLevel | None = None
 
 
+LLAMA_SERVER = "llama-server"
+"""The name of llama.cpp's server, as an ``Endpoint`` has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A server that runs already, as it describes itself. What it does not report is None.
+
+    Attributes:
+        url: its address.
+        model: the name by which it serves the model.
+        software: ``llama-server``, ``vLLM`` or ``SGLang``.
+        version: of that software.
+        model_path: the file or repository that it has loaded.
+        model_bytes: size of the model.
+        n_params: weights of the model.
+        context: tokens of one request, its answer included.
+        slots: requests that it answers at once.
+        drafts: whether it drafts.
+        draft_size: tokens that it drafts in a round, γ.
+    """
+
+    url: str
+    model: str
+    software: str | None = None
+    version: str | None = None
+    model_path: str | None = None
+    model_bytes: int | None = None
+    n_params: int | None = None
+    context: int | None = None
+    slots: int | None = None
+    drafts: bool | None = None
+    draft_size: int | None = None
+
+    @property
+    def is_llama_server(self) -> bool:
+        """Whether it is llama.cpp's, which reports times and drafts with each answer."""
+        return self.software == LLAMA_SERVER
+
+    @property
+    def file_name(self) -> str:
+        """The model's name without folders: llama-server names models by their path."""
+        return PurePath(self.model).name if self.model.endswith(".gguf") else self.model
+
+    @property
+    def summary(self) -> str:
+        """The server in words: ``model.gguf on llama-server b9976-1a2b3c4 at http://…, drafting``."""
+        software = " ".join(filter(None, (self.software or "an unknown server", self.version)))
+        size = "" if self.draft_size is None else f" γ = {self.draft_size}"
+        drafts = {True: f", drafting{size}", False: ", not drafting", None: ""}[self.drafts]
+        return f"{self.file_name} on {software} at {self.url}{drafts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningServers:
+    """Servers that run already, in place of models that are loaded for the bench.
+
+    Attributes:
+        alone: serves the target alone; None where only a server that drafts is measured.
+        drafting: serves the same target and drafts; None in a run of the target alone.
+        chat: whether prompts are messages, which the servers put into their own chat template.
+        system: the system prompt, with ``chat``.
+    """
+
+    alone: Endpoint | None = None
+    drafting: Endpoint | None = None
+    chat: bool = False
+    system: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that decides what one run measures. ``drafting`` is None for plain decoding.
@@ -277,6 +347,10 @@ class RunSpec:
     otherwise, ``ubatch`` the number of tokens evaluated at once; None is the build's default. ``build`` names
     the llama.cpp that runs it, by the keys of ``Meta.builds``, where a bench measures several; None where it
     measures one. With ``traffic``, ``prompt`` only names it, and ``context`` is that of each user.
+
+    With ``servers``, nothing is loaded: the models are those of servers that run already, named as these
+    name them. Then ``drafting`` is None even where a server drafts, ``context`` is 0 if it is not reported,
+    and placement, threads and settings of llama.cpp have no meaning.
     """
 
     pair: Pair
@@ -293,6 +367,21 @@ class RunSpec:
     runtime: Runtime = field(default_factory=Runtime)
     build: str | None = None
     traffic: Traffic | None = None
+    servers: RunningServers | None = None
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The server that answers, where it runs already."""
+        if self.servers is None:
+            return None
+        return self.servers.drafting if self.role is Role.DRAFTING else self.servers.alone
+
+    @property
+    def draft_size(self) -> int | None:
+        """γ, where something drafts and it is known."""
+        if self.drafting is not None:
+            return self.drafting.n_max
+        return self.endpoint.draft_size if self.endpoint is not None and self.role is Role.DRAFTING else None
 
     @property
     def n_slots(self) -> int:
@@ -343,6 +432,7 @@ class RunSpec:
             offload=self.offload.target_alone,
             runtime=self.runtime.target_alone,
             drafting=None,
+            servers=None if self.servers is None else replace(self.servers, drafting=None),
         )
 
     @property
@@ -364,6 +454,8 @@ class RunSpec:
             facts.pop("build", None)
         if self.traffic is None:  # keys of one request after another do not know it
             facts.pop("traffic", None)
+        if self.servers is None:  # keys of benches that load models do not know it
+            facts.pop("servers", None)
         canonical = json.dumps(facts, sort_keys=True, default=_plain)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,15 +59,7 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
     """
     has_template = chat.has_template(target)
-    suite = _suite(sources, embedded=embedded, has_template=has_template)
-    if sources.preface:
-        behind = (replace(prompt, text=f"{sources.preface}\n\n{prompt.text}") for prompt in suite.prompts)
-        suite = replace(suite, prompts=tuple(behind))
-    wanted = suite.instructions if sources.chat is None else sources.chat
-    if sources.system is not None and not wanted:
-        raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
-    if sources.system is not None:
-        check_text(sources.system, "the system prompt")
+    suite, wanted = _read_suite(sources, embedded=embedded, has_template=has_template)
     if not wanted:
         return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
@@ -88,6 +80,16 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         render=partial(_render, target, sources.system),
         notes=("prompts: in the target's own chat template",),
     )
+
+
+def read_for_servers(sources: TextSources) -> tuple[tuple[Prompt, ...], bool]:
+    """Return prompts for servers that run already, and whether these put them into their chat template.
+
+    Raises:
+        GgufspecError: there is nothing to read, or ids repeat.
+    """
+    suite, is_chat = _read_suite(sources, embedded=False, has_template=True)
+    return suite.prompts, is_chat
 
 
 def context(
@@ -129,31 +131,41 @@ def context(
     return chosen
 
 
-def read_preface(file: Path | None, n_tokens: int, target: ModelFile, install: Install) -> str:
-    """Return the beginning of a long text: as many complete words as have at most so many tokens.
+def make_counter(target: ModelFile, install: Install) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text with llama.cpp's tokenizer program, without a BOS.
 
-    Args:
-        file: the text; None for the built-in one.
-        n_tokens: the number of tokens, at least 0.
-        target: whose tokens count.
-        install: the llama.cpp whose tokenizer program counts them.
-
-    Raises:
-        GgufspecError: the file cannot be read, the text is too short, or there is no tokenizer program.
+    It raises a GgufspecError if there is no such program.
     """
-    if not n_tokens:
-        return ""
-    text = prompts.read_long_text(file)
 
-    def count(end: int) -> int:
-        """Return the number of tokens of the beginning of the text, the BOS not counted."""
-        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text[:end], ""))
+    def count(text: str) -> int:
+        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text, ""))
         if ids is None or without is None:
             raise GgufspecError(
                 f"the llama.cpp in {install.root} has no tokenizer program for long texts; --depth needs one",
                 "`ggufspec build` makes one",
             )
         return len(ids) - len(without)
+
+    return count
+
+
+def read_preface(file: Path | None, n_tokens: int, count_tokens: Callable[[str], int]) -> str:
+    """Return the beginning of a long text: as many complete words as have at most so many tokens.
+
+    Args:
+        file: the text; None for the built-in one.
+        n_tokens: the number of tokens, at least 0.
+        count_tokens: returns the number of tokens of a text, the BOS not counted.
+
+    Raises:
+        GgufspecError: the file cannot be read, the text is too short, or its tokens cannot be counted.
+    """
+    if not n_tokens:
+        return ""
+    text = prompts.read_long_text(file)
+
+    def count(end: int) -> int:
+        return count_tokens(text[:end])
 
     head = text[: n_tokens * _LONGEST_TOKEN]
     ends = [*(blank.start() for blank in re.finditer(r"\s+", head)), len(head)]
@@ -177,6 +189,20 @@ def check_text(text: str, what: str) -> str:
         return prompts.check_text(text, what)
     except prompts.BadPromptError as problem:
         raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
+
+
+def _read_suite(sources: TextSources, *, embedded: bool, has_template: bool) -> tuple[PromptSuite, bool]:
+    """Return the prompts behind the preface, and whether they are messages for a chat template."""
+    suite = _suite(sources, embedded=embedded, has_template=has_template)
+    if sources.preface:
+        behind = (replace(prompt, text=f"{sources.preface}\n\n{prompt.text}") for prompt in suite.prompts)
+        suite = replace(suite, prompts=tuple(behind))
+    wanted = suite.instructions if sources.chat is None else sources.chat
+    if sources.system is not None and not wanted:
+        raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
+    if sources.system is not None:
+        check_text(sources.system, "the system prompt")
+    return suite, wanted
 
 
 def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> PromptSuite:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ggufspec.domain import ENGINES, Program, Prompt, ServiceLevel, Traffic
+from ggufspec.domain import ENGINES, Chain, Program, Prompt, ServiceLevel, Traffic
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.sweep import RunPlan
 from ggufspec.serving import plan_traffic
 from ggufspec.units import counted
 
@@ -74,9 +74,13 @@ def plan_runs(suite: RunPlan) -> RunPlan:
     return replace(suite, prompts=(PROMPT,), warmup_prompts=(), warmups=0, has_anchors=False)
 
 
-def describe(sweep: Sweep) -> Iterator[str]:
-    """Yield notes about the traffic of a sweep."""
-    traffics = [traffic for traffic in sweep.traffics if traffic is not None]
+def describe(traffics: Sequence[Traffic], ways: Sequence[Chain] = ()) -> Iterator[str]:
+    """Yield notes about the traffic of a bench.
+
+    Args:
+        traffics: all of them; empty for one request after another.
+        ways: what drafts, if it is known.
+    """
     if not traffics:
         return
     for users, requests in {traffic.users: traffic.n_requests for traffic in traffics}.items():
@@ -84,7 +88,7 @@ def describe(sweep: Sweep) -> Iterator[str]:
             f"traffic: {counted(users, 'user')}, {requests} requests of "
             f"{counted(len(traffics[0].prompts), 'prompt')} in each run; the first of each user is left out"
         )
-    learning = [str(way) for way in sweep.ways if not LEARNING_METHODS.isdisjoint(way.methods)]
+    learning = [str(way) for way in ways if not LEARNING_METHODS.isdisjoint(way.methods)]
     if learning and any(traffic.n_requests > len(traffic.prompts) for traffic in traffics):
         yield (
             f"traffic: {', '.join(learning)} learns from earlier requests and drafts its earlier answers, "

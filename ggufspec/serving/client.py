@@ -23,7 +23,7 @@ from ggufspec.serving.dealing import arrival_times
 from ggufspec.serving.records import RequestRecord
 
 _CONNECT_S = 10.0
-_END = "[DONE]"  # ends streams in OpenAI's format
+END = "[DONE]"  # ends streams in OpenAI's format
 
 
 @dataclass(kw_only=True)
@@ -40,6 +40,10 @@ class Reply:
     def fail(self, outcome: RequestOutcome, reason: object) -> None:
         """Say how the request failed."""
         self.outcome, self.reason = outcome, " ".join(str(reason).split())[:300] or None
+
+
+Take = Callable[[str, float, Reply], bool]
+"""Adds an event, which arrived at a time, to a reply; returns whether more may follow."""
 
 
 class _TimedStream(httpx2.AsyncByteStream):
@@ -73,10 +77,12 @@ def open_client(base_url: str | httpx2.URL, headers: Mapping[str, str]) -> httpx
     )
 
 
-async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], reply: Reply) -> None:
+async def stream_reply(
+    client: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: Reply, take: Take
+) -> None:
     """Request a completion, and fill in the reply while it arrives. Failures become its outcome."""
     try:
-        async with client.sse("/completion", method="POST", json=dict(body)) as events:
+        async with client.sse(path, method="POST", json=dict(body)) as events:
             response = events.response
             if response.status_code != httpx2.codes.OK:
                 text = (await response.aread()).decode(errors="replace")
@@ -84,7 +90,7 @@ async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], repl
                 outcome = RequestOutcome.UNAVAILABLE if is_busy else RequestOutcome.REFUSED
                 reply.fail(outcome, f"HTTP {response.status_code}: {failures.error_message(text)}")
                 return
-            await take_events(events, reply)
+            await take_events(events, reply, take)
     except httpx2.TimeoutException as error:
         reply.fail(RequestOutcome.TIMED_OUT, error)
     except httpx2.SSEError as error:
@@ -97,26 +103,9 @@ async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], repl
             reply.fail(RequestOutcome.DISCONNECTED, error)
 
 
-async def take_events(events: httpx2.EventSource, reply: Reply) -> None:
-    """Fill in a reply from the events of its stream, until one ends it.
-
-    Raises:
-        httpx2.HTTPError: the stream broke, or is not a stream of events.
-    """
-    response = events.response
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    timed = response.stream = _TimedStream(response.stream)
-    messages = aiter(events)
-    assert isinstance(messages, AsyncGenerator)
-    async with aclosing(messages):
-        async for message in messages:
-            if not _take(message.data, timed.arrived_at, reply):
-                return
-
-
-def _take(data: str, arrived_at: float, reply: Reply) -> bool:
-    """Add an event to a reply; return whether more may follow."""
-    if data == _END:
+def take_event(data: str, arrived_at: float, reply: Reply) -> bool:
+    """Add an event of llama-server's /completion to a reply; return whether more may follow."""
+    if data == END:
         return True
     try:
         event = read_event(data)
@@ -139,6 +128,23 @@ def _take(data: str, arrived_at: float, reply: Reply) -> bool:
     return True
 
 
+async def take_events(events: httpx2.EventSource, reply: Reply, take: Take = take_event) -> None:
+    """Fill in a reply from the events of its stream, until one ends it.
+
+    Raises:
+        httpx2.HTTPError: the stream broke, or is not a stream of events.
+    """
+    response = events.response
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    timed = response.stream = _TimedStream(response.stream)
+    messages = aiter(events)
+    assert isinstance(messages, AsyncGenerator)
+    async with aclosing(messages):
+        async for message in messages:
+            if not take(message.data, timed.arrived_at, reply):
+                return
+
+
 @dataclass(kw_only=True)
 class TrafficRun:
     """Users who send requests until enough of them have ended.
@@ -152,6 +158,8 @@ class TrafficRun:
         traffic: what to send.
         make_body: returns the body of a request for a prompt.
         write: stores a record.
+        path: where requests are sent.
+        take: reads the events of answers from there.
         seed: fixes the times at which requests arrive.
         timeout_s: time limit for everything; None for none.
     """
@@ -160,6 +168,8 @@ class TrafficRun:
     traffic: Traffic
     make_body: Callable[[Prompt], Mapping[str, Any]]
     write: Callable[[RequestRecord], None]
+    path: str = "/completion"
+    take: Take = take_event
     seed: int = 1
     timeout_s: float | None = None
     _numbers: Iterator[int] = field(default_factory=count)
@@ -235,7 +245,7 @@ class TrafficRun:
         reply, sent_at = Reply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
-                await stream_reply(self.client, body, reply)
+                await stream_reply(self.client, self.path, body, reply, self.take)
         except TimeoutError:
             reply.fail(RequestOutcome.TIMED_OUT, f"no complete answer within {self.timeout_s:g} s")
         except asyncio.CancelledError:

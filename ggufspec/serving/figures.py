@@ -157,6 +157,7 @@ class _Tally:
         timings = record.timings
         if timings is None:
             return
+        self._reports_drafts = self._reports_drafts or timings.draft_n is not None
         n, accepted = timings.predicted_n or 0, timings.draft_n_accepted or 0
         self._generated += n
         self._drafted += timings.draft_n or 0
@@ -175,7 +176,7 @@ class _Tally:
         saturated: bool | None,
     ) -> Sample:
         """Return the sample of all records that were added."""
-        n_draft = spec.drafting.n_max if spec.drafting else None
+        drafts = spec.drafting is not None or (spec.servers is not None and self._reports_drafts)
         steady = [request for request in requests if request.is_steady]
         ttfts = [request.ttft_s for request in steady if request.ttft_s is not None]
         gaps = [request.token_s for request in steady if request.token_s is not None]
@@ -186,9 +187,9 @@ class _Tally:
             prompt_tps=self._n_prompt / self._prompt_s if self._prompt_s else None,
             gen_tokens=self._generated,
             gen_s=None if self._window is None else self._window.end_s - self._window.start_s,
-            n_draft=n_draft,
-            n_drafted=None if n_draft is None else self._drafted,
-            n_accepted=None if n_draft is None else self._accepted,
+            n_draft=spec.draft_size,
+            n_drafted=self._drafted if drafts else None,
+            n_accepted=self._accepted if drafts else None,
             n_rounds=self._rounds,
             ttft_s=median(ttfts) if ttfts else None,
             itl_s=median(gaps) if gaps else None,

@@ -12,6 +12,7 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Limits, Methods, Ngram, Shares, join_values
 from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
+from ggufspec.cli.options.running import server_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
     Count,
@@ -244,7 +245,7 @@ def measure_options(
             help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
-        *(_REPEATING if repeating else ()),
+        *((*_REPEATING, server_options) if repeating else ()),
     )
 
 

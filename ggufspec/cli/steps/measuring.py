@@ -15,6 +15,7 @@ import click
 from ggufspec import errors, redaction, units
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.running import with_servers
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
@@ -42,8 +43,8 @@ def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
         options: what to measure.
         tuned: the name of a tuned configuration, which decides the rest.
     """
-    asked = with_configuration(options.to_request(), tuned)
-    session = request.prepare_session(hub_access.fetch_models(asked, yes=options.yes))
+    asked = with_servers(with_configuration(options.to_request(), tuned))
+    session = api.prepare(hub_access.fetch_models(asked, yes=options.yes))
     print_notes(session)
     return session
 
@@ -62,7 +63,10 @@ def print_warnings(advice: Mapping[str, str]) -> None:
 
 
 def show_commands(session: Session, out: Path | None) -> None:
-    """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
+    """Print the commands of a bench, one line per distinct run, ready to paste into a shell.
+
+    Of servers that run already, it is where requests are sent.
+    """
     switches = environment.switches()
     needed = [name for name in environment.inherited() if name not in {*switches, *_OWN}]
     env = " ".join(
@@ -73,7 +77,10 @@ def show_commands(session: Session, out: Path | None) -> None:
         ]
     )
     suite = session.suite
-    specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
+    specs = [spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt)]
+    if session.llama is None:
+        emit("".join(dict.fromkeys(f"{' '.join(session.engine.argv(spec))}\n" for spec in specs)), out)
+        return
     lines = dict.fromkeys(
         f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quote, session.engine.argv(spec)))} </dev/null)\n'
         for spec in specs

@@ -15,6 +15,7 @@ _ENGINES = {
     "binary-simple": "llama.cpp's own programs, `speculative-simple` to draft; a new process for every run",
     "server": "`llama-server`, which keeps its models loaded",
     "inprocess": "llama.cpp's library, which keeps its models loaded",
+    "running": "servers that ran already, as their clients see them",
 }
 
 
@@ -38,7 +39,12 @@ def three_digits(value: float) -> str:
 
 
 def llama_cpp(build: Build) -> str:
-    """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``."""
+    """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``.
+
+    A server that ran already is named by its address.
+    """
+    if build.path.startswith(("http://", "https://")):
+        return f"a server at {build.path}"
     return f"llama.cpp {releases.identify(build)}"
 
 
@@ -51,7 +57,7 @@ def extent(arm: Arm) -> str:
         (
             f"{units.counted(texts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
             f"{units.counted(spec.n_predict, 'token')} each",
-            units.counted(spec.threads, "thread"),
+            *([units.counted(spec.threads, "thread")] if spec.servers is None else []),
             "greedy" if spec.sampling.greedy else f"temperature {temperature}",
         )
     )
