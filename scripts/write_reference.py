@@ -207,6 +207,10 @@ def environment() -> Iterator[str]:
     yield "| variable | what lies there | default |"
     yield "|---|---|---|"
     yield from (f"| `{name}` | {what} | {default} |" for name, what, default in places)
+    yield "\n## Keys\n"
+    yield "| variable | what it is for |"
+    yield "|---|---|"
+    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), where no `--api-key-file` is given |"
     yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"

@@ -218,7 +218,8 @@ class Prompt:
 
     ``message`` is the user's message, if a chat template made the text. In a suite, ``followups`` are the
     user's later turns. In a run there are none: each turn is a prompt of its own, whose text includes the
-    target's answers to the earlier turns.
+    target's answers to the earlier turns. ``messages`` are the role and the content of each message of a chat
+    that a server that runs already puts into its template; empty where ``text`` is the only one.
     """
 
     id: str
@@ -226,6 +227,7 @@ class Prompt:
     category: str | None = None
     message: str | None = None
     followups: tuple[str, ...] = ()
+    messages: tuple[tuple[str, str], ...] = ()
 
 
 NO_PROMPT = Prompt(id="", text="")
@@ -249,7 +251,8 @@ class ServiceLevel:
 class Traffic:
     """Several users at once, each of whom sends a request as soon as the last one was answered.
 
-    With ``rate``, requests arrive instead at random times, whether earlier ones are answered or not.
+    With ``rate``, requests arrive instead at random times, whether earlier ones are answered or not, and with
+    ``arrivals`` at recorded ones.
 
     Attributes:
         users: how many; the server has a slot for each.
@@ -258,7 +261,9 @@ class Traffic:
         n_requests: how many requests count.
         depth: tokens of other text before each prompt, which is part of its text.
         rate: mean number of requests that arrive in a second (a Poisson process); None for users who wait.
-        service_level: which requests count as good, with ``rate``.
+        service_level: which requests count as good, where they arrive by themselves.
+        arrivals: seconds from the first request to each, as recorded; each prompt is sent once.
+        answer_tokens: the most tokens of the answer to each prompt, with ``arrivals``.
     """
 
     users: int
@@ -267,6 +272,24 @@ class Traffic:
     depth: int = 0
     rate: float | None = None  # requests/s
     service_level: ServiceLevel | None = None
+    arrivals: tuple[float, ...] = ()
+    answer_tokens: tuple[int, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests arrive by themselves."""
+        return self.rate is not None or bool(self.arrivals)
+
+    @property
+    def mean_rate(self) -> float | None:
+        """Requests/s that arrive; None for users who wait for their answers."""
+        if self.arrivals:
+            return (len(self.arrivals) - 1) / self.arrivals[-1] if self.arrivals[-1] else None
+        return self.rate
+
+    def tokens_of(self, n_predict: int) -> tuple[int, ...]:
+        """Return the most tokens of the answer to each prompt, where ``n_predict`` is that of the others."""
+        return self.answer_tokens or (n_predict,) * len(self.prompts)
 
 
 LLAMA_SERVER = "llama-server"
@@ -474,6 +497,6 @@ def _plain(value: object) -> object:
 
 _ADDED_LATER = {
     *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
-    *("cpu_moe", "draft_cpu_moe", "content", "first", "ngram"),
+    *("cpu_moe", "draft_cpu_moe", "content", "first", "ngram", "messages", "arrivals", "answer_tokens"),
 }
 """Fields that older keys do not have: they change a key only if they are set."""

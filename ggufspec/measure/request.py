@@ -47,7 +47,7 @@ from ggufspec.measure import configured, fitting, identity, loading, naming, tex
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
-from ggufspec.prompts import Render
+from ggufspec.prompts import Recording, Render, read_recording
 from ggufspec.results import Configuration, read_configuration
 
 _EMBEDDED = "demo"
@@ -83,6 +83,8 @@ class Request:
     is how many tokens of other text stand before each prompt, from ``context_file`` or a built-in text; it
     needs the same engine, and one user unless ``parallel`` says more. With ``rate``, that many requests/s
     arrive by themselves, and ``parallel`` is the number of slots; those that keep ``slo`` are good.
+
+    ``replay`` is a log of requests, which are sent again when they arrived, in place of other prompts.
 
     ``url`` is the address of a server that runs already, and ``url_drafting`` that of one that serves the
     same target and drafts; nothing is loaded then. ``served_model`` names one of several models that they
@@ -135,6 +137,7 @@ class Request:
     context_file: Path | None = None
     rate: float | tuple[float, ...] | None = None
     slo: ServiceLevel | None = None
+    replay: Path | None = None
     url: str | None = None
     url_drafting: str | None = None
     served_model: str | None = None
@@ -144,8 +147,8 @@ class Request:
     def users(self) -> tuple[int, ...]:
         """The numbers of users to measure; empty for one request after another."""
         if self.parallel is None:
-            has_traffic = (self.depth, self.rate, self.url, self.url_drafting) != (None,) * 4
-            return (1,) if has_traffic else ()
+            asks_for_it = (self.depth, self.rate, self.replay, self.url, self.url_drafting)
+            return (1,) if any(value is not None for value in asks_for_it) else ()
         return list_axis(self.parallel)
 
     @property
@@ -305,7 +308,9 @@ def prepare_session(request: Request) -> Session:
     every = _find_installs(request)
     install = every[0]
     traffic.check_engine(request.users, request.engine)
-    traffic.check_service_level(request.slo, list_axis(request.rate))
+    recording = read_replay(request)
+    if recording is None:
+        traffic.check_service_level(request.slo, list_axis(request.rate))
     depths = list_axis(request.depth or 0)
     for one in every:
         _check_programs(one, request.engine, ways, drafting=bool(drafters))
@@ -330,7 +335,13 @@ def prepare_session(request: Request) -> Session:
         chat=request.chat,
         system=request.system,
     )
-    asked = texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+    asked = (
+        texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+        if recording is None
+        else texts.PreparedTexts(
+            prompts=texts.render_recording(recording, cards[targets[0]]), warmups=(), render=None, notes=()
+        )
+    )
 
     def read(depth: int) -> tuple[Prompt, ...]:
         """Return the prompts behind so many tokens of other text."""
@@ -379,6 +390,14 @@ def prepare_session(request: Request) -> Session:
                 service_level=request.slo,
                 seed=request.seed,
             )
+            if recording is None
+            else traffic.plan_replays(
+                recording,
+                asked.prompts,
+                request.users,
+                n_predict=request.n_predict,
+                service_level=request.slo,
+            )
         ),
     )
     engine = _engine(
@@ -423,6 +442,7 @@ def prepare_session(request: Request) -> Session:
             *_same_layers(sweep),
             *_without_drafter(sweep),
             *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
+            *traffic.describe_replay(recording, request.n_predict),
             *tight,
             *about_loads,
         ),
@@ -435,6 +455,25 @@ def prepare_session(request: Request) -> Session:
         ),
         builds=builds,
     )
+
+
+_WITHOUT_REPLAY = ("suite", "prompt", "prompt_file", "per_category", "chat", "system", "rate", "depth")
+"""Fields of a request that recorded requests decide."""
+
+
+def read_replay(request: Request) -> Recording | None:
+    """Return the recorded requests that are to be sent again; None where none are.
+
+    Raises:
+        GgufspecError: the file cannot be used, or the request names what the recording decides.
+    """
+    if request.replay is None:
+        return None
+    named = [name for name in _WITHOUT_REPLAY if getattr(request, name) != getattr(_DEFAULT, name)]
+    if named:
+        option = f"--{named[0].replace('_', '-')}"
+        raise GgufspecError(f"recorded requests decide {option}", f"leave {option} or --replay out")
+    return read_recording(request.replay)
 
 
 def identify(session: Session) -> Session:

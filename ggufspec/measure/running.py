@@ -21,7 +21,7 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import configured, texts, traffic
-from ggufspec.measure.request import Request, Session, choose_sampling, list_axis
+from ggufspec.measure.request import Request, Session, choose_sampling, list_axis, read_replay
 from ggufspec.measure.sweep import Block, RunPlan
 from ggufspec.units import counted
 
@@ -46,27 +46,26 @@ def prepare_session(request: Request) -> Session:
     _refuse_options(request)
     keys = _read_keys(request)
     servers = _describe(request, keys)
-    sources = texts.TextSources(
-        prompt=request.prompt,
-        prompt_file=request.prompt_file,
-        suite=request.suite,
-        per_category=request.per_category,
-        seed=request.seed,
-        chat=request.chat,
-        system=request.system,
-    )
-    depths = list_axis(request.depth or 0)
-    counter = _make_counter(servers, keys)
-    prompts: dict[int, tuple[Prompt, ...]] = {}
-    for depth in depths:
-        preface = texts.read_preface(request.context_file, depth, counter)
-        prompts[depth], is_chat = texts.read_for_servers(replace(sources, preface=preface))
+    recording = read_replay(request)
+    if recording is None:
+        prompts, is_chat = _read_prompts(request, servers, keys)
+        traffic.check_service_level(request.slo, list_axis(request.rate))
+        planned = traffic.plan_traffics(
+            prompts, request.users, list_axis(request.rate), service_level=request.slo, seed=request.seed
+        )
+        traffics = tuple(one for one in planned if one is not None)
+    else:
+        is_chat = recording.is_chat
+        traffics = tuple(
+            traffic.plan_replays(
+                recording,
+                texts.list_recording(recording),
+                request.users,
+                n_predict=request.n_predict,
+                service_level=request.slo,
+            )
+        )
     servers = replace(servers, chat=is_chat, system=request.system)
-    traffic.check_service_level(request.slo, list_axis(request.rate))
-    planned = traffic.plan_traffics(
-        prompts, request.users, list_axis(request.rate), service_level=request.slo, seed=request.seed
-    )
-    traffics = tuple(one for one in planned if one is not None)
     suite = RunPlan(
         blocks=tuple(_make_block(request, servers, one) for one in traffics),
         prompts=(),
@@ -92,10 +91,33 @@ def prepare_session(request: Request) -> Session:
             ),
             f"prompts: {'in the chat template of the server' if is_chat else 'as they are'}",
             *traffic.describe(traffics),
+            *traffic.describe_replay(recording, request.n_predict),
             *_describe_slots(endpoints, traffics),
         ),
         doubts=(MeasurementWarning.FEW_REPEATS,) if request.repeats < _LEAST_REPEATS else (),
     )
+
+
+def _read_prompts(
+    request: Request, servers: RunningServers, keys: Mapping[str, str]
+) -> tuple[dict[int, tuple[Prompt, ...]], bool]:
+    """Return the prompts behind each depth of other text, and whether they are messages."""
+    sources = texts.TextSources(
+        prompt=request.prompt,
+        prompt_file=request.prompt_file,
+        suite=request.suite,
+        per_category=request.per_category,
+        seed=request.seed,
+        chat=request.chat,
+        system=request.system,
+    )
+    counter = _make_counter(servers, keys)
+    prompts: dict[int, tuple[Prompt, ...]] = {}
+    is_chat = False
+    for depth in list_axis(request.depth or 0):
+        preface = texts.read_preface(request.context_file, depth, counter)
+        prompts[depth], is_chat = texts.read_for_servers(replace(sources, preface=preface))
+    return prompts, is_chat
 
 
 def _refuse_options(request: Request) -> None:

@@ -15,7 +15,7 @@ from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf
-from ggufspec.prompts import Message, PromptSuite, Render, chat
+from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
 
 _JOINT = 8  # tokens more that two texts may have together than apart
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
@@ -90,6 +90,40 @@ def read_for_servers(sources: TextSources) -> tuple[tuple[Prompt, ...], bool]:
     """
     suite, is_chat = _read_suite(sources, embedded=False, has_template=True)
     return suite.prompts, is_chat
+
+
+def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prompt, ...]:
+    """Return recorded requests as the target will read them, chats in its own template.
+
+    Raises:
+        GgufspecError: there is no template, or it fails.
+    """
+    requests = recording.requests
+    if not recording.is_chat:
+        return tuple(
+            Prompt(id=f"request-{number}", text=request.text) for number, request in enumerate(requests, 1)
+        )
+    texts: dict[int, str] = {}
+    for system in dict.fromkeys(request.system for request in requests):
+        places = [place for place, request in enumerate(requests) if request.system == system]
+        rendered = chat.render(target, [requests[place].turns for place in places], system=system)
+        texts |= dict(zip(places, rendered, strict=True))
+    return tuple(Prompt(id=f"request-{place + 1}", text=texts[place]) for place in range(len(requests)))
+
+
+def list_recording(recording: Recording) -> tuple[Prompt, ...]:
+    """Return recorded requests for servers that run already and have templates of their own."""
+    return tuple(
+        Prompt(
+            id=f"request-{number}",
+            text=request.text,
+            messages=(
+                *([("system", request.system)] if request.system is not None else []),
+                *((message.role, message.content) for message in request.turns),
+            ),
+        )
+        for number, request in enumerate(recording.requests, 1)
+    )
 
 
 def context(

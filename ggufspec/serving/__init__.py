@@ -6,7 +6,13 @@ from ggufspec.engines import Engine
 from ggufspec.llama.install import Install
 from ggufspec.serving.client import Reply, TrafficRun, open_client, run_in_loop, take_events
 from ggufspec.serving.counters import CounterPair, ServerCounters, read_counters, with_counters
-from ggufspec.serving.dealing import LEAST_ARRIVALS, REQUESTS_PER_USER, arrival_times, plan_traffic
+from ggufspec.serving.dealing import (
+    LEAST_ARRIVALS,
+    REQUESTS_PER_USER,
+    arrival_times,
+    plan_replay,
+    plan_traffic,
+)
 from ggufspec.serving.endpoints import (
     KEY_VARIABLE,
     check_url,
@@ -42,6 +48,7 @@ __all__ = [
     "make",
     "make_body",
     "open_client",
+    "plan_replay",
     "plan_traffic",
     "read_counters",
     "read_key",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -149,9 +149,10 @@ async def take_events(events: httpx2.EventSource, reply: Reply, take: Take = tak
 class TrafficRun:
     """Users who send requests until enough of them have ended.
 
-    Each sends the next request when the last one was answered; with a rate, requests arrive by themselves.
-    Further requests are sent until the last one that counts has ended, so that it has company; those that are
-    cut off at the end have the outcome STOPPED. Each request is written when it ends, whatever its outcome.
+    Each sends the next request when the last one was answered; with a rate or recorded times, requests arrive
+    by themselves. Further ones are sent until the last one that counts has ended, so that it has company, but
+    none after recorded ones; those that are cut off at the end have the outcome STOPPED. Each request is
+    written when it ends, whatever its outcome.
 
     Attributes:
         client: sends the requests.
@@ -191,8 +192,8 @@ class TrafficRun:
             self._deadline = asyncio.get_running_loop().time() + self.timeout_s
         try:
             async with asyncio.TaskGroup() as group:
-                if self.traffic.rate is not None:
-                    await self._receive(group, self.traffic.rate)
+                if self.traffic.is_open:
+                    await self._receive(group)
                     return
                 users = [group.create_task(self._act(user)) for user in range(self.traffic.users)]
                 await self._finished.wait()
@@ -212,10 +213,13 @@ class TrafficRun:
             if number >= self.traffic.n_requests and outcome is not RequestOutcome.OK:
                 return  # it keeps nobody company, and would be sent again at once
 
-    async def _receive(self, group: asyncio.TaskGroup, rate: float) -> None:
-        """Send each request when it arrives, at most as many again as count."""
+    async def _receive(self, group: asyncio.TaskGroup) -> None:
+        """Send each request when it arrives; at random times, at most as many again as count."""
         sent = []
-        arrivals = islice(arrival_times(rate, seed=self.seed), 2 * self.traffic.n_requests)
+        traffic = self.traffic
+        arrivals: Iterable[float] = traffic.arrivals
+        if traffic.rate is not None:
+            arrivals = islice(arrival_times(traffic.rate, seed=self.seed), 2 * traffic.n_requests)
         for number, at_s in enumerate(arrivals):
             wait_s = self._started + at_s - time.perf_counter()
             with suppress(TimeoutError):

@@ -48,8 +48,8 @@ def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     """Return the time in which all users were served and none waited for the others to begin.
 
     It begins when every user has had an answer, and ends with the last request that counts. Until then every
-    user sends further requests, so that there is no tail. Where requests arrive at a rate, it begins with the
-    first one behind as many as there are slots.
+    user sends further requests, so that there is no tail. Where requests arrive by themselves, it begins with
+    the first one behind as many as there are slots.
 
     Args:
         requests: of all users.
@@ -58,20 +58,21 @@ def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     Returns:
         The window; None if a user had no answer, or the last request ended before that.
     """
-    if traffic.rate is not None:
-        started = [request.sent_s for request in requests if request.number == traffic.users]
+    if traffic.is_open:
+        first = min(traffic.users, traffic.n_requests // 2)  # a short recording has fewer than slots
+        started = [request.sent_s for request in requests if request.number == first]
         ended = [request.end_s for request in requests if request.number < traffic.n_requests]
         return Window(started[0], max(ended)) if started else None
     users, n_requests = traffic.users, traffic.n_requests
-    first: dict[int, float] = {}
+    first_end: dict[int, float] = {}
     end_s = 0.0
     for request in requests:
-        first[request.user] = min(request.end_s, first.get(request.user, request.end_s))
+        first_end[request.user] = min(request.end_s, first_end.get(request.user, request.end_s))
         if request.number < n_requests:
             end_s = max(end_s, request.end_s)
-    if len(first) < users or max(first.values()) >= end_s:
+    if len(first_end) < users or max(first_end.values()) >= end_s:
         return None
-    return Window(max(first.values()), end_s)
+    return Window(max(first_end.values()), end_s)
 
 
 def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Parsed:
@@ -103,7 +104,7 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
         spec,
         requests,
         client_share=_client_share(sent, window),
-        saturated=None if traffic.rate is None else is_saturated(sent, traffic),
+        saturated=is_saturated(sent, traffic) if traffic.is_open else None,
     )
     remark = _describe(failed, len(requests), reasons) if failed else None
     if sample.status is not Status.OK and remark is None:

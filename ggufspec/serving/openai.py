@@ -86,8 +86,9 @@ def make_body(spec: RunSpec, prompt: Prompt) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
     }
     if servers.chat:
-        system = [] if servers.system is None else [{"role": "system", "content": servers.system}]
-        body["messages"] = [*system, {"role": "user", "content": prompt.text}]
+        system = [] if servers.system is None else [("system", servers.system)]
+        messages = prompt.messages or (*system, ("user", prompt.text))
+        body["messages"] = [{"role": role, "content": content} for role, content in messages]
     else:
         body["prompt"] = prompt.text
     if not sampling.greedy:

@@ -53,6 +53,7 @@ class RunningEngine(Engine):
         out, key = log.with_suffix(".out"), self.keys.get(endpoint.url)
         log.with_suffix(".err").write_bytes(b"")
         outcomes: Counter[RequestOutcome] = Counter()
+        tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
         started = time.perf_counter()
         with out.open("w", encoding="utf-8", newline="\n") as record, connect(endpoint.url, key) as client:
 
@@ -61,7 +62,7 @@ class RunningEngine(Engine):
                 record.write(encode_record(one))
 
             def make(prompt: Prompt) -> Mapping[str, Any]:
-                return make_body(spec, prompt)
+                return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
 
             async def send_all() -> None:
                 async with open_client(endpoint.url, headers_for(key)) as sender:

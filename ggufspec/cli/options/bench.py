@@ -160,6 +160,12 @@ _REPEATING = (
         help="What a request must keep to count as good, with --rate: ttft=500ms,itl=50ms.",
     ),
     click.option(
+        "--replay",
+        type=_FILE,
+        help="Send recorded requests again when they arrived: JSONL with times, or llama-server's log with "
+        "--verbose.",
+    ),
+    click.option(
         "--context-file",
         type=_FILE,
         help="Text for --depth. [default: plays of Shakespeare, in the public domain]",

@@ -237,6 +237,7 @@ class BenchOptions(MeasureOptions):
     context_file: Path | None
     rate: tuple[float, ...] | None
     slo: ServiceLevel | None
+    replay: Path | None
     url: str | None
     url_drafting: str | None
     served_model: str | None
@@ -257,6 +258,7 @@ class BenchOptions(MeasureOptions):
             context_file=self.context_file,
             rate=self.rate,
             slo=self.slo,
+            replay=self.replay,
             url=self.url,
             url_drafting=self.url_drafting,
             served_model=self.served_model,

@@ -52,11 +52,12 @@ def extent(arm: Arm) -> str:
     """Return how much was measured of an arm, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
     spec, traffic = arm.spec, arm.spec.traffic
     texts = arm.prompts if traffic is None else len(traffic.prompts)
+    what, up_to = ("recorded request", "up to ") if traffic and traffic.arrivals else ("prompt", "")
     temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
         (
-            f"{units.counted(texts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
-            f"{units.counted(spec.n_predict, 'token')} each",
+            f"{units.counted(texts, what)} × {units.counted(arm.repeats, 'repeat')}",
+            f"{up_to}{units.counted(spec.n_predict, 'token')} each",
             *([units.counted(spec.threads, "thread")] if spec.servers is None else []),
             "greedy" if spec.sampling.greedy else f"temperature {temperature}",
         )

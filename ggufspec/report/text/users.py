@@ -80,7 +80,14 @@ def _format_ms(estimates: Mapping[int, Estimate], percent: int) -> str:
 
 def _explain(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what the figures of users mean, and how much the client took."""
-    if any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
+    if any(arm.spec.traffic and arm.spec.traffic.arrivals for arm in groups):
+        yield (
+            "Requests arrive as they were recorded, and users are slots of the server. Tokens/s are of the "
+            "time from the first request behind as many as there are slots until the last one has ended, so "
+            "they follow from the recording; times are what differs. Good/s: requests/s that kept the "
+            "service level."
+        )
+    elif any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
         yield (
             "Requests/s arrive at random times, and users are slots of the server. Tokens/s are of the time "
             "from the first request behind as many as there are slots until the last one that counts. "
