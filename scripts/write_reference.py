@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import ggufspec
-from ggufspec import cli, errors, paths, results, settings
+from ggufspec import cli, errors, paths, results, serving, settings
 from ggufspec.report.schemas import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,7 +210,7 @@ def environment() -> Iterator[str]:
     yield "\n## Keys\n"
     yield "| variable | what it is for |"
     yield "|---|---|"
-    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), where no `--api-key-file` is given |"
+    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), without `--api-key-file` |"
     yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"

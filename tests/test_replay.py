@@ -187,6 +187,68 @@ def test_a_log_without_texts_or_times_is_refused_with_the_fix(tmp_path: Path) ->
     assert "--log-timestamps" in (caught.value.hint or "")
 
 
+# Conversations before prompts
+
+CHAT = [
+    {"role": "system", "content": "Be brief"},
+    {"role": "user", "content": "a b c"},
+    {"role": "assistant", "content": "d e f g"},
+    {"role": "user", "content": "h i"},
+    {"role": "assistant", "content": "j k l"},
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps({"messages": CHAT}, indent=1),
+        json.dumps({"messages": CHAT[:3]}) + "\n" + json.dumps({"messages": CHAT[3:]}) + "\n",
+    ],
+)
+def test_a_conversation_is_read_without_system_prompts(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text(content)
+    assert prompts.read_conversation(file) == tuple(
+        Message(message["role"], message["content"]) for message in CHAT[1:]
+    )
+    assert prompts.read_conversation(tmp_path / "book.txt") is None
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{}", '{"messages": 3}', '{"messages": [{"role": "x"}]}'])
+def test_other_json_is_no_conversation(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(content)
+    with pytest.raises(GgufspecError, match="conversation|no messages"):
+        prompts.read_conversation(file)
+    with pytest.raises(GgufspecError, match="cannot read"):
+        prompts.read_conversation(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("depth", "before"),
+    [
+        (2, [("user", "a b\n\nAsk")]),
+        (5, [("user", "a b c"), ("assistant", "d e"), ("user", "Ask")]),
+        (8, [("user", "a b c"), ("assistant", "d e f g"), ("user", "h\n\nAsk")]),
+    ],
+)
+def test_a_conversation_stands_before_each_prompt(
+    tmp_path: Path, depth: int, before: list[tuple[str, str]]
+) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_text(json.dumps({"messages": CHAT}))
+    with openai_server.serve(FakeServer()) as fake:
+        asked = Request(url=fake.url, prompt=("Ask",), chat=True, depth=depth, context_file=file, system="Hm")
+        (block,) = api.prepare(asked).suite.blocks
+        with pytest.raises(GgufspecError, match="needs a chat template"):
+            api.prepare(replace(asked, chat=None, system=None))
+        with pytest.raises(GgufspecError, match="has 12 tokens, fewer than a depth of 13"):
+            api.prepare(replace(asked, depth=13))
+    traffic = block.arms[0].traffic
+    assert traffic is not None
+    assert [prompt.messages for prompt in traffic.prompts] == [(("system", "Hm"), *before)]
+
+
 # What is sent
 
 

@@ -343,11 +343,12 @@ def prepare_session(request: Request) -> Session:
         )
     )
 
+    counter = texts.make_counter(targets[0], install)
+    prefaces = {depth: texts.read_preface(request.context_file, depth, counter) for depth in depths}
+
     def read(depth: int) -> tuple[Prompt, ...]:
         """Return the prompts behind so many tokens of other text."""
-        counter = texts.make_counter(targets[0], install)
-        preface = texts.read_preface(request.context_file, depth, counter)
-        behind = replace(sources, preface=preface)
+        behind = replace(sources, preface=prefaces[depth])
         return texts.read_texts(behind, cards[targets[0]], embedded=name == _EMBEDDED).prompts
 
     sweep = Sweep(
@@ -364,6 +365,7 @@ def prepare_session(request: Request) -> Session:
             n_predict=request.n_predict,
             longest_draft=longest,
             depth=max(depths),
+            turns=max(len(preface.turns) for preface in prefaces.values()),
         ),
         target_layers=list_axis(request.ngl),
         draft_layers=list_axis(request.ngld),

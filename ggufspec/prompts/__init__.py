@@ -13,7 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.prompts import chat, jsonl, tables
 from ggufspec.prompts.chat import Message, PromptTurns, Render
-from ggufspec.prompts.recorded import RecordedRequest, Recording, read_recording
+from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -41,6 +41,7 @@ __all__ = [
     "decode",
     "default",
     "load",
+    "read_conversation",
     "read_long_text",
     "read_recording",
     "suite",

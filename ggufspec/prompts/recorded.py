@@ -26,6 +26,7 @@ _BODIES = ("body", "request", "request_body", "params")
 _TIMES = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
 _LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
 _ANSWERS = ("response", "response_body", "result")
+_JSON = {".json", ".jsonl", ".ndjson"}
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
 _PREFIX = r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [TIWED] "
@@ -104,6 +105,41 @@ def read_recording(file: Path) -> Recording:
     first = min(request.at_s for request in usable)
     since = (replace(request, at_s=round(request.at_s - first, 6)) for request in usable)
     return Recording(requests=tuple(sorted(since, key=lambda request: request.at_s)), left_out=left_out)
+
+
+def read_conversation(file: Path) -> tuple[Message, ...] | None:
+    """Return the turns of a chat, the user's first; those of several chats follow one another.
+
+    Args:
+        file: JSON or JSONL with ``messages``, by its ending; any other file is a text.
+
+    Returns:
+        The turns without system prompts; None for a text.
+
+    Raises:
+        GgufspecError: the file cannot be read, or has no messages of a user.
+    """
+    if file.suffix.lower() not in _JSON:
+        return None
+    try:
+        content = file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
+    try:
+        turns = [turn for row in _json_values(content) for turn in _turns(row["messages"])]
+    except (ValueError, KeyError, TypeError, RecursionError, _Unusable) as error:
+        raise GgufspecError(f"{file} is not a conversation", _FORM) from error
+    if not turns:
+        raise GgufspecError(f"{file} has no messages of a user", _FORM)
+    return tuple(turns)
+
+
+def _json_values(content: str) -> list[Any]:
+    """Return the values of JSON, or of JSONL."""
+    try:
+        return [json.loads(content)]
+    except ValueError:
+        return [json.loads(line) for line in content.split("\n") if line.strip()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,16 +273,22 @@ def _conversation(messages: Sequence[Any]) -> tuple[str | None, tuple[Message, .
     """Return the system prompt and the turns; messages of one role that follow one another are joined."""
     read = [_message(message) for message in messages]
     system = "\n\n".join(message.content for message in read if message.role == "system")
-    spoken = [message for message in read if message.role != "system"]
-    turns = [
-        Message(role, "\n\n".join(message.content for message in group))
-        for role, group in groupby(spoken, key=lambda message: message.role)
-    ]
-    turns = turns[1:] if turns and turns[0].role == "assistant" else turns
+    turns = _turns(messages)
     turns = turns[:-1] if turns and turns[-1].role == "assistant" else turns
     if not turns:
         raise _Unusable
     return system or None, tuple(turns)
+
+
+def _turns(messages: Sequence[Any]) -> list[Message]:
+    """Return the user's and the assistant's messages in turn, from the user's first one on."""
+    read = (_message(message) for message in messages)
+    spoken = (message for message in read if message.role != "system")
+    turns = [
+        Message(role, "\n\n".join(message.content for message in group))
+        for role, group in groupby(spoken, key=lambda message: message.role)
+    ]
+    return turns[1:] if turns and turns[0].role == "assistant" else turns
 
 
 def _message(message: Any) -> Message:

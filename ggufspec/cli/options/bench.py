@@ -168,7 +168,7 @@ _REPEATING = (
     click.option(
         "--context-file",
         type=_FILE,
-        help="Text for --depth. [default: plays of Shakespeare, in the public domain]",
+        help="Text or chat (JSONL) for --depth. [default: plays of Shakespeare, in the public domain]",
     ),
     click.option(
         "--synthetic-accept",
