@@ -218,7 +218,7 @@ def test_a_conversation_is_read_without_system_prompts(tmp_path: Path, content: 
 def test_other_json_is_no_conversation(tmp_path: Path, content: str) -> None:
     file = tmp_path / "chat.json"
     file.write_text(content)
-    with pytest.raises(GgufspecError, match="conversation|no messages"):
+    with pytest.raises(GgufspecError, match=r"conversation|no messages"):
         prompts.read_conversation(file)
     with pytest.raises(GgufspecError, match="cannot read"):
         prompts.read_conversation(tmp_path / "none.json")
@@ -356,7 +356,7 @@ def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_the_recording_decides_is_refused_by_name(
-    llama: Path, tmp_path: Path, field: str, value: object
+    llama: Path, tmp_path: Path, field: str, value: Any
 ) -> None:
     asked = Request(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
     with pytest.raises(GgufspecError, match=f"recorded requests decide --{field.replace('_', '-')}"):

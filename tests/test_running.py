@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -447,7 +448,8 @@ def test_one_server_has_no_speed_up(servers: ExitStack) -> None:
 @pytest.mark.parametrize("option", ["url", "url_drafting"])
 def test_one_server_that_drafts_has_an_acceptance_and_no_speed_up(servers: ExitStack, option: str) -> None:
     drafting = _start(servers, FakeServer(gamma=3))
-    asked = replace(_request(drafting), **{"url": None, option: drafting.url})
+    urls: dict[str, Any] = {"url": None, option: drafting.url}
+    asked = replace(_request(drafting), **urls)
     stored = _measure(asked)
     (arm,) = arms.group(stored)
     assert (arm.role, arm.gain) == (Role.DRAFTING, None)
@@ -635,7 +637,7 @@ def test_two_targets_are_refused(servers: ExitStack) -> None:
         *(("llama", Path("x")), ("method", "ngram-mod"), ("synthetic_accept", 0.7), ("force", True)),
     ],
 )
-def test_what_the_server_decides_is_refused_by_name(field: str, value: object) -> None:
+def test_what_the_server_decides_is_refused_by_name(field: str, value: Any) -> None:
     asked = replace(Request(url="http://127.0.0.1:1"), **{field: value})
     with pytest.raises(GgufspecError, match=f"a server that runs already decides {field} itself"):
         api.prepare(asked)

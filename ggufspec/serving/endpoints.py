@@ -159,7 +159,7 @@ def describe_server(url: str, key: str | None, *, model: str | None = None) -> E
             )
         served = _choose(url, listed.data, model)
         software = _OWNERS.get((served.owned_by or "").lower())
-        known = {
+        known: dict[str, Any] = {
             "url": url,
             "model": served.id,
             "software": software,
