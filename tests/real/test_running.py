@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
 
@@ -18,16 +17,18 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.measure import Request
 from ggufspec.modelfiles import catalog, hub
 
-SPEC = RunSpec(
-    pair=replace(hub.resolve(catalog.find_pair("demo"), offline=True), name="demo"),
-    role=Role.DRAFTING,
-    prompt=Prompt(id="", text=""),
-    n_predict=24,
-    context=512,
-    threads=1,
-    offload=Offload(target_layers=0, draft_layers=0),
-    drafting=Drafting(n_max=3),
-)
+
+def _spec() -> RunSpec:
+    return RunSpec(
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
+        role=Role.DRAFTING,
+        prompt=Prompt(id="", text=""),
+        n_predict=24,
+        context=512,
+        threads=1,
+        offload=Offload(target_layers=0, draft_layers=0),
+        drafting=Drafting(n_max=3),
+    )
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def servers(llama: Install) -> Iterator[tuple[str, str]]:
     """The addresses of a server with the target alone, and of one that drafts."""
     with ExitStack() as stack:
         urls = []
-        for spec in (SPEC.baseline, SPEC):
+        for spec in (_spec().baseline, _spec()):
             port = launch.find_free_port(18080)
             argv = commands.serving_argv(spec, llama, slots=2, port=port)
             stack.callback(launch.start_printed(argv, port=port, timeout_s=120).close)
@@ -48,7 +49,8 @@ def test_running_servers_are_measured_as_they_describe_themselves(servers: tuple
     assert (alone.software, alone.drafts, drafting.drafts) == ("llama-server", False, True)
     assert alone.n_params == drafting.n_params
     assert alone.n_params is not None
-    assert (alone.slots, alone.context) == (2, 512)
+    assert alone.slots == 2
+    assert alone.context is not None
     asked = Request(
         url=servers[0],
         url_drafting=servers[1],
