@@ -176,8 +176,16 @@ def test_counters_of_sglang_are_read_by_name() -> None:
     "metrics",
     ["", "process_open_fds 9.0", "vllm:num_requests_running 1.0", "sglang:spec_accept_length 2.8", "{}{}{ 3"],
 )
-def test_other_metrics_say_nothing_of_drafts(metrics: str) -> None:
+def test_other_metrics_say_nothing(metrics: str) -> None:
     assert serving.read_counters(metrics) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"],
+)
+def test_servers_that_do_not_draft_count_tokens(name: str) -> None:
+    assert serving.read_counters(f"{name} 70\n") == ServerCounters(generated=70)
 
 
 def _spec(endpoint: Endpoint, *, chat: bool = False, system: str | None = None) -> RunSpec:
@@ -223,6 +231,21 @@ def test_without_two_counts_acceptance_is_not_known(pair: CounterPair) -> None:
     spec = _spec(Endpoint(url="http://x", model="m", software="vLLM"))
     sample = serving.with_counters(serving.summarize(spec, list), spec, pair).sample
     assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (None, None, None)
+
+
+def test_tokens_for_other_clients_are_recognised() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="vLLM", drafts=False))
+    spec = spec.baseline
+    before, after = ServerCounters(generated=100), ServerCounters(generated=300)
+    for received, share in ((150, 0.25), (200, 0.0), (210, 0.0)):
+        sample = serving.with_counters(
+            serving.summarize(spec, list), spec, CounterPair(before=before, after=after), received=received
+        ).sample
+        assert sample.traffic is not None
+        assert sample.traffic.others_share == pytest.approx(share)
+    sample = serving.with_counters(serving.summarize(spec, list), spec, CounterPair(), received=9).sample
+    assert sample.traffic is not None
+    assert sample.traffic.others_share is None
 
 
 # Requests and answers
@@ -554,6 +577,39 @@ def test_the_server_is_none_of_the_programs_that_disturb(servers: ExitStack) -> 
     assert not {"busy-machine", "threads-above-free-cores"} & {*run.doubts}
 
 
+def test_other_clients_give_a_warning(servers: ExitStack) -> None:
+    alone = _start(servers)
+    (quiet,) = _measure(replace(_request(alone), repeats=1)).current
+    assert "other-clients" not in quiet.doubts
+    stop = threading.Event()
+
+    def use() -> None:
+        while not stop.is_set():
+            alone.count(generated=50)
+            time.sleep(0.005)
+
+    other = threading.Thread(target=use)
+    other.start()
+    try:
+        (run,) = _measure(replace(_request(alone), repeats=1)).current
+    finally:
+        stop.set()
+        other.join()
+    assert "other-clients" in run.doubts
+
+
+def test_texts_that_differ_are_not_judged(servers: ExitStack) -> None:
+    alone = _start(servers)
+    drafting = _start(servers, FakeServer(gamma=3, word="other "))
+    stored = _measure(_request(alone, drafting))
+    _, drafted = arms.group(stored)
+    assert drafted.gain is not None
+    assert set(drafted.compared.values()) == {False}
+    text = overview.overview(stored, "table")
+    assert "warning texts-not-judged" in text
+    assert "warning text-differs" not in text
+
+
 def test_a_bench_goes_on_where_it_was_interrupted(servers: ExitStack) -> None:
     alone = _start(servers)
     words = ("bench", "--url", alone.url, "-p", "one", "-n", "16", "--repeats")
@@ -681,6 +737,9 @@ def test_benches_of_servers_are_compared_by_what_they_report(servers: ExitStack)
     )
     text = comparison.comparison(compared, first.meta, second.meta)
     assert "No checksum of their files is known" in text
+    other_prompts = _measure(replace(_request(other), prompt=("one", "three")))
+    with pytest.raises(ResultsError, match="no arm in common"):
+        comparing.compare(first, other_prompts)
     larger = _start(servers, FakeServer(software="llama-server", n_params=2000))
     with pytest.raises(ResultsError, match="no arm in common"):
         comparing.compare(first, _measure(_request(larger)))

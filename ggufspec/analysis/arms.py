@@ -456,7 +456,7 @@ def _selections(
     """
     everywhere = np.ones(len(runs), dtype=np.bool_)
     disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
-    texts = zip(runs.column("text_identical"), runs.column("difference"), strict=True)
+    texts = zip(runs.specs, runs.column("text_identical"), runs.column("difference"), strict=True)
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
     selections = {}
     for one_block in dict.fromkeys(map(_block, members)):
@@ -489,8 +489,10 @@ def _was_disturbed(names: Sequence[str]) -> bool:
     return not _DISTURBANCES.isdisjoint(names)
 
 
-def _differs(identical: bool | None, difference: Difference | None) -> bool:
-    """Whether a text differs from the target's own by more than near-ties."""
+def _differs(spec: RunSpec, identical: bool | None, difference: Difference | None) -> bool:
+    """Whether a text is known to differ from the target's own by more than near-ties."""
+    if spec.servers is not None:
+        return False  # the target of a running server cannot be asked
     near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
     return identical is False and not near_tie
 

@@ -180,7 +180,7 @@ def _compare(
         )
         raise ResultsError(
             f"{names[0]} and {names[1]} have no arm in common{named}",
-            "compare benches of the same models, draft sizes, sampling and -n",
+            "compare benches of the same models, draft sizes, sampling and -n, and of the same users and prompts",
         )
     no_verdict = _no_verdict(sides, names, design)
     rows = tuple(
@@ -360,6 +360,7 @@ def _identity(spec: RunSpec) -> Identity:
         drafting and (str(drafting.chain), drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
+        spec.traffic and replace(spec.traffic, service_level=None),
     )
 
 

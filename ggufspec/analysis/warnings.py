@@ -55,6 +55,7 @@ class MeasurementWarning(StrEnum):
     REQUESTS_FAILED = "requests-failed"
     CLIENT_BUSY = "client-busy"
     SATURATED = "saturated"
+    OTHER_CLIENTS = "other-clients"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
     DAMAGED = "damaged"
@@ -182,6 +183,10 @@ ADVICE = {
         "requests arrived faster than they were answered, so they piled up, and their times grow with the "
         "length of the run: lower --rate, or raise --parallel"
     ),
+    MeasurementWarning.OTHER_CLIENTS: (
+        "a running server generated many tokens that were not asked for here, so other clients used it "
+        "meanwhile: measure while nobody else does; acceptance is that of all clients"
+    ),
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
@@ -205,6 +210,10 @@ _SERIOUS = {
 
 CLIENT_SHARE = 0.02
 """The client's share of the time between two tokens above which it may slow the server down."""
+
+OTHERS_SHARE = 0.1
+"""The share of a running server's tokens for other clients above which they disturbed a run. Requests that
+are cut off at the end of a run go on for some tokens."""
 
 _NOTES = frozenset(
     {
@@ -273,6 +282,8 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.CLIENT_BUSY)
     if sent is not None and sent.is_saturated:
         warnings.append(MeasurementWarning.SATURATED)
+    if sent is not None and (sent.others_share or 0.0) > OTHERS_SHARE:
+        warnings.append(MeasurementWarning.OTHER_CLIENTS)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)
@@ -286,6 +297,8 @@ def of_text(run: RunResult) -> MeasurementWarning | None:
     """
     if run.text_identical is not False:
         return None
+    if run.spec.servers is not None:  # the target cannot be asked
+        return MeasurementWarning.NOT_JUDGED if run.spec.role is Role.DRAFTING else None
     verdict = None if run.difference is None else run.difference.verdict
     divergent = None if run.audit is None else run.audit.divergent
     is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)

@@ -15,6 +15,7 @@ _LINE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<va
 _POSITION = re.compile(r'position="(\d+)"')
 _VLLM = "vllm:spec_decode_num_"
 _SGLANG = "sglang:"
+_LLAMA = "llamacpp:tokens_predicted"
 
 
 class ServerCounters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,7 +30,7 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         requests: that were answered.
     """
 
-    rounds: float
+    rounds: float | None = None
     drafted: float | None = None
     accepted: float | None = None
     accepted_at: tuple[float, ...] = ()
@@ -45,32 +46,29 @@ class CounterPair(msgspec.Struct, frozen=True):
 
 
 def read_counters(metrics: str) -> ServerCounters | None:
-    """Return the counters of drafts in a text; None if there are none that are known by name.
+    """Return the counters in a text; None if there are none that are known by name.
 
-    The names are vLLM's (``vllm:spec_decode_num_drafts`` and others) and SGLang's
+    The names of drafts are vLLM's (``vllm:spec_decode_num_drafts`` and others) and SGLang's
     (``sglang:spec_verify_calls_total``). Several engines behind one server are added.
     """
     sums, places = _sums(metrics)
-    if f"{_VLLM}drafts" in sums:
+    if "vllm:generation_tokens" in sums:
         return ServerCounters(
-            rounds=sums[f"{_VLLM}drafts"],
+            rounds=sums.get(f"{_VLLM}drafts"),
             drafted=sums.get(f"{_VLLM}draft_tokens"),
             accepted=sums.get(f"{_VLLM}accepted_tokens"),
             accepted_at=tuple(places.get(place, 0.0) for place in range(max(places, default=-1) + 1)),
-            generated=sums.get("vllm:generation_tokens"),
+            generated=sums["vllm:generation_tokens"],
         )
-    if f"{_SGLANG}spec_verify_calls" in sums:
+    if f"{_SGLANG}generation_tokens" in sums:
         return ServerCounters(
-            rounds=sums[f"{_SGLANG}spec_verify_calls"],
-            generated=sums.get(f"{_SGLANG}generation_tokens"),
+            rounds=sums.get(f"{_SGLANG}spec_verify_calls"),
+            generated=sums[f"{_SGLANG}generation_tokens"],
             requests=sums.get(f"{_SGLANG}num_requests"),
         )
+    if _LLAMA in sums:
+        return ServerCounters(generated=sums[_LLAMA])
     return None
-
-
-def has_metrics_of(software: str, metrics: str) -> bool:
-    """Whether a text has any metric of a server: ``vllm`` or ``sglang``."""
-    return any(line.startswith(f"{software}:") for line in metrics.splitlines())
 
 
 def _sums(metrics: str) -> tuple[dict[str, float], dict[int, float]]:
@@ -93,7 +91,7 @@ def _sums(metrics: str) -> tuple[dict[str, float], dict[int, float]]:
     return sums, places
 
 
-def with_counters(parsed: Parsed, spec: RunSpec, counters: CounterPair) -> Parsed:
+def with_counters(parsed: Parsed, spec: RunSpec, counters: CounterPair, *, received: float = 0) -> Parsed:
     """Return what a run with a running server shows, with the acceptance that its counters tell.
 
     llama-server reports drafts with each answer, so its counters are not used. The counters include requests
@@ -105,22 +103,38 @@ def with_counters(parsed: Parsed, spec: RunSpec, counters: CounterPair) -> Parse
         parsed: from the records of all requests.
         spec: with ``servers``.
         counters: before and after the run.
+        received: tokens of all answers of the run, those included that were cut off.
     """
+    parsed = replace(parsed, sample=_with_others(parsed.sample, counters, received))
     sample, endpoint = parsed.sample, spec.endpoint
     if spec.role is not Role.DRAFTING or endpoint is None or sample.n_drafted is not None:
         return parsed
     before, after = counters.before, counters.after
-    if before is None or after is None or after.rounds < before.rounds:
+    rounds = None if before is None or after is None else _difference(before.rounds, after.rounds)
+    if before is None or after is None or rounds is None:
         return replace(parsed, sample=replace(sample, n_rounds=None))
-    counted = _counted(sample, endpoint, before, after)
+    counted = _counted(sample, endpoint, before, after, rounds)
     if sample.status is Status.OK and not counted.n_rounds:
         reason = "the server's counters show no drafts"
         return Parsed(sample=replace(counted, status=Status.DRAFTING_INACTIVE), remark=reason)
     return replace(parsed, sample=counted)
 
 
-def _counted(sample: Sample, endpoint: Endpoint, before: ServerCounters, after: ServerCounters) -> Sample:
-    rounds = round(after.rounds - before.rounds)
+def _with_others(sample: Sample, counters: CounterPair, received: float) -> Sample:
+    """Return the sample with the share of tokens that the server generated for other clients."""
+    before, after = counters.before, counters.after
+    generated = None
+    if before is not None and after is not None:
+        generated = _difference(before.generated, after.generated)
+    if sample.traffic is None or not generated or not received:
+        return sample
+    share = max(0.0, 1 - received / generated)
+    return replace(sample, traffic=replace(sample.traffic, others_share=share))
+
+
+def _counted(
+    sample: Sample, endpoint: Endpoint, before: ServerCounters, after: ServerCounters, rounds: int
+) -> Sample:
     generated = _difference(before.generated, after.generated)
     drafted, accepted = (
         _difference(before.drafted, after.drafted),
@@ -144,4 +158,5 @@ def _counted(sample: Sample, endpoint: Endpoint, before: ServerCounters, after: 
 
 
 def _difference(before: float | None, after: float | None) -> int | None:
-    return None if before is None or after is None else round(after - before)
+    """Return what was counted meanwhile; None if it was not counted, or the server was started anew."""
+    return None if before is None or after is None or after < before else round(after - before)

@@ -15,7 +15,7 @@ import msgspec
 from ggufspec import redaction
 from ggufspec.domain import LLAMA_SERVER, Endpoint
 from ggufspec.errors import GgufspecError, NetworkError
-from ggufspec.serving.counters import has_metrics_of, read_counters
+from ggufspec.serving.counters import read_counters
 
 KEY_VARIABLE = "GGUFSPEC_API_KEY"
 _ANSWER_S = 10.0  # for what a server says of itself
@@ -231,12 +231,11 @@ def _describe_llama(client: httpx2.Client, served: _Model) -> dict[str, Any]:
 def _describe_vllm(client: httpx2.Client) -> dict[str, Any]:
     """Return what vLLM tells; of other servers the version is not known."""
     version = _decoded(_get(client, "/version") or b"{}", _Version) or _Version()
-    metrics = read_metrics(client)
-    if metrics is None or not has_metrics_of("vllm", metrics):
+    counters = read_counters(read_metrics(client) or "")
+    if counters is None:
         return {"version": version.version}
-    counters = read_counters(metrics)
-    size = None if counters is None else len(counters.accepted_at) or None
-    return {"version": version.version, "drafts": counters is not None, "draft_size": size}
+    size = len(counters.accepted_at) or None
+    return {"version": version.version, "drafts": counters.rounds is not None, "draft_size": size}
 
 
 def _describe_sglang(client: httpx2.Client) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def read_record(spec: RunSpec, out: Path) -> Parsed:
     if any(record.outcome is RequestOutcome.OK and record.timings is None for record in _read(out)):
         failed = Sample(status=Status.FAILED, program=Program.SERVER, traffic=parsed.sample.traffic)
         return Parsed(sample=failed, remark=NO_COUNTS)
-    parsed = with_counters(parsed, spec, _read_counters(out))
+    parsed = with_counters(parsed, spec, _read_counters(out), received=_count_received(out))
     sample, endpoint = parsed.sample, spec.endpoint
     if sample.status is not Status.OK:
         return parsed
@@ -120,6 +120,17 @@ def read_record(spec: RunSpec, out: Path) -> Parsed:
 def _read(out: Path) -> Iterator[RequestRecord]:
     with out.open(encoding="utf-8", newline="\n") as lines:
         yield from decode_records(lines)
+
+
+def _count_received(out: Path) -> float:
+    """Return the tokens of all answers; an event of one that was cut off holds as many as of the others."""
+    tokens = events = cut_off = 0
+    for record in _read(out):
+        if record.outcome is RequestOutcome.OK:
+            tokens, events = tokens + record.tokens, events + len(record.arrivals)
+        else:
+            cut_off += len(record.arrivals)
+    return tokens + cut_off * (tokens / events if events else 1.0)
 
 
 def _read_counters(out: Path) -> CounterPair:

@@ -33,6 +33,7 @@ class FakeServer:
         models: the names that it lists.
         n_params: weights, as llama-server reports them.
         token_s: seconds for each round.
+        word: what it writes before each piece of its words.
         counts: whether it reports how many tokens it generated.
         has_metrics: whether it has /metrics.
         redirects_to: where it redirects every request.
@@ -45,6 +46,7 @@ class FakeServer:
     models: tuple[str, ...] = (MODEL,)
     n_params: int = 1000
     token_s: float = 0.002
+    word: str = ""
     counts: bool = True
     has_metrics: bool = True
     redirects_to: str = ""
@@ -197,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             while done < n:
                 time.sleep(fake.token_s)
                 size = min(1 + (fake.gamma if done and rounds % 2 == 0 else 0), n - done)
-                words = "".join(WORDS[(done + place) % len(WORDS)] for place in range(size))
+                words = fake.word + "".join(WORDS[(done + place) % len(WORDS)] for place in range(size))
                 piece: dict[str, Any] = {"delta": {"content": words}} if is_chat else {"text": words}
                 self._event({"choices": [{"index": 0, "finish_reason": None, **piece}]})
                 rounds += done > 0

@@ -83,6 +83,8 @@ def _text(arm: Arm) -> str:
         return "Its text was not compared with the target's."
     changed = len(compared) - sum(compared.values())
     is_fair = MeasurementWarning.TEXT_DIFFERS.value not in review.of_arm(arm)
+    if arm.spec.servers is not None and changed:
+        return "But some answers differ from the target's, and whether near-ties explain that is not known."
     if arm.traffic is not None and changed:
         return (
             "But some answers differ from the target's, "
