@@ -180,7 +180,7 @@ def _compare(
         )
         raise ResultsError(
             f"{names[0]} and {names[1]} have no arm in common{named}",
-            "compare benches of the same models, draft sizes, sampling and -n, and of the same users and prompts",
+            "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
     no_verdict = _no_verdict(sides, names, design)
     rows = tuple(
