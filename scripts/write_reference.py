@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import ggufspec
-from ggufspec import cli, errors, paths, results, settings
+from ggufspec import cli, errors, paths, results, serving, settings
 from ggufspec.report.schemas import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -207,6 +207,10 @@ def environment() -> Iterator[str]:
     yield "| variable | what lies there | default |"
     yield "|---|---|---|"
     yield from (f"| `{name}` | {what} | {default} |" for name, what, default in places)
+    yield "\n## Keys\n"
+    yield "| variable | what it is for |"
+    yield "|---|---|"
+    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), without `--api-key-file` |"
     yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"

@@ -15,10 +15,12 @@ from ggufspec.measure.request import (
     prepare_session,
     with_tuned,
 )
+from ggufspec.measure.running import LOADED
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
     "DECIDED",
+    "LOADED",
     "Block",
     "Blocks",
     "ModelName",

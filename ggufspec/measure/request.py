@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from ggufspec import engines, machine, serving
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
+    Build,
     Chain,
     Drafting,
     FileIdentity,
@@ -26,6 +27,7 @@ from ggufspec.domain import (
     Program,
     Prompt,
     Role,
+    RunningServers,
     Runtime,
     Sampling,
     ServiceLevel,
@@ -46,7 +48,7 @@ from ggufspec.measure import configured, fitting, identity, loading, naming, pro
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
-from ggufspec.prompts import Render
+from ggufspec.prompts import Recording, Render, read_recording
 from ggufspec.results import Configuration, read_configuration
 
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
@@ -85,6 +87,13 @@ class Request:
     stand before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
     unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
     is the number of slots; those that keep ``slo`` are good.
+
+    ``replay`` is a log of requests, which are sent again when they arrived, in place of other prompts.
+
+    ``url`` is the address of a server that runs already, and ``url_drafting`` that of one that serves the
+    same target and drafts; nothing is loaded then. ``served_model`` names one of several models that they
+    serve. ``api_key_file`` holds the key of both servers, or there is one file for each; without it, the
+    environment variable GGUFSPEC_API_KEY holds it.
     """
 
     tuned: str | None = None
@@ -134,13 +143,19 @@ class Request:
     context_file: Path | None = None
     rate: float | tuple[float, ...] | None = None
     slo: ServiceLevel | None = None
+    replay: Path | None = None
+    url: str | None = None
+    url_drafting: str | None = None
+    served_model: str | None = None
+    api_key_file: Path | tuple[Path, ...] = ()
 
     @property
     def users(self) -> tuple[int, ...]:
         """The numbers of users to measure; empty for one request after another."""
         if self.parallel is None:
-            return () if self.depth is None and self.rate is None else (1,)
-        return _axis(self.parallel)
+            asks_for_it = (self.depth, self.rate, self.replay, self.url, self.url_drafting)
+            return (1,) if any(value is not None for value in asks_for_it) else ()
+        return list_axis(self.parallel)
 
     @property
     def llamas(self) -> tuple[Path | None, ...]:
@@ -151,6 +166,11 @@ class Request:
     def access(self) -> hub.Access:
         """Access to the Hub."""
         return hub.Access(token=self.token, offline=self.offline)
+
+    @property
+    def names_servers(self) -> bool:
+        """Whether servers that run already are measured."""
+        return self.url is not None or self.url_drafting is not None
 
     @property
     def models(self) -> tuple[naming.ModelName, ...]:
@@ -238,18 +258,48 @@ class Session:
     """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
 
     ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
-    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``install`` is the first.
+    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
+    None where servers are measured that run already.
     """
 
     name: str  # of what is measured
     suite: RunPlan
     engine: engines.Engine
-    install: installs.Install
+    llama: installs.Install | None
     render: Render | None
     notes: tuple[str, ...]
     doubts: tuple[MeasurementWarning, ...] = ()
     files: tuple[FileIdentity, ...] | None = None
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
+
+    @property
+    def install(self) -> installs.Install:
+        """The llama.cpp that is run, or the first of several."""
+        assert self.llama is not None, "servers that run already need no llama.cpp"
+        return self.llama
+
+    @property
+    def build(self) -> Build:
+        """What measures, as results name it."""
+        if self.llama is not None:
+            return self.llama.describe()
+        servers = self.suite.blocks[0].arms[0].servers
+        assert servers is not None
+        return describe_servers(servers)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that llama.cpp lists; none for servers that run already."""
+        return () if self.llama is None else self.llama.devices
+
+
+def describe_servers(servers: RunningServers) -> Build:
+    """Return what results name in place of a llama.cpp: the address, and llama-server's build."""
+    endpoint = servers.alone or servers.drafting
+    assert endpoint is not None
+    known = endpoint.version if endpoint.is_llama_server else None
+    version, _, commit = (known or "").partition("-")
+    return Build(version=version or None, commit=commit or None, backend=None, path=endpoint.url)
 
 
 def prepare_session(request: Request) -> Session:
@@ -269,8 +319,10 @@ def prepare_session(request: Request) -> Session:
     install = every[0]
     used, why_used = _choose_engine(request, every, ways, drafting=bool(drafters))
     request, left_out = _with_pairs_drafting(request, used)
-    traffic.check_service_level(request.slo, _axis(request.rate))
-    depths = _axis(request.depth or 0)
+    recording = read_replay(request)
+    if recording is None:
+        traffic.check_service_level(request.slo, list_axis(request.rate))
+    depths = list_axis(request.depth or 0)
     for one in every:
         if request.synthetic_accept is not None:
             methods = tuple(method for way in ways for method in way.methods)
@@ -280,7 +332,7 @@ def prepare_session(request: Request) -> Session:
             if way.method in usable_methods(heads.get(drafter)):
                 _check_drafter(cards[target], cards[drafter], one, used, way.method)
     builds = identity.name_builds(every, used) if len(every) > 1 else {}
-    runtimes = _axis(request.runtime)
+    runtimes = list_axis(request.runtime)
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
     longest, never = _sizes(request, ways)
@@ -294,12 +346,20 @@ def prepare_session(request: Request) -> Session:
         system=request.system,
     )
     is_embedded = pair is not None and catalog.is_embedded(pair.name)
-    asked = texts.read_texts(sources, cards[targets[0]], embedded=is_embedded)
+    asked = (
+        texts.read_texts(sources, cards[targets[0]], embedded=is_embedded)
+        if recording is None
+        else texts.PreparedTexts(
+            prompts=texts.render_recording(recording, cards[targets[0]]), warmups=(), render=None, notes=()
+        )
+    )
+
+    counter = texts.make_counter(targets[0], install)
+    prefaces = {depth: texts.read_preface(request.context_file, depth, counter) for depth in depths}
 
     def read(depth: int) -> tuple[Prompt, ...]:
         """Return the prompts behind so many tokens of other text."""
-        preface = texts.read_preface(request.context_file, depth, targets[0], install)
-        behind = replace(sources, preface=preface)
+        behind = replace(sources, preface=prefaces[depth])
         return texts.read_texts(behind, cards[targets[0]], embedded=is_embedded).prompts
 
     sweep = Sweep(
@@ -316,21 +376,22 @@ def prepare_session(request: Request) -> Session:
             n_predict=request.n_predict,
             longest_draft=longest,
             depth=max(depths),
+            turns=max(len(preface.turns) for preface in prefaces.values()),
         ),
-        target_layers=_axis(request.ngl),
-        draft_layers=_axis(request.ngld),
+        target_layers=list_axis(request.ngl),
+        draft_layers=list_axis(request.ngld),
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=tuple(way.method for way in ways if not way.first),
         chains=tuple(way for way in ways if way.first),
         heads=heads,
-        ngrams=_axis(request.ngram),
-        draft_sizes=_axis(request.draft),
-        p_mins=_axis(request.p_min or 0.0),
+        ngrams=list_axis(request.ngram),
+        draft_sizes=list_axis(request.draft),
+        p_mins=list_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
-        threads=_axis(request.threads or machine.usable_cores()),
-        kv_types=_axis(request.kv_type),
-        ubatches=_axis(request.ubatch),
-        sampling=_sampling(request),
+        threads=list_axis(request.threads or machine.usable_cores()),
+        kv_types=list_axis(request.kv_type),
+        ubatches=list_axis(request.ubatch),
+        sampling=choose_sampling(request),
         runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
@@ -338,9 +399,17 @@ def prepare_session(request: Request) -> Session:
             traffic.plan_traffics(
                 {depth: read(depth) for depth in depths},
                 request.users,
-                _axis(request.rate),
+                list_axis(request.rate),
                 service_level=request.slo,
                 seed=request.seed,
+            )
+            if recording is None
+            else traffic.plan_replays(
+                recording,
+                asked.prompts,
+                request.users,
+                n_predict=request.n_predict,
+                service_level=request.slo,
             )
         ),
     )
@@ -372,7 +441,7 @@ def prepare_session(request: Request) -> Session:
         name=name,
         suite=suite,
         engine=engine,
-        install=install,
+        llama=install,
         render=asked.render,
         notes=(
             *why_used,
@@ -387,7 +456,8 @@ def prepare_session(request: Request) -> Session:
             *left_out,
             *_same_layers(sweep),
             *_without_drafter(sweep),
-            *traffic.describe(sweep),
+            *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
+            *traffic.describe_replay(recording, request.n_predict),
             *tight,
             *about_loads,
             *_looks(stopping),
@@ -444,6 +514,25 @@ def _looks(stopping: StoppingRule | None) -> Iterator[str]:
         yield f"until: every speed-up is decided; complete repeats at each look: {looks}"
 
 
+_WITHOUT_REPLAY = ("suite", "prompt", "prompt_file", "per_category", "chat", "system", "rate", "depth")
+"""Fields of a request that recorded requests decide."""
+
+
+def read_replay(request: Request) -> Recording | None:
+    """Return the recorded requests that are to be sent again; None where none are.
+
+    Raises:
+        GgufspecError: the file cannot be used, or the request names what the recording decides.
+    """
+    if request.replay is None:
+        return None
+    named = [name for name in _WITHOUT_REPLAY if getattr(request, name) != getattr(_DEFAULT, name)]
+    if named:
+        option = f"--{named[0].replace('_', '-')}"
+        raise GgufspecError(f"recorded requests decide {option}", f"leave {option} or --replay out")
+    return read_recording(request.replay)
+
+
 def identify(session: Session) -> Session:
     """Return a session whose models and llama.cpp are known by their content.
 
@@ -455,7 +544,9 @@ def identify(session: Session) -> Session:
     """
     models = identity.of_models(identity.models(session.suite.blocks))
     suite = replace(session.suite, blocks=identity.with_contents(session.suite.blocks, models))
-    installs_ = session.builds.values() or (session.install,)
+    if session.llama is None:
+        return replace(session, files=())
+    installs_ = session.builds.values() or (session.llama,)
     llama = dict.fromkeys(
         file for install in installs_ for file in identity.of_llama(install, session.engine.name)
     )
@@ -476,7 +567,7 @@ def _tuned(configuration: Configuration | None, install: installs.Install) -> It
     yield from configured.compare_machines(configuration, install)
 
 
-def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
+def list_axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
     """Return the values of an axis, each once."""
     return tuple(dict.fromkeys(values)) if isinstance(values, tuple) else (values,)
 
@@ -485,7 +576,8 @@ def _rates(accept: float | tuple[float, ...] | None) -> tuple[float, ...] | None
     return (accept,) if isinstance(accept, float | int) else accept
 
 
-def _sampling(request: Request) -> Sampling:
+def choose_sampling(request: Request) -> Sampling:
+    """Return how tokens are chosen; see ``Request``."""
     asked_for = request.top_k not in {None, 1} or request.top_p < 1 or request.min_p > 0
     temperature = request.temp if request.temp is not None else float(asked_for)
     return Sampling(
@@ -537,7 +629,7 @@ def _stated_ways(request: Request) -> tuple[Chain, ...]:
         GgufspecError: a method is unknown.
     """
     if request.method is not None:
-        return tuple(dict.fromkeys(map(_parse_way, _axis(request.method))))
+        return tuple(dict.fromkeys(map(_parse_way, list_axis(request.method))))
     if request.target is not None or request.draft_model is not None:
         return ()
     pair, _ = _pair(request)
@@ -622,10 +714,10 @@ def _sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, .
     Raises:
         GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
     """
-    asked = _axis(request.draft)
+    asked = list_axis(request.draft)
     longest = 0
     notes: dict[str, None] = {}
-    for ngram in _axis(request.ngram):
+    for ngram in list_axis(request.ngram):
         unused = unused_settings(ways, ngram)
         if unused:
             raise GgufspecError(

@@ -13,6 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.prompts import chat, jsonl, tables
 from ggufspec.prompts.chat import Message, PromptTurns, Render
+from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -32,13 +33,17 @@ __all__ = [
     "Message",
     "PromptSuite",
     "PromptTurns",
+    "RecordedRequest",
+    "Recording",
     "Render",
     "chat",
     "check_text",
     "decode",
     "default",
     "load",
+    "read_conversation",
     "read_long_text",
+    "read_recording",
     "suite",
 ]
 

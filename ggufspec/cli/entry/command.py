@@ -23,7 +23,8 @@ _SECTIONS = {
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
     "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
-    "Traffic": "parallel depth rate slo context_file",
+    "Traffic": "parallel depth rate slo replay context_file",
+    "Running servers": "url url_drafting served_model api_key_file",
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile like machine host bandwidth "
     "flops overhead",

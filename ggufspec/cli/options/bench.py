@@ -12,6 +12,7 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Limits, Methods, Ngram, Shares, join_values
 from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
+from ggufspec.cli.options.running import server_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
     Count,
@@ -159,9 +160,15 @@ _REPEATING = (
         help="What a request must keep to count as good, with --rate: ttft=500ms,itl=50ms.",
     ),
     click.option(
+        "--replay",
+        type=_FILE,
+        help="Send recorded requests again when they arrived: JSONL with times, or llama-server's log with "
+        "--verbose.",
+    ),
+    click.option(
         "--context-file",
         type=_FILE,
-        help="Text for --depth. [default: plays of Shakespeare, in the public domain]",
+        help="Text or chat (JSONL) for --depth. [default: plays of Shakespeare, in the public domain]",
     ),
     click.option(
         "--synthetic-accept",
@@ -251,7 +258,7 @@ def measure_options(
             + ("" if engine else " [default: the first one that can measure the pair]"),
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
-        *(_REPEATING if repeating else ()),
+        *((*_REPEATING, server_options) if repeating else ()),
     )
 
 

@@ -237,6 +237,11 @@ class BenchOptions(MeasureOptions):
     context_file: Path | None
     rate: tuple[float, ...] | None
     slo: ServiceLevel | None
+    replay: Path | None
+    url: str | None
+    url_drafting: str | None
+    served_model: str | None
+    api_key_file: tuple[Path, ...]
     repeats: int
     loads: int | None
     warmup: int
@@ -255,6 +260,11 @@ class BenchOptions(MeasureOptions):
             context_file=self.context_file,
             rate=self.rate,
             slo=self.slo,
+            replay=self.replay,
+            url=self.url,
+            url_drafting=self.url_drafting,
+            served_model=self.served_model,
+            api_key_file=self.api_key_file,
             repeats=self.repeats,
             loads=self.loads,
             warmup=self.warmup,

@@ -243,11 +243,13 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "role": spec.role.value,
         "target": None if spec.role is Role.DRAFTER else spec.pair.target.filename,
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
-        "requested_ngl": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
+        "requested_ngl": None
+        if spec.role is Role.DRAFTER or spec.servers
+        else str(spec.offload.target_layers),
         "requested_ngld": str(spec.offload.draft_layers) if drafts else None,
         "method": drafting and str(drafting.chain),
         "ngram": (str(drafting.ngram) or None) if drafting else None,
-        "draft": drafting and drafting.n_max,
+        "draft": spec.draft_size,
         "p_min": drafting.p_min if drafting and drafting.method.drafts_with_model else None,
         "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
         if drafting and drafting.synthetic
