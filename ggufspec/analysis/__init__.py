@@ -6,6 +6,15 @@ from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
+from ggufspec.analysis.crossover import (
+    CellSource,
+    CellVerdict,
+    CrossoverCell,
+    CrossoverMap,
+    DraftGain,
+    map_crossover,
+    read_crossover,
+)
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
@@ -19,9 +28,14 @@ __all__ = [
     "AuditSummary",
     "BenchComparison",
     "Breakdown",
+    "CellSource",
+    "CellVerdict",
     "Change",
+    "CrossoverCell",
+    "CrossoverMap",
     "Design",
     "Diagnosis",
+    "DraftGain",
     "Guard",
     "GuardState",
     "GuardedRow",
@@ -29,4 +43,6 @@ __all__ = [
     "MeasurementWarning",
     "Part",
     "compare",
+    "map_crossover",
+    "read_crossover",
 ]

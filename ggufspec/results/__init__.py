@@ -9,6 +9,7 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
+from ggufspec.results.crossover import CrossoverAxes, read_crossover_axes, write_crossover_axes
 from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
 from ggufspec.results.runs import CellKey, Runs
@@ -41,6 +42,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "CellKey",
     "Configuration",
+    "CrossoverAxes",
     "Lock",
     "Meta",
     "PassedOver",
@@ -65,10 +67,12 @@ __all__ = [
     "judge",
     "load",
     "read_configuration",
+    "read_crossover_axes",
     "read_object",
     "reopen",
     "schema",
     "write_bench",
     "write_configuration",
+    "write_crossover_axes",
     "write_object",
 ]
