@@ -3,7 +3,7 @@
 python scripts/validate_forecast.py --work build/forecast                       all pairs and suites
 python scripts/validate_forecast.py --work build/forecast --pair 2 --suite demo   one of them
 python scripts/validate_forecast.py --work build/forecast --extra T D           one more pair of files
-python scripts/validate_forecast.py --work build/forecast --parallel            several users: the tokens/s of all
+python scripts/validate_forecast.py --work build/forecast --parallel            several users together
 
 Each pair and suite is one step: look ahead as ``tune`` does (traces, costs that are stored and used again, a
 calibration of a few runs, all in llama-server), then measure draft sizes and p_min as a bench does. What was
@@ -12,9 +12,9 @@ printed from what is there. Run it on a quiet machine, and append the table to d
 it is worse than an earlier one.
 
 Columns: the errors of speed-up and tokens/s are forecast over measured - 1, over all draft sizes and p_min.
-With --parallel, tokens/s of all users together are forecast and measured for 1, 2, 4 and 8 users: of the embedded
-pair, and of two pairs of random weights with simulated acceptance. Costs are timed with one sequence, and corrected
-by the server's runs with one user at a time.
+With --parallel, tokens/s of all users together are forecast and measured for 1, 2, 4 and 8 users: of the
+embedded pair, and of two pairs of random weights with simulated acceptance. Costs are timed with one
+sequence, and corrected by runs of the server with one user.
 
 "perfect" is what a forecaster who knows the truth would have got from these runs: half of the difference
 between the odd and the even repeats. "inside" is how many measured speed-ups lie in the forecast's interval.
@@ -287,7 +287,11 @@ def _validate_users(asked: argparse.Namespace) -> int:
         for miss in misses:
             cells = (
                 *(pair.name, str(miss.users), str(miss.n_max or "")),
-                *(f"{miss.forecast:.1f}", f"{miss.measured:.1f}", f"{miss.forecast / miss.measured - 1:+.1%}"),
+                *(
+                    f"{miss.forecast:.1f}",
+                    f"{miss.measured:.1f}",
+                    f"{miss.forecast / miss.measured - 1:+.1%}",
+                ),
                 *(f"{miss.forecast_speedup:.2f}", f"{miss.speedup:.2f}"),
                 f"{miss.forecast_speedup / miss.speedup - 1:+.1%}",
             )
@@ -353,7 +357,7 @@ def _users_misses(
 def _look_at_users(
     session: Session, request: Request, *, simulated: bool
 ) -> tuple[list[DraftTrace], CostCurve]:
-    """Return the traces of all prompts, and the costs as ``tune`` corrects them by single runs of the server."""
+    """Return the traces of all prompts, and the costs as ``tune`` corrects them by runs of one user."""
     block = session.suite.blocks[0]
     alone, drafting = block.arms[0], block.arms[1]
     load = alone.traffic
@@ -386,10 +390,8 @@ def _look_at_users(
     assert outlook.calibration is not None
     views = [text.by_drafter[0] for text in texts]
     if simulated:
-        dice = random.Random(1)  # noqa: S311  # not for secrets
-        views = [
-            replace(view, match=tuple(dice.random() < ACCEPTED for _ in view.match)) for view in views
-        ]
+        dice = random.Random(1)
+        views = [replace(view, match=tuple(dice.random() < ACCEPTED for _ in view.match)) for view in views]
     return views, outlook.calibration.curve
 
 

@@ -59,7 +59,7 @@ def test_a_unified_cache_splits_at_the_size_of_a_pass_alone() -> None:
 
 
 def _token_by_token(batch: Sequence[SlotRows], ubatch: int) -> list[dict[int, int]]:
-    """llama_batch_allocr::split_equal, statement by statement (llama-batch.cpp of llama-cpp-python 0.3.36)."""
+    """llama_batch_allocr::split_equal, statement by statement (llama-batch.cpp of 0.3.36)."""
     owner = [slot for slot, tokens in batch for _ in range(tokens)]
     used = [False] * len(owner)
     passes = []

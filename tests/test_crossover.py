@@ -1,4 +1,4 @@
-"""Where drafting pays over users and depth: the map of a bench, what is measured next, and how it is shown."""
+"""Where drafting pays over users and depth: the map, what is measured next, and how it is shown."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def test_failed_runs_are_no_cells() -> None:
 def test_the_policy_is_a_sentence() -> None:
     whole = [(users, depth) for users in AXES.users for depth in AXES.depths]
     assert crossovers.policy(_map(whole)) == (
-        "At depth 0, draft with γ = 8 for 1 user, draft with γ = 2 for 2 to 4 users, do not draft from 8 users "
-        "on; from depth 4,096 on, draft with γ = 8 for 1 user, do not draft from 2 users on."
+        "At depth 0, draft with γ = 8 for 1 user, draft with γ = 2 for 2 to 4 users, do not draft from 8 "
+        "users on; from depth 4,096 on, draft with γ = 8 for 1 user, do not draft from 2 users on."
     )
 
 
@@ -267,7 +267,7 @@ def _plan(max_time_s: float | None = None, **options: Any) -> CrossoverPlan:
 
 
 def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:
-    """Answer each step with invented runs of all cells so far; return the cells and repeats of each, and the map."""
+    """Answer each step with invented runs of all cells so far; return what was asked for, and the map."""
     steps = tuning.measure_crossover(plan)
     step, done = next(steps), {}
     asked = []
@@ -337,7 +337,9 @@ def test_the_notes_say_what_is_measured_first(llama: Path) -> None:
 
 
 def test_drafts_of_all_users_must_fit_into_a_batch(llama: Path) -> None:
-    with pytest.raises(GgufspecError, match="300 users with drafts of 8 tokens have batches of 2,700") as caught:
+    with pytest.raises(
+        GgufspecError, match="300 users with drafts of 8 tokens have batches of 2,700"
+    ) as caught:
         prepare_session(Request(engine="server", parallel=(1, 300), draft=(2, 8), n_predict=16))
     assert caught.value.hint == "use -b 2700 or more, shorter drafts or fewer users"
 
@@ -427,4 +429,3 @@ def test_several_users_by_hand_in_a_whatif() -> None:
 def test_users_without_costs_are_refused_in_a_whatif(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ggufspec.whatif(**{"alpha": 0.7, "parallel": 4, **options})
-

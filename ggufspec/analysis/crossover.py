@@ -1,10 +1,10 @@
 """A bench of several users and depths -> where drafting pays: a map of measured and forecast cells.
 
-A cell's speed-up is that of all users' tokens/s over the target alone, with a 95 % interval. Few runs of a cell
-show little of how runs vary, so that is taken to be the same everywhere, from all cells together and with what
-is known beforehand (a conjugate prior for a variance: Gelman et al. 2013, "Bayesian Data Analysis", section
-2.6). Cells between measured ones are forecast, see ``forecast.concurrency.between``; how far forecasts are off is
-seen by leaving out each measured cell in turn.
+A cell's speed-up is that of all users' tokens/s over the target alone, with a 95 % interval. Few runs of a
+cell show little of how runs vary, so that is taken to be the same everywhere, from all cells together and
+with what is known beforehand (a conjugate prior for a variance: Gelman et al. 2013, "Bayesian Data Analysis",
+section 2.6). Cells between measured ones are forecast, see ``forecast.concurrency.between``; how far they are
+off is seen by leaving out each measured cell in turn.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ class CrossoverMap:
         return {cell.place: cell for cell in self.cells}
 
     def users_limit(self, depth: int) -> int | None:
-        """Return the number of users from which on drafting does not pay at a depth; None if it always does."""
+        """Return the number of users from which drafting does not pay at a depth; None if it always does."""
         return _limit([(users, self.by_place[Place(users, depth)]) for users in self.users])
 
     def depth_limit(self, users: int) -> int | None:
-        """Return the depth from which on drafting does not pay for so many users; None if it always does."""
+        """Return the depth from which drafting does not pay for so many users; None if it always does."""
         return _limit([(depth, self.by_place[Place(users, depth)]) for depth in self.depths])
 
     def count(self, *sources: CellSource) -> int:

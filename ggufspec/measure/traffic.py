@@ -48,8 +48,8 @@ def check_batches(users: Sequence[int], longest_draft: int, runtimes: Sequence[R
     rows = most_rows(max(users), longest_draft)
     if rows > batch:
         raise GgufspecError(
-            f"{max(users)} users with drafts of {longest_draft} tokens have batches of {rows:,} tokens, and -b "
-            f"allows {batch:,}",
+            f"{max(users)} users with drafts of {longest_draft} tokens have batches of {rows:,} tokens, "
+            f"and -b allows {batch:,}",
             f"use -b {rows} or more, shorter drafts or fewer users",
         )
 

@@ -1,8 +1,8 @@
 """How many users, how long a context, until drafting stops paying: measure few cells, forecast, measure more.
 
 The cells at the ends of both axes are measured first, once and once more. All others are forecast from them.
-Then, as long as there is time, cells are measured whose verdict is in doubt: forecast ones before measured ones,
-which get further repeats. Everything is one stored bench, which can be continued.
+Then, as long as there is time, cells are measured whose verdict is in doubt: forecast ones before measured
+ones, which get further repeats. Everything is one stored bench, which can be continued.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class CrossoverRequest:
     """What to map, and for how long.
 
     Attributes:
-        request: models, prompts and settings as for a bench; ``parallel``, ``depth`` and ``draft`` are the axes.
+        request: models, prompts and settings as for a bench; its ``parallel``, ``depth`` and ``draft`` are
+            the axes.
         max_time_s: for everything together; None for as long as verdicts are in doubt.
     """
 
@@ -74,7 +75,7 @@ class CrossoverStep:
 
 
 def crossover_request(**options: Any) -> Request:
-    """Return a request with a crossover's own defaults: four numbers of users, three draft sizes, the server."""
+    """Return a request with a crossover's own defaults: four numbers of users, and three draft sizes."""
     given = {
         name: value
         for name, value in options.items()
@@ -172,7 +173,9 @@ def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet
 def choose_places(
     plan: CrossoverPlan, results: ResultSet, left_s: float | None, tried: set[tuple[Place, int]]
 ) -> tuple[tuple[Place, ...], int]:
-    """Return the cells to measure next and up to how many repeats; none where all is decided or time is short.
+    """Return the cells to measure next and up to how many repeats.
+
+    There are none where all is decided or time is short.
 
     Cells in doubt come in the order of their doubt, forecast ones first. The time of a run is at most that of
     the cells that were measured with as many users and as deep a context.
@@ -194,7 +197,9 @@ def choose_places(
     run_s, blocks, spent_s = _run_seconds(results), plan.blocks, 0.0
     chosen: list[Place] = []
     for place in (place for place, number in wanted.items() if number == repeats):
-        known = [seconds for at, seconds in run_s.items() if at.users >= place.users and at.depth >= place.depth]
+        known = [
+            seconds for at, seconds in run_s.items() if at.users >= place.users and at.depth >= place.depth
+        ]
         new_repeats = repeats - max((number for at, number in tried if at == place), default=0)
         spent_s += len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
         if len(chosen) == _AT_ONCE or (left_s is not None and spent_s > left_s):
@@ -221,9 +226,7 @@ def _run_seconds(results: ResultSet) -> dict[Place, float]:
     return longest
 
 
-def _step(
-    plan: CrossoverPlan, places: Sequence[Place], repeats: int, left_s: float | None
-) -> CrossoverStep:
+def _step(plan: CrossoverPlan, places: Sequence[Place], repeats: int, left_s: float | None) -> CrossoverStep:
     blocks = plan.blocks
     suite = replace(
         plan.session.suite,
@@ -253,11 +256,13 @@ def _check_arms(plan: CrossoverPlan) -> None:
     blocks = plan.session.suite.blocks
     drafts = [arm.draft_size for arm in blocks[0].arms if arm.role is Role.DRAFTING]
     if not drafts:
-        raise GgufspecError("nothing drafts, so there is nothing to compare", "name a drafter with --draft-model")
+        raise GgufspecError(
+            "nothing drafts, so there is nothing to compare", "name a drafter with --draft-model"
+        )
     if len(blocks) != len(plan.axes.users) * len(plan.axes.depths) or len({*drafts}) < len(drafts):
         raise GgufspecError(
             "a crossover compares draft sizes, and nothing else",
-            "name one drafter, one method and one value of every other setting; `ggufspec sweep` takes several",
+            "name one drafter, one method and one value of each other setting; `ggufspec sweep` takes more",
         )
 
 

@@ -122,7 +122,9 @@ class Depths(Axis):
         (last,) = super()._parse(match["last"], param, ctx)
         if int(first) > int(last):
             self.fail(f"{text!r} is out of range: a range starts with its lower end", param, ctx)
-        yield from (number for number in (first, *(int(last) // part for part in (8, 4, 2)), last) if number >= first)
+        yield from (
+            number for number in (first, *(int(last) // part for part in (8, 4, 2)), last) if number >= first
+        )
 
 
 class Methods(Axis):

@@ -11,7 +11,6 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import CrossoverOptions
 from ggufspec.cli.steps import benches, hub_access, measuring
-from ggufspec.measure import api
 from ggufspec.report.text import crossovers, formats, tables
 from ggufspec.results import ResultSet
 from ggufspec.tuning import CrossoverPlan, CrossoverStep

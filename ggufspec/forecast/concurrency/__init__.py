@@ -1,4 +1,4 @@
-"""Several users at once on one llama-server: how their tokens share batches, what these cost, and tokens/s."""
+"""Several users of one llama-server: how their tokens share batches, what these cost, and tokens/s."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ class Place(NamedTuple):
 def between(known: Mapping[Place, float], place: Place) -> float | None:
     """Return a value between known ones: their own, or on straight lines along users and along depth.
 
-    Where known values surround the place along both, the result is the mean of the two. Where they do so along
-    neither, values between users at the next depths on both sides are joined along the depth.
+    Where known values surround the place along both, the result is the mean of the two. Where they do so
+    along neither, values between users at the next depths on both sides are joined along the depth.
 
     Returns:
         The value; None where the place is not surrounded.
@@ -29,7 +29,9 @@ def between(known: Mapping[Place, float], place: Place) -> float | None:
     if place in known:
         return known[place]
     along_users = _along_users(known, place)
-    along_depth = _line({at.depth: value for at, value in known.items() if at.users == place.users}, place.depth)
+    along_depth = _line(
+        {at.depth: value for at, value in known.items() if at.users == place.users}, place.depth
+    )
     values = [value for value in (along_users, along_depth) if value is not None]
     if values:
         return sum(values) / len(values)

@@ -1,9 +1,10 @@
 """A llama-server with several slots, step by step: all slots draft together, and share the target's batch.
 
-In each step the slots that generate draft together, one token of each in a batch of the drafter. Their tokens
-and drafts are one batch of the target, together with the prompts that wait, up to ``-b`` tokens. The drafter
-then reads the same batch (tools/server/server-context.cpp, common/speculative.cpp of llama-cpp-python 0.3.36).
-A slot whose request has ended gets the next one. Pure: seconds come from costs, rounds from traces.
+In each step the slots that generate draft together, one token of each in a batch of the drafter. Their
+tokens and drafts are one batch of the target, together with the prompts that wait, up to ``-b`` tokens. The
+drafter then reads the same batch (tools/server/server-context.cpp and common/speculative.cpp of
+llama-cpp-python 0.3.36). A slot whose request has ended gets the next one. Pure: seconds come from costs,
+rounds from traces.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ggufspec.forecast.trace import TraceStep
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRequest:
-    """One request: the tokens of its prompt, and its rounds; the prompt's evaluation gives the first token."""
+    """One request: its prompt's tokens, and its rounds; the prompt's evaluation gives the first token."""
 
     n_prompt: int
     rounds: tuple[TraceStep, ...]
@@ -173,7 +174,9 @@ def _fill(slots: Sequence[_Slot], batch: int) -> Iterator[SlotRows]:
             rows = 1 + slot.step.drafted
             room -= rows
             if room < 0:
-                raise ValueError(f"the drafts of {len(slots)} slots do not fit into a batch of {batch} tokens")
+                raise ValueError(
+                    f"the drafts of {len(slots)} slots do not fit into a batch of {batch} tokens"
+                )
             yield SlotRows(slot.number, rows)
     for slot in slots:
         if slot.unread and room:

@@ -1,8 +1,8 @@
 """Seconds of passes in which several sequences share a model's weights, from a cost curve of one sequence.
 
-A pass reads the weights once for all its tokens, and the context of each sequence for itself. So it costs what
-as many tokens of one sequence cost at the shallowest depth that was timed, and for each sequence what its own
-tokens cost more at its own depth. Nothing is timed with several sequences.
+A pass reads the weights once for all its tokens, and the context of each sequence for itself. So it costs
+what as many tokens of one sequence cost at the shallowest depth that was timed, and for each sequence what
+its own tokens cost more at its own depth. Nothing is timed with several sequences.
 """
 
 from __future__ import annotations

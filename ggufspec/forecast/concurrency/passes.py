@@ -1,8 +1,8 @@
 """How llama.cpp splits the batch of several slots into passes through the model.
 
-Read in src/llama-batch.cpp of llama-cpp-python 0.3.36 (``split_equal``, ``split_simple``) and in the caches that
-call them: separate caches split into passes of equally many tokens per slot and consecutive slots, a unified
-cache only at the size of a pass.
+Read in src/llama-batch.cpp of llama-cpp-python 0.3.36 (``split_equal``, ``split_simple``) and in the caches
+that call them: separate caches split into passes of equally many tokens per slot and consecutive slots, a
+unified cache only at the size of a pass.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ def _check_users(users: int, program: Program, *, is_by_rates: bool) -> None:
         raise ValueError(f"{program.value} answers one request at a time; several users need the server")
     if users > 1 and is_by_rates:
         raise ValueError(
-            "--parallel needs the cost of batches of N(γ+1) tokens: add --verify-cost with as many numbers, or "
-            "use --machine or --profile"
+            "--parallel needs the cost of batches of N(γ+1) tokens: add --verify-cost with as many numbers, "
+            "or use --machine or --profile"
         )
 
 

@@ -8,7 +8,17 @@ from ggufspec.analysis import CrossoverMap
 from ggufspec.report.frames.tables import frame
 
 CROSSOVER_COLUMNS = (
-    *("users", "depth", "source", "draft", "gen_tps", "target_gen_tps", "speedup", "speedup_lo", "speedup_hi"),
+    *(
+        "users",
+        "depth",
+        "source",
+        "draft",
+        "gen_tps",
+        "target_gen_tps",
+        "speedup",
+        "speedup_lo",
+        "speedup_hi",
+    ),
     *("verdict", "repeats"),
 )
 

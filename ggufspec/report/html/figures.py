@@ -110,9 +110,9 @@ _SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
 _CHARTS: Mapping[str, _Chart] = {
     "crossover": _Chart(
         title="Users and depth for which drafting pays",
-        caption="The fastest γ, and its tokens/s of all users together over those of the target alone for as many "
-        "users: blue is faster, orange is slower. The line separates drafting from not drafting. ~ is forecast "
-        "from the cells around it; ? has an interval that includes 1.",
+        caption="The fastest γ, and its tokens/s of all users together over those of the target alone for as "
+        "many users: blue is faster, orange is slower. The line separates drafting from not drafting. ~ is "
+        "forecast from the cells around it; ? has an interval that includes 1.",
         fields=(
             number("users", "users"),
             number("depth", "depth", "{:,}"),

@@ -20,9 +20,9 @@ _HEIGHT = 40  # of a row
 def crossover_rows(results: ResultSet) -> list[Row]:
     """Return what ``crossover`` draws, one row per known cell; none for a bench that is no crossover.
 
-    Columns: users, depth, source, verdict, gamma, speedup, speedup_lo, speedup_hi, gain, label. ``across`` and
-    ``down`` count the cell's place from 0. ``ends_right`` and ``ends_below`` are whether the policy changes
-    between drafting and not at that border of the cell.
+    Columns: users, depth, source, verdict, gamma, speedup, speedup_lo, speedup_hi, gain, label. ``across``
+    and ``down`` count the cell's place from 0. ``ends_right`` and ``ends_below`` are whether the policy
+    changes between drafting and not at that border of the cell.
     """
     found = read_crossover(results)
     if found is None:
@@ -110,8 +110,12 @@ def _row(found: CrossoverMap, cell: CrossoverCell) -> Row:
         "down": down,
         "down_middle": down + 0.5,
         "down_end": down + 1,
-        "ends_right": _changes(found, cell, found.users[down : down + 1], found.depths[across + 1 : across + 2]),
-        "ends_below": _changes(found, cell, found.users[down + 1 : down + 2], found.depths[across : across + 1]),
+        "ends_right": _changes(
+            found, cell, found.users[down : down + 1], found.depths[across + 1 : across + 2]
+        ),
+        "ends_below": _changes(
+            found, cell, found.users[down + 1 : down + 2], found.depths[across : across + 1]
+        ),
     }
 
 

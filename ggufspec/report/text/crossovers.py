@@ -104,8 +104,8 @@ def describe_cell(cell: CrossoverCell) -> str:
 
 def _legend(crossover: CrossoverMap) -> Iterator[str]:
     yield (
-        "Each cell: the fastest γ, and its tokens/s of all users together over those of the target alone for as "
-        "many users. Depth: tokens of other text before each prompt."
+        "Each cell: the fastest γ, and its tokens/s of all users together over those of the target alone for "
+        "as many users. Depth: tokens of other text before each prompt."
     )
     signs = []
     if crossover.count(CellSource.FORECAST):
@@ -137,7 +137,7 @@ def _choices(crossover: CrossoverMap, depth: int) -> tuple[int | None, ...]:
 
 
 def _describe_choices(choices: Sequence[int | None], users: Sequence[int]) -> str:
-    """Return the draft sizes by users, such as ``draft with γ = 8 for 1 user, do not draft from 2 users on``."""
+    """Return the draft sizes by users: ``draft with γ = 8 for 1 user, do not draft from 2 users on``."""
     runs = [
         (choice, [number for _, number in of])
         for choice, of in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
@@ -177,7 +177,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
         for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in depths]):
             where = f"At depth {_span(places)}"
             if limit is None:
-                yield f"{where}, drafting pays at {units.counted(users[-1], 'user')}, the most that were mapped."
+                most = units.counted(users[-1], "user")
+                yield f"{where}, drafting pays for {most}, the most that were mapped."
             elif limit == users[0]:
                 yield f"{where}, drafting pays for no number of users."
             else:
@@ -208,14 +209,15 @@ def basis(crossover: CrossoverMap) -> Iterator[str]:
     measured, forecast = crossover.count(CellSource.MEASURED), crossover.count(CellSource.FORECAST)
     yield (
         f"{measured} of {units.counted(len(crossover.cells), 'cell')} measured, {forecast} forecast, "
-        f"{len(crossover.undecided)} undecided. A speed-up varies by {units.format_percent(crossover.run_sd)} "
-        "between loads (one standard deviation, of all cells together and a prior)."
+        f"{len(crossover.undecided)} undecided. A speed-up varies by "
+        f"{units.format_percent(crossover.run_sd)} between loads (one standard deviation, of all cells "
+        "together and a prior)."
     )
     if crossover.forecast_errors:
         worst = max(map(abs, crossover.forecast_errors))
         yield (
-            f"{units.counted(len(crossover.forecast_errors), 'measured speed-up')} forecast from the other cells: "
-            f"off by {units.format_percent(worst)} at worst. Forecasts are taken to be off by "
+            f"{units.counted(len(crossover.forecast_errors), 'measured speed-up')} forecast from the other "
+            f"cells: off by {units.format_percent(worst)} at worst. Forecasts are taken to be off by "
             f"{units.format_percent(crossover.forecast_sd)} (one standard deviation)."
         )
     elif forecast:
@@ -224,4 +226,3 @@ def basis(crossover: CrossoverMap) -> Iterator[str]:
             "deviation); no measured cell was among others to check that."
         )
     yield f"Stored as {crossover.bench}: `ggufspec show {crossover.bench}` prints all arms."
-
