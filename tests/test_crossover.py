@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
 from ggufspec.tuning import CrossoverPlan
 from tests.support import crossed, fake_server, fakes, shell, values
-from tests.support.schemas import validate
+from tests.support.schemas import validate, validator
 
 ENDS = ((1, 0), (1, 4096), (8, 0), (8, 4096))
 AXES = CrossoverAxes(users=(1, 2, 4, 8), depths=(0, 4096))
@@ -197,6 +198,8 @@ def _stored(**more: Any) -> ResultSet:
 def test_the_axes_are_stored_beside_the_runs() -> None:
     stored = _stored()
     assert results.read_crossover_axes(stored.folder) == AXES
+    content = json.loads((stored.folder / "crossover.json").read_bytes())
+    validator("results", f"crossover-{results.CROSSOVER_VERSION}").validate(content)
     found = read_crossover(results.load(stored.meta.id))
     assert found is not None
     assert len(found.cells) == 8
@@ -204,6 +207,9 @@ def test_the_axes_are_stored_beside_the_runs() -> None:
     file = stored.folder / "crossover.json"
     file.write_bytes(file.read_bytes().replace(b"4096", b"4097"))
     with pytest.raises(ResultsError, match="checksum"):
+        results.read_crossover_axes(stored.folder)
+    results.write_crossover_axes(replace(AXES, schema_version=2), stored.folder)
+    with pytest.raises(ResultsError, match="newer ggufspec"):
         results.read_crossover_axes(stored.folder)
 
 

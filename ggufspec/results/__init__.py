@@ -9,9 +9,15 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
-from ggufspec.results.crossover import CrossoverAxes, read_crossover_axes, write_crossover_axes
+from ggufspec.results.crossover import (
+    CROSSOVER_VERSION,
+    CrossoverAxes,
+    read_crossover_axes,
+    write_crossover_axes,
+)
+from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.store import (
     LATEST,
@@ -38,6 +44,7 @@ from ggufspec.results.writer import Lock, disk, read_object, write_object
 
 __all__ = [
     "CONFIGURATION_VERSION",
+    "CROSSOVER_VERSION",
     "LATEST",
     "SCHEMA_VERSION",
     "CellKey",
@@ -64,13 +71,14 @@ __all__ = [
     "finished",
     "has_configuration",
     "ids",
+    "json_schema",
     "judge",
     "load",
     "read_configuration",
     "read_crossover_axes",
     "read_object",
     "reopen",
-    "schema",
+    "stored_schemas",
     "write_bench",
     "write_configuration",
     "write_crossover_axes",

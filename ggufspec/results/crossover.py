@@ -13,6 +13,7 @@ import msgspec
 from ggufspec.errors import ResultsError
 from ggufspec.results.writer import disk, read_object, write_object
 
+CROSSOVER_VERSION = 1
 _FILE = "crossover.json"
 
 
@@ -22,7 +23,7 @@ class CrossoverAxes:
 
     users: tuple[int, ...]
     depths: tuple[int, ...]
-    schema_version: int = 1
+    schema_version: int = CROSSOVER_VERSION
 
 
 def write_crossover_axes(axes: CrossoverAxes, folder: Path) -> None:
@@ -45,8 +46,14 @@ def read_crossover_axes(folder: Path) -> CrossoverAxes | None:
     if not file.is_file():
         return None
     try:
-        return msgspec.json.decode(read_object(file), type=CrossoverAxes)
+        axes = msgspec.json.decode(read_object(file), type=CrossoverAxes)
     except OSError as error:
         raise ResultsError(f"cannot read {file}: {error.strerror}", "check its permissions") from error
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise ResultsError(f"{file} is damaged: {error}", "measure the crossover again") from error
+    if axes.schema_version > CROSSOVER_VERSION:
+        raise ResultsError(
+            f"{file} was written by a newer ggufspec (schema {axes.schema_version})",
+            "upgrade ggufspec to read it",
+        )
+    return axes
