@@ -115,6 +115,7 @@ def test_a_cell_that_nothing_surrounds_is_unknown() -> None:
     assert (cell.source, cell.best, cell.verdict) == (CellSource.UNKNOWN, None, CellVerdict.UNDECIDED)
     assert found.users_limit(0) is None
     assert crossovers.describe_cell(cell) == "unknown"
+    assert "6 cells unknown, because no measured cells surround them" in crossovers.text(found, {})
 
 
 def test_failed_runs_are_no_cells() -> None:
@@ -275,7 +276,8 @@ def _plan(max_time_s: float | None = None, **options: Any) -> CrossoverPlan:
 def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:
     """Answer each step with invented runs of all cells so far; return what was asked for, and the map."""
     steps = tuning.measure_crossover(plan)
-    step, done = next(steps), {}
+    step = next(steps)
+    done: dict[tuple[int, int], int] = {}
     asked = []
     while True:
         places = [

@@ -77,7 +77,8 @@ def forecast_users(
     Raises:
         ValueError: a trace is too short, drafts do not fit into a batch, or a cost is not known.
     """
-    drafting, alone = [], []
+    drafting: list[TracedRequest] = []
+    alone: list[TracedRequest] = []
     for trace in traces:
         rounds = steps(
             trace, n_max=n_max, program=Program.SERVER, n_predict=n_predict, p_min=p_min, build=build

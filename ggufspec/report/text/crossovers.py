@@ -213,6 +213,12 @@ def basis(crossover: CrossoverMap) -> Iterator[str]:
         f"{units.format_percent(crossover.run_sd)} between loads (one standard deviation, of all cells "
         "together and a prior)."
     )
+    unknown = crossover.count(CellSource.UNKNOWN)
+    if unknown:
+        yield (
+            f"{units.counted(unknown, 'cell')} unknown, because no measured cells surround them: a longer "
+            "--max-time with --resume continues. The policy does not draft there."
+        )
     if crossover.forecast_errors:
         worst = max(map(abs, crossover.forecast_errors))
         yield (
