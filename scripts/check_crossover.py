@@ -3,9 +3,10 @@
 python scripts/check_crossover.py --work build/crossover
 python scripts/check_crossover.py --work build/crossover --parallel 1,2,4,8 --depth 0,512 --repeats 4
 
-The map is made within --max-time, then every cell is measured with all draft sizes. Both benches stay in --work.
-A cell agrees if the policy of the map (draft or not) is what the complete bench says; where the interval of the
-complete bench includes 1, it says nothing. Run it on a quiet machine. The exit code is 1 if a cell disagrees.
+The map is made within --max-time, then every cell is measured with all draft sizes. Both benches stay in
+--work. A cell agrees if the policy of the map (draft or not) is what the complete bench says; where the
+interval of the complete bench includes 1, it says nothing. Run it on a quiet machine. The exit code is 1 if a
+cell disagrees.
 """
 
 from __future__ import annotations

@@ -201,11 +201,11 @@ def choose_places(
             seconds for at, seconds in run_s.items() if at.users >= place.users and at.depth >= place.depth
         ]
         new_repeats = repeats - max((number for at, number in tried if at == place), default=0)
-        spent_s += len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
-        if len(chosen) == _AT_ONCE or (left_s is not None and spent_s > left_s):
-            break
-        chosen.append(place)
-    return tuple(chosen), repeats
+        needed_s = len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
+        if left_s is None or spent_s + needed_s <= left_s:
+            spent_s += needed_s
+            chosen.append(place)
+    return tuple(chosen[:_AT_ONCE]), repeats
 
 
 def _certainty(cell: CrossoverCell) -> float:
