@@ -225,7 +225,8 @@ def schemas() -> Iterator[str]:
     yield "## Stored benches\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
     yield "llama.cpp wrote. The bench that confirmed a tuning also has `configuration.json`, the recommended"
-    yield "configuration, which `--tuned NAME` reads. JSON Schemas of these files are in"
+    yield "configuration, which `--tuned NAME` reads; that of a crossover has `crossover.json`, the users and"
+    yield "depths of its map. JSON Schemas of these files are in"
     yield "`ggufspec/results/schemas`."
     yield "`ggufspec show` makes tables of a bench: Markdown, CSV, JSON, SQL, Parquet."
     yield "A command that meets a file that was edited or damaged, or that a newer ggufspec wrote, says so in"
@@ -235,6 +236,7 @@ def schemas() -> Iterator[str]:
         ("meta", "meta.json", results.SCHEMA_VERSION),
         ("run", "runs.jsonl", results.SCHEMA_VERSION),
         ("configuration", "configuration.json", results.CONFIGURATION_VERSION),
+        ("crossover", "crossover.json", results.CROSSOVER_VERSION),
     ):
         file = f"{record}-{version}.json"
         schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))

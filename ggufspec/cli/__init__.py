@@ -34,6 +34,7 @@ GROUPS = {
         "bench": "Measure target, drafter and drafting.",
         "sweep": "Measure every combination of settings.",
         "tune": "Find the fastest drafter, draft size and offload.",
+        "crossover": "Find for how many users and how long a context drafting pays.",
         "whatif": "Forecast what drafting would gain, without running a model.",
         "chat": "Chat with a pair; accepted draft tokens are coloured.",
         "prompts": "List the built-in prompt suites and their prompts.",

@@ -336,6 +336,7 @@ def prepare_session(request: Request) -> Session:
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
     longest, never = _sizes(request, ways)
+    traffic.check_batches(request.users, longest, runtimes)
     sources = texts.TextSources(
         prompt=request.prompt,
         prompt_file=request.prompt_file,

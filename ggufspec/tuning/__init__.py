@@ -1,7 +1,19 @@
-"""Which drafter, draft size and offload are fastest here? Forecast everything, measure the best few."""
+"""Which drafter, draft size and offload are fastest here, and for how many users does drafting pay?"""
 
 from __future__ import annotations
 
+from ggufspec.tuning.crossing import (
+    CrossoverPlan,
+    CrossoverRequest,
+    CrossoverStep,
+    begin_crossover,
+    coarse_places,
+    crossover,
+    crossover_request,
+    identify_crossover,
+    measure_crossover,
+    prepare_crossover,
+)
 from ggufspec.tuning.looking import look, outlook
 from ggufspec.tuning.recommending import configuration_of
 from ggufspec.tuning.running import (
@@ -25,6 +37,9 @@ __all__ = [
     "THRESHOLD",
     "Bench",
     "Choice",
+    "CrossoverPlan",
+    "CrossoverRequest",
+    "CrossoverStep",
     "Plan",
     "Prospect",
     "Selection",
@@ -33,18 +48,25 @@ __all__ = [
     "TuneRequest",
     "Tuned",
     "TuningForecast",
+    "begin_crossover",
     "choose_serving",
+    "coarse_places",
     "configuration_of",
     "confirmation",
+    "crossover",
+    "crossover_request",
     "default",
     "finals",
     "follow_edge",
     "identify",
+    "identify_crossover",
     "judge_finalists",
     "keep",
     "look",
+    "measure_crossover",
     "measure_finalists",
     "outlook",
+    "prepare_crossover",
     "prepare_tuning",
     "select_arms",
     "serve",

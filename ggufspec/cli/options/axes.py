@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
 _LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
+_THOUSANDS = re.compile(r"(?P<number>\d+)k")
 _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
 _LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
@@ -104,6 +105,30 @@ class Axis(click.ParamType[tuple[Value, ...]]):
             number += 1
             if number > _MOST:
                 self.fail(f"{text!r} has more than {_MOST} values", param, ctx)
+
+
+class Depths(Axis):
+    """Tokens of context, also in units of 1024: ``0,16k``. A range doubles: ``0-32k`` is 0, 4096, …, 32768.
+
+    Between its ends, a range without a step has a half, a quarter and an eighth of the upper one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("tokens", most=1 << 24)
+
+    def _parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
+        plain = _THOUSANDS.sub(lambda match: str(int(match["number"]) * 1024), text)
+        match = _RANGE.fullmatch(plain)
+        if match is None or match["operator"] or match["first"] == match["last"]:
+            yield from super()._parse(plain, param, ctx)
+            return
+        (first,) = super()._parse(match["first"], param, ctx)
+        (last,) = super()._parse(match["last"], param, ctx)
+        if int(first) > int(last):
+            self.fail(f"{text!r} is out of range: a range starts with its lower end", param, ctx)
+        yield from (
+            number for number in (first, *(int(last) // part for part in (8, 4, 2)), last) if number >= first
+        )
 
 
 class Methods(Axis):

@@ -298,6 +298,31 @@ class TuneOptions(MeasureOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrossoverOptions(MeasureOptions):
+    """What a crossover maps; ``max_time`` is in seconds. None where an axis is left at its default."""
+
+    parallel: tuple[int, ...] | None
+    depth: tuple[int, ...] | None
+    context_file: Path | None
+    max_time: float
+
+    def to_request(self) -> Request:
+        """Return the request of the bench with all cells."""
+        from ggufspec import tuning
+
+        asked = super().to_request()
+        axes = {"parallel": self.parallel, "depth": self.depth, "draft": asked.draft}
+        defaults = tuning.crossover_request(**axes)
+        return replace(
+            asked,
+            parallel=defaults.parallel,
+            depth=defaults.depth,
+            draft=defaults.draft,
+            context_file=self.context_file,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class BisectOptions(MeasureOptions):
     """What a bisection measures with each version of llama.cpp, and how it makes them."""
 
@@ -379,6 +404,8 @@ class WhatIfOptions(_PlacedModels):
     bandwidth: float | None
     flops: float | None
     ctx: int
+    depth: tuple[int, ...] | None
+    parallel: tuple[int, ...] | None
     overhead: float
     program: str
 
@@ -390,4 +417,5 @@ class WhatIfOptions(_PlacedModels):
         """
         from ggufspec.forecast.whatif import whatif
 
-        return whatif(**self.to_arguments())
+        users = {"parallel": self.parallel[0] if self.parallel else 1}
+        return whatif(**{**self.to_arguments(), "depth": self.depth and self.depth[0], **users})

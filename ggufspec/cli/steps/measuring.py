@@ -141,8 +141,7 @@ def run_bench(
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
-    if name is not None and resume is not None:
-        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
+    refuse_two_names(name, resume)
     refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
     session = request.identify(session)
@@ -165,6 +164,16 @@ def run_bench(
     raise_for_failures(latest)
     if strict:
         benches.refuse_doubtful([latest])
+
+
+def refuse_two_names(name: str | None, resume: str | None) -> None:
+    """Make sure that a bench is either new or continued.
+
+    Raises:
+        UsageError: it has a name, and the name of a stored one.
+    """
+    if name is not None and resume is not None:
+        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
 
 
 def check_machine(session: Session) -> dict[str, str]:
