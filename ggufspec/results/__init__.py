@@ -9,7 +9,6 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
-from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.store import (
@@ -33,7 +32,7 @@ from ggufspec.results.tuned import (
     read_configuration,
     write_configuration,
 )
-from ggufspec.results.writer import Lock, disk, read_object, write_object
+from ggufspec.results.writer import Lock, disk, read_object, read_value, write_object
 
 __all__ = [
     "CONFIGURATION_VERSION",
@@ -54,7 +53,6 @@ __all__ = [
     "close",
     "confirm",
     "create",
-    "decode_hook",
     "delete",
     "disk",
     "find_bench",
@@ -66,6 +64,7 @@ __all__ = [
     "load",
     "read_configuration",
     "read_object",
+    "read_value",
     "reopen",
     "schema",
     "write_bench",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ggufspec.tuning.automatic import auto
+from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
 from ggufspec.tuning.looking import look, outlook
 from ggufspec.tuning.recommending import configuration_of
+from ggufspec.tuning.resuming import Attempt, find_attempt
 from ggufspec.tuning.running import (
     Bench,
     TuneRequest,
@@ -18,26 +21,36 @@ from ggufspec.tuning.running import (
     tune,
 )
 from ggufspec.tuning.serving import choose_serving, serve
+from ggufspec.tuning.sources import AutoRequest, DraftSource, DraftSources, find_sources
 from ggufspec.tuning.values import Choice, Plan, Prospect, Selection, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import THRESHOLD, judge_finalists, select_arms, why_unusable
 
 __all__ = [
     "THRESHOLD",
+    "Attempt",
+    "AutoRequest",
     "Bench",
     "Choice",
+    "DraftSource",
+    "DraftSources",
     "Plan",
     "Prospect",
     "Selection",
+    "ServerCommand",
+    "ServerOption",
     "Spent",
     "Stage",
     "TuneRequest",
     "Tuned",
     "TuningForecast",
+    "auto",
     "choose_serving",
     "configuration_of",
     "confirmation",
     "default",
     "finals",
+    "find_attempt",
+    "find_sources",
     "follow_edge",
     "identify",
     "judge_finalists",
@@ -45,6 +58,7 @@ __all__ = [
     "look",
     "measure_finalists",
     "outlook",
+    "prepare_server",
     "prepare_tuning",
     "select_arms",
     "serve",
