@@ -9,7 +9,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,9 +272,7 @@ def test_nothing_tuned_and_wrong_options_are_said() -> None:
 
 
 @pytest.fixture(params=FOLDERS, ids=str)
-def exported(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[tuple[ServerFormat, ServerCommand, str]]:
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ServerFormat, ServerCommand, str]:
     """A format, a command with hostile paths, and its file."""
     form: ServerFormat = request.param
     folder = tmp_path / FOLDERS[form]
@@ -290,7 +287,7 @@ def exported(
         *("--api-key-file", str(keys), "--no-cont-batching"),
     )
     assert done.returncode == 0, done.stderr
-    yield form, server, file.read_text()
+    return form, server, file.read_text()
 
 
 def test_every_word_is_read_back_as_it_was(exported: tuple[ServerFormat, ServerCommand, str]) -> None:
@@ -445,7 +442,7 @@ def test_a_container_has_the_backend_that_was_tuned(
     assert ("deploy" in service) == (backend == "cuda")
     assert ("devices" in service) == (backend in {"vulkan", "hip"})
     metal = replace(server, build=replace(server.build, backend="metal"))
-    with pytest.raises(GgufspecError, match="no image of llama.cpp for the backend metal"):
+    with pytest.raises(GgufspecError, match="no image of .* for the backend metal"):
         exports.export(metal, ServerFormat.COMPOSE)
 
 
