@@ -244,13 +244,14 @@ def test_from_an_empty_cache_to_an_answering_server(
         port = holder.getsockname()[1]
     target = hub_client.blob(home, family, "me/Model-3-8B-GGUF/m-Q4_K_M.gguf")
     if interrupted:
-        fault = Fault(where=target.name, hold_after=4 << 20)
+        fault = Fault(where=target.name, times=99, hold_after=4 << 20)
         family.faults.append(fault)
         process = _start(family, home, llama, port)
         partial = target.with_name(f"{target.name}.incomplete")
         shell.wait_until(lambda: partial.exists() and partial.stat().st_size >= 3 << 20, 60)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        family.faults.clear()
         fault.release.set()
         held = partial.stat().st_size
     process = _start(family, home, llama, port)

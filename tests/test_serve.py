@@ -244,7 +244,7 @@ def test_a_build_that_is_gone_is_refused_and_a_changed_one_noted(tmp_path: Path)
     (note,) = (note for note in tuning.prepare_server(configuration).notes if str(program) in note)
     assert note == f"tuned: {program} has changed since; another configuration may be faster now"
     shutil.rmtree(tmp_path / "llama")
-    with pytest.raises(NoInstallError, match="the llama.cpp that was tuned is gone"):
+    with pytest.raises(NoInstallError, match=r"the llama\.cpp that was tuned is gone"):
         tuning.prepare_server(configuration)
 
 
@@ -442,7 +442,7 @@ def test_a_container_has_the_backend_that_was_tuned(
     assert ("deploy" in service) == (backend == "cuda")
     assert ("devices" in service) == (backend in {"vulkan", "hip"})
     metal = replace(server, build=replace(server.build, backend="metal"))
-    with pytest.raises(GgufspecError, match="no image of .* for the backend metal"):
+    with pytest.raises(GgufspecError, match=r"no image of .* for the backend metal"):
         exports.export(metal, ServerFormat.COMPOSE)
 
 

@@ -70,9 +70,8 @@ def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Pa
     port = _free_port()
     script = f"set -a\n{variables}\nLLAMA_ARG_PORT={port}\nexec '{tuned.serving_argv[0]}'"
     server = _start(["/bin/sh", "-c", script], tmp_path)
-    with _ready(server, port):
-        with urlopen(f"http://127.0.0.1:{port}/props", timeout=30) as props:
-            assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
+    with _ready(server, port), urlopen(f"http://127.0.0.1:{port}/props", timeout=30) as props:
+        assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
 
 
 def _start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:

@@ -19,14 +19,14 @@ SIZE = 4
 
 
 def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, TuningForecast]:
-    """Leave everything to the measurement, at one draft size and one p-min, on two short texts."""
+    """Leave everything to the measurement, at one draft size and one p-min, on a few short texts."""
     yield Stage(name="looking", done=0, total=1)
     arms = prospects.drafting_arms(plan.blocks)
     return TuningForecast(
         prospects=(),
         unknown=tuple(arm for arm in arms if _is_measured(arm)),
-        prompts=plan.session.suite.prompts[:2],
-        n_predict=24,
+        prompts=plan.session.suite.prompts[:4],
+        n_predict=16,
         finalists=1,
         spent=Spent(),
     )

@@ -77,7 +77,7 @@ def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
         outlook = steps.look_with_progress(tuning.look(plan))
         attempt.keep_outlook(outlook)
     else:
-        echo("going on with the forecasts and runs of an earlier attempt", err=True)
+        echo("going on with the forecasts and the runs of an earlier attempt", err=True)
     for note in outlook.notes:
         echo(note, err=True)
     finalists = tuning.measure_finalists(plan, outlook)
