@@ -22,7 +22,7 @@ from ggufspec.measure import api
 from ggufspec.modelfiles import hub, memory
 from ggufspec.results import Configuration, ResultSet, Verdict
 from ggufspec.tuning import AutoRequest, looking, serving, sources
-from tests.support import fake_server, fakes, hub_client, quick_look, shell
+from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
 
@@ -93,6 +93,35 @@ def test_a_drafter_that_is_named_comes_first_and_is_not_found_twice(family: Hub,
     family.add("me/Heads", {"readme.gguf": b"no model"})
     with pytest.raises(ModelFileError):
         tuning.find_sources(AutoRequest(target=TARGET, draft_model=("me/Heads/readme.gguf",)))
+
+
+def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path: Path) -> None:
+    target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
+    fits = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
+    other = models.write_model(tmp_path / "other.gguf", *models.eagle3(target_layers=(1, 2, 3), width=128))
+    named = (str(fits), str(other))
+    found = tuning.find_sources(AutoRequest(target=str(target), draft_model=named, offline=True))
+    by_name = {source.name: source for source in found.sources if source.name != "the text so far"}
+    assert by_name[str(fits)].left_out is None
+    assert by_name[str(fits)].method is Method.DRAFT_EAGLE3
+    assert "refused: the head reads states of width 128" in str(by_name[str(other)].left_out)
+    assert by_name["layers of the target"].method is Method.DRAFT_MTP
+    assert by_name["layers of the target"].left_out is None
+    assert loopback.seen == []
+    asked = found.tune_request(AutoRequest(target=str(target)))
+    assert asked.methods is not None
+    assert {*asked.methods} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
+
+
+def test_a_build_that_is_older_than_a_method_leaves_it_out(
+    loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server", version="0.3.16")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    found = tuning.find_sources(AutoRequest(target="demo"))
+    assert [source.name for source in found.tried] == ["demo:drafter"]
+    assert all("is older than that method" in str(source.left_out) for source in found.sources[1:])
 
 
 def test_a_repository_that_breaks_does_not_end_the_search(family: Hub, llama: Path) -> None:
