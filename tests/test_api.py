@@ -104,7 +104,7 @@ def test_a_request_and_options_exclude_each_other() -> None:
         ggufspec.bench(ggufspec.Request(pair="demo"), draft=3)
 
 
-@pytest.mark.parametrize("name", ["plan", "check", "whatif", "fetch", "suggest"])
+@pytest.mark.parametrize("name", ["auto", "plan", "check", "whatif", "fetch", "suggest"])
 def test_options_have_the_names_of_the_command_line(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 from dataclasses import replace
@@ -18,10 +19,16 @@ import jsonschema
 import pytest
 import yaml
 
-from ggufspec import digests, results, tuning
+from ggufspec import digests, proc, results, tuning
 from ggufspec.choices import ServerFormat
 from ggufspec.domain import Drafting, FileIdentity, FileUse, Launch, Pair, Role, Serving
-from ggufspec.errors import GgufspecError, ModelFileError, NoInstallError, ResultsError
+from ggufspec.errors import (
+    ChildCrashedError,
+    GgufspecError,
+    ModelFileError,
+    NoInstallError,
+    ResultsError,
+)
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.measure import configured
@@ -216,6 +223,14 @@ def _change_byte(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
+
+
+def test_a_server_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGPIPE)
+    for program in (tmp_path / "gone", tmp_path):
+        with pytest.raises(ChildCrashedError, match="cannot start"):
+            proc.replace_process([str(program)], {})
+    assert signal.getsignal(signal.SIGPIPE) == before
 
 
 @pytest.mark.parametrize("name", ["target.gguf", "drafter.gguf"])

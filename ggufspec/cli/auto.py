@@ -101,8 +101,9 @@ def command(
         fresh=fresh,
     )
     sources = automatic.find_sources(asked)
-    automatic.fetch_sources(sources, asked, yes=yes)
-    configuration = automatic.tune_sources(sources, asked)
+    with automatic.explain_interruption():
+        automatic.fetch_sources(sources, asked, yes=yes)
+        configuration = automatic.tune_sources(sources, asked)
     automatic.print_configuration(configuration)
     if serve:
         serving.run_server(serving.prepare_server(configuration.id, words))

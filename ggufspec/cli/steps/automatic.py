@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -38,6 +40,16 @@ def _describe_source(source: DraftSource) -> list[str]:
     size = "" if model is None else format_bytes(model.size_bytes or 0)
     state = source.left_out or source.note or ("to download" if source.missing_bytes else "")
     return [source.name, source.method.value if source.method else "", size, state]
+
+
+@contextmanager
+def explain_interruption() -> Iterator[None]:
+    """Say after Ctrl-C or a signal that nothing is lost."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        echo("Run the same command again to go on from here.", err=True)
+        raise
 
 
 def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> None:
