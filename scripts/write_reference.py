@@ -68,6 +68,10 @@ _OTHERS = (
         "passed to compilers and recorded with the build",
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
+    (
+        "`LLAMA_API_KEY` `LLAMA_ARG_HOST` `LLAMA_ARG_PORT` `LLAMA_ARG_API_…` `LLAMA_ARG_SSL_…`",
+        "passed to the server of `serve`, which gets the complete environment but other `LLAMA_ARG_…`",
+    ),
 )
 _FLAGS = {"quiet", "verbose", "debug"}  # of every command
 _PROMISES = """\

@@ -39,6 +39,10 @@ GROUPS = {
         "chat": "Chat with a pair; accepted draft tokens are coloured.",
         "prompts": "List the built-in prompt suites and their prompts.",
     },
+    "Serve": {
+        "auto": "Find drafters for a model, tune, and say how to serve it.",
+        "serve": "Run llama-server at a tuned configuration.",
+    },
     "Results": {
         "show": "Print, list or delete stored benches.",
         "why": "Show where the time goes, and what would pay most.",

@@ -9,8 +9,8 @@ import click
 
 from ggufspec.cli.options.axes import Quants
 from ggufspec.cli.options.bench import measure_options
+from ggufspec.cli.options.serving import capacity_options
 from ggufspec.cli.options.shared import (
-    Count,
     Duration,
     Fraction,
     Size,
@@ -25,19 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @measure_options(many=True, repeating=False, engine="server")
-@click.option(
-    "--serve-ctx",
-    type=Count(256),
-    help="Context that each request may use, in tokens. [default: the largest of 4096, 8192, … that fits and "
-    "the models were trained for]",
-)
-@click.option(
-    "--serve-parallel",
-    type=Count(1),
-    default=1,
-    show_default=True,
-    help="Requests to serve at once (slots of llama-server).",
-)
+@capacity_options
 @click.option(
     "--quantize-drafter",
     type=Quants(),

@@ -417,7 +417,7 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
             tuned: Tuned = serving.serve(plan, end.value)
             keep(tuned)
             return tuned
-        stored = _measured(stage.session, command, resume=stage.resume)
+        stored = measure_bench(stage.session, command, resume=stage.resume)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,8 +508,11 @@ def _without_verdict(cause: str, outlook: TuningForecast) -> InconclusiveError:
     return InconclusiveError(f"there is no verdict: {cause}; {forecast}", _QUIETER)
 
 
-def _measured(session: Session, command: tuple[str, ...], resume: str | None = None) -> ResultSet:
-    store = api.begin(session, command=command, resume=resume)
+def measure_bench(
+    session: Session, command: tuple[str, ...], *, name: str | None = None, resume: str | None = None
+) -> ResultSet:
+    """Measure a bench to its end, for callers that show no progress; see ``api.begin`` for the arguments."""
+    store = api.begin(session, command=command, name=name, resume=resume)
     with session.engine:
         *_, results = api.record(session, store)
     return results

@@ -14,7 +14,8 @@ from ggufspec.cli.entry import renaming, verbosity
 _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
-    "Models": "tuned pair target draft_model largest revision token offline local_dir no_check repin",
+    "Models": "tuned pair target draft_model drafters max_download largest revision token offline "
+    "local_dir no_check repin",
     "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling "
     "quantize_drafter",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
@@ -33,7 +34,7 @@ _SECTIONS = {
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Publishing": "with_texts author to_hub public",
     "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
-    "html png svg open once fail_slower threshold strict",
+    "export serve html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",
 }
 _PLAIN_NAMES = {"INTEGER RANGE": "N", "FLOAT RANGE": "X", "DIRECTORY": "FOLDER"}

@@ -118,7 +118,11 @@ def _quote(word: str) -> str:
 
 def announce_reading(session: Session) -> None:
     """Print that models are read for their digests, if that takes long."""
-    sizes = request.unread_files(session)
+    announce_files(request.unread_files(session))
+
+
+def announce_files(sizes: Mapping[Path, int]) -> None:
+    """Print that files are read for their digests, if that takes long; ``sizes`` are in bytes."""
     total = sum(sizes.values())
     if total >= _LONG_BYTES:
         seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))

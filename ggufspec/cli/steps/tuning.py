@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,22 +66,21 @@ def run_tuning(
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = _look_with_progress(tuning.look(plan, forecast_only=forecast))
+    outlook = look_with_progress(tuning.look(plan, forecast_only=forecast))
     for note in outlook.notes:
         echo(note, err=True)
     if forecast:
         emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         return
     try:
-        tuned = _measure_finalists(tuning.measure_finalists(plan, outlook), warnings, name)
+        tuned = measure_finalists(
+            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(name)
+        )
     except InconclusiveError:
         echo("The forecast, which no measurement confirms:", err=True)
         emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         raise
-    if Program.SERVER in plan.session.install.programs:
-        echo("starting llama-server by the command that will be printed", err=True)
-    tuned = tuning.serve(plan, tuned)
-    tuning.keep(tuned)
+    tuned = serve_and_keep(plan, tuned)
     install, bench = plan.session.install, bench_command(request, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
         emit(tuned_report.text(tuned, install, bench, output), out)
@@ -94,17 +93,42 @@ def run_tuning(
         benches.refuse_doubtful([tuned.results])
 
 
-def _measure_finalists(
-    steps: Generator[Bench, ResultSet | None, Tuned], warnings: Mapping[str, str], name: str | None
+def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
+    """Start llama-server once with the choice, and store the configuration."""
+    if Program.SERVER in plan.session.install.programs:
+        echo("starting llama-server by the command that will be printed", err=True)
+    tuned = tuning.serve(plan, tuned)
+    tuning.keep(tuned)
+    return tuned
+
+
+def _place_confirmation(name: str | None) -> Callable[[Bench], tuple[str | None, str | None]]:
+    """Return what names the bench that confirms, and continues benches as they ask."""
+    names = iter((name,) if name is not None else ())
+
+    def place(bench: Bench) -> tuple[str | None, str | None]:
+        return (next(names, None) if bench.confirms else None), bench.resume
+
+    return place
+
+
+def measure_finalists(
+    steps: Generator[Bench, ResultSet | None, Tuned],
+    warnings: Mapping[str, str],
+    place: Callable[[Bench], tuple[str | None, str | None]],
 ) -> Tuned:
     """Measure each bench that a tuning asks for, and return the verdict.
+
+    Args:
+        steps: the tuning.
+        warnings: about this machine, to store with each bench.
+        place: returns the name of a new bench, and that of a stored one to go on with; each or None.
 
     Raises:
         InconclusiveError: nothing that was measured can be used.
         GgufspecError: a bench cannot be stored.
     """
     stored: ResultSet | None = None
-    names = iter((name,) if name is not None else ())
     while True:
         try:
             bench = steps.send(stored)
@@ -113,12 +137,8 @@ def _measure_finalists(
             return tuned
         if bench.note is not None:
             echo(bench.note, err=True)
-        stored = _measure(
-            bench.session,
-            warnings,
-            name=next(names, None) if bench.confirms else None,
-            resume=bench.resume,
-        )
+        name, resume = place(bench)
+        stored = _measure(bench.session, warnings, name=name, resume=resume)
 
 
 def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
@@ -154,7 +174,8 @@ def _measure(
     return latest
 
 
-def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
+def look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
+    """Return the forecasts, with their progress on a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
