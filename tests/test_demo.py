@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -16,16 +17,23 @@ from ggufspec.cli import steps
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.steps import building, demonstrating
 from ggufspec.llama.install import Built, installs
+from ggufspec.llama.install.installs import NAMES
 from ggufspec.llama.progress import BuildProgress, BuildStep
 from tests.support import fakes, shell
 
+ALL_NAMES = {name for names in NAMES.values() for name in names}
 SCRIPTS = Path(steps.__file__).parents[3] / "scripts"
 
 
 @pytest.fixture(autouse=True)
-def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide every llama.cpp of this machine."""
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    find = shutil.which
+
+    def find_others(name: str) -> str | None:
+        return None if name in ALL_NAMES else find(name)
+
+    monkeypatch.setattr(shutil, "which", find_others)
 
 
 @pytest.fixture

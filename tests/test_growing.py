@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import redirect_stderr
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -42,14 +43,12 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Let standard error be a terminal of 24 lines and 100 columns."""
-    drawn = Terminal()
-    monkeypatch.setattr(sys, "stderr", drawn)
+    """A terminal of 24 lines and 100 columns, for ``redirect_stderr``."""
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("LINES", "24")):
         monkeypatch.setenv(name, value)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    return drawn
+    return Terminal()
 
 
 def _session(engine: Scripted) -> Session:
@@ -76,7 +75,8 @@ def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
         return scripted.sample(spec, tps=75.0 if spec.role is Role.DRAFTING else 50.0)
 
     engine = Scripted(answer=answer)
-    *_, last = measuring.record_with_progress(_session(engine), values.bench())
+    with redirect_stderr(terminal):
+        *_, last = measuring.record_with_progress(_session(engine), values.bench())
     assert len(lengths) == len(last.runs)
     assert all(before == after for before, after in lengths)
     starts = [before for before, _ in lengths]
@@ -95,10 +95,11 @@ def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
 def test_every_run_is_announced_and_the_results_are_the_same(terminal: Terminal) -> None:
     engine = Scripted()
     upcoming = []
-    for store in measuring.record_with_progress(_session(engine), values.bench()):
-        if store.upcoming is not None:
-            upcoming.append(store.upcoming)
-            assert len(engine.seen) == len(upcoming) - 1
+    with redirect_stderr(terminal):
+        for store in measuring.record_with_progress(_session(engine), values.bench()):
+            if store.upcoming is not None:
+                upcoming.append(store.upcoming)
+                assert len(engine.seen) == len(upcoming) - 1
     assert upcoming == engine.seen
     assert store.upcoming is None
 

@@ -309,6 +309,7 @@ def prepare_session(request: Request) -> Session:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     request, configuration = with_tuned(request)
+    _check_until(request)
     stated = _stated_ways(request)
     name, targets, drafters, why, pair = _models(request, stated)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
@@ -474,37 +475,52 @@ def prepare_session(request: Request) -> Session:
     )
 
 
-def _stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
-    """Return when a bench is looked at, if it is measured until its verdicts are decided.
+def _check_until(request: Request) -> None:
+    """Refuse what contradicts measuring until verdicts are decided.
 
     Raises:
-        GgufspecError: the request has another rule as well, or what is measured has no verdicts.
+        GgufspecError: the request has another rule as well, or nothing that can be decided so.
     """
     if request.until is None:
         if request.max_repeats is not None:
             raise GgufspecError("--max-repeats is for --until decided", "give both, or use --repeats")
-        return None
+        return
     if request.until != _DECIDED:
         raise GgufspecError(f"--until is {_DECIDED!r}, not {request.until!r}")
     if request.precision is not None:
         raise GgufspecError("--until and --precision both say when to stop", "use one of them")
-    if sweep.builds != (None,):
+    if len(request.llamas) > 1:
         raise GgufspecError(
             "--until decided measures one llama.cpp", "to compare several, use --repeats or --precision"
         )
-    if sweep.has_traffic:
+    if request.users:
         raise GgufspecError(
             "--until decided measures one request after another", "with several users, use --repeats"
         )
-    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
-    if not comparisons:
-        raise GgufspecError("nothing drafts, so there is no verdict to decide", "leave --until out")
-    most = _MOST_REPEATS if request.max_repeats is None else request.max_repeats
+    most = _most_repeats(request)
     if most < request.repeats:
         raise GgufspecError(
             f"--max-repeats is {most}, less than the {request.repeats} of --repeats",
             "raise --max-repeats, or lower --repeats",
         )
+
+
+def _most_repeats(request: Request) -> int:
+    return _MOST_REPEATS if request.max_repeats is None else request.max_repeats
+
+
+def _stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
+    """Return when a bench is looked at, if it is measured until its verdicts are decided.
+
+    Raises:
+        GgufspecError: what is measured has no verdicts.
+    """
+    if request.until is None:
+        return None
+    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
+    if not comparisons:
+        raise GgufspecError("nothing drafts, so there is no verdict to decide", "leave --until out")
+    most = _most_repeats(request)
     return StoppingRule(least_repeats=request.repeats, most_repeats=most, comparisons=comparisons)
 
 

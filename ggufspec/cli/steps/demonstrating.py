@@ -8,12 +8,12 @@ from pathlib import Path
 from ggufspec import units
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.steps import building, measuring
+from ggufspec.llama import progress
 from ggufspec.llama.install import installs
-from ggufspec.llama.progress import BuildStep
 from ggufspec.measure import Request
 
 _PAIR, _DRAFT_SIZES = "demo", (3, 8)
-_SOURCE = (BuildStep.FETCH, BuildStep.UNPACK)
+_SOURCE = (progress.BuildStep.FETCH, progress.BuildStep.UNPACK)
 
 
 def run_demo(
@@ -31,7 +31,7 @@ def run_demo(
     Raises:
         GgufspecError: it cannot be built or measured.
     """
-    steps: dict[BuildStep, float] = {}
+    steps: dict[progress.BuildStep, float] = {}
     if not installs.is_any_found():
         building.build_with_progress(building.start_default_build(), "built", seconds=steps)
     started = time.monotonic()
@@ -41,7 +41,9 @@ def run_demo(
     echo(describe_time(steps, environment_s=environment_s, measured_s=measured_s), err=True)
 
 
-def describe_time(steps: dict[BuildStep, float], *, environment_s: float | None, measured_s: float) -> str:
+def describe_time(
+    steps: dict[progress.BuildStep, float], *, environment_s: float | None, measured_s: float
+) -> str:
     """Return how long each part of a demonstration took, as a line.
 
     Args:
