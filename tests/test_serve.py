@@ -39,6 +39,7 @@ from tests.support import fake_server, fakes, shell, values
 from tests.support.hub_client import DEMO
 
 HOSTILE = "a  b %h $HOME ${X} 'q' \"d\" `c` \\n ; # é * ~ &"
+NO_QUOTES = re.sub(r"[\"'\\]", "", HOSTILE)
 NO_COMMENTS = HOSTILE.replace(";", "").replace("#", "")
 NO_MACROS = HOSTILE.replace("${", "{")
 FOLDERS = {
@@ -74,9 +75,10 @@ LLAMA_SWAP_SCHEMA = {
 """The part of llama-swap's own schema, config-schema.json in its repository, that an export uses."""
 
 
-def _store(folder: Path, *, port: int = 8080, **changes: Any) -> Configuration:
-    """Store a configuration whose models and llama.cpp lie in a folder."""
-    program = fake_server.program(fakes.install(folder / "llama", **fakes.AT_ONCE) / "llama-server")
+def _store(folder: Path, *, llama: Path | None = None, **changes: Any) -> Configuration:
+    """Store a configuration whose models, and by default its llama.cpp, lie in a folder."""
+    place = fakes.install(llama or folder / "llama", **fakes.AT_ONCE)
+    program = fake_server.program(place / "llama-server")
     target, drafter = folder / "target.gguf", folder / "drafter.gguf"
     for file in (target, drafter):
         shutil.copy(DEMO / "drafter.gguf", file)
@@ -94,7 +96,7 @@ def _store(folder: Path, *, port: int = 8080, **changes: Any) -> Configuration:
         context=2048,
         drafting=Drafting(n_max=5, p_min=0.5),
     )
-    argv = commands.serving_argv(spec, installs.find_install(program.parent), slots=2, port=port)
+    argv = commands.serving_argv(spec, installs.find_install(program.parent), slots=2, port=8080)
     uses = {target: FileUse.MODEL, drafter: FileUse.MODEL, program: FileUse.PROGRAM}
     facts: dict[str, Any] = {
         "id": "mine",
@@ -205,7 +207,7 @@ def test_a_model_that_moved_is_served_from_its_new_place(
         (("--port", "http"), "'http' is not a port"),
         (("--alias", "a", "b"), "'b' is not an option of llama-server"),
     ],
-    ids=" ".join,
+    ids=["context", "drafter", "no value", "no number", "no option"],
 )
 def test_options_that_cannot_be_passed_on_are_refused(
     tmp_path: Path, words: tuple[str, ...], reason: str
@@ -292,7 +294,7 @@ def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ServerForm
     form: ServerFormat = request.param
     folder = tmp_path / FOLDERS[form]
     folder.mkdir()
-    configuration = _store(folder)
+    configuration = _store(folder, llama=tmp_path / NO_QUOTES if form is ServerFormat.SYSTEMD else None)
     keys = folder / "keys"
     keys.write_text("secret\n")
     server = tuning.prepare_server(configuration, ("--api-key-file", str(keys), "--no-cont-batching"))
@@ -390,7 +392,7 @@ def _check_env(server: ServerCommand, text: str) -> None:
     done = subprocess.run(["/bin/sh", "-c", dump], capture_output=True, check=True, env=env)
     variables = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if "=" in entry)
     for option in server.options:
-        if option.flag == "--threads-batch":
+        if "threads-" in option.flag:
             continue  # as --threads
         assert option.variable is not None
         assert variables[option.variable] == (option.value or "0")
@@ -402,7 +404,8 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     folder = tmp_path / HOSTILE
     folder.mkdir()
     unit = tmp_path / "llama.service"
-    unit.write_text(exports.export(tuning.prepare_server(_store(folder)), ServerFormat.SYSTEMD))
+    server = tuning.prepare_server(_store(folder, llama=tmp_path / NO_QUOTES))
+    unit.write_text(exports.export(server, ServerFormat.SYSTEMD))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],
         capture_output=True,
@@ -418,6 +421,8 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         (ServerFormat.PRESET, "a;b"),
         (ServerFormat.PRESET, "a#b"),
         (ServerFormat.LLAMA_SWAP, "a${b}"),
+        (ServerFormat.SYSTEMD, 'a"b'),
+        (ServerFormat.SYSTEMD, "a\\b"),
         *((form, "a\nb") for form in ServerFormat),
     ],
 )

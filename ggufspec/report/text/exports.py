@@ -20,6 +20,8 @@ _IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 _IMAGES = {"cpu": "", "cuda": "-cuda", "vulkan": "-vulkan", "hip": "-rocm"}
 _DEVICES = {"vulkan": ["/dev/dri:/dev/dri"], "hip": ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]}
 _BUILD = re.compile(r"\bb(\d{4,})\b")
+_AS_MANY_THREADS = ("--threads-batch", "--threads-draft", "--threads-batch-draft")
+"""Options without a variable, which are as --threads by default."""
 _OF_ROUTER = (
     *("--host", "--port", "--alias"),
     *("--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
@@ -42,10 +44,14 @@ def export(command: ServerCommand, form: ServerFormat) -> str:
 def _systemd(command: ServerCommand) -> str:
     """Return a unit for ``systemctl --user`` or the system; see systemd.service(5) for its quotes.
 
-    systemd takes ``$`` literally in the path of the program, and as a variable in its arguments.
+    systemd takes ``$`` literally in the path of the program, and as a variable in its arguments. It refuses
+    programs with quotes or backslashes in their paths.
     """
+    program = str(command.program)
+    if re.search(r"[\"'\\]", program):
+        raise _unfit(ServerFormat.SYSTEMD, f"the program {program!r}", "it has a quote or a backslash")
     options = (" ".join(map(_systemd_argument, option.words)) for option in command.options)
-    start = " \\\n    ".join((_systemd_word(str(command.program)), *options))
+    start = " \\\n    ".join((_systemd_word(program), *options))
     variables = "".join(
         f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in command.environment.items()
     )
@@ -169,7 +175,7 @@ def _env(command: ServerCommand) -> str:
     threads = command.value("--threads")
     variables = dict(command.environment)
     for option in command.options:
-        if option.means("--threads-batch") and option.value == threads:
+        if option.means(*_AS_MANY_THREADS) and option.value == threads:
             continue  # the default
         if option.variable is None:
             raise GgufspecError(
