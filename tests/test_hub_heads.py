@@ -38,7 +38,11 @@ def served(loopback: Hub, tmp_path: Path) -> Hub:
     }
     files = {name: models.write_model(tmp_path / f"{name}.gguf", *model) for name, model in written.items()}
     base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
-    beside = {"m-Q4_K_M.gguf": files["target"], "eagle3-m-Q8_0.gguf": files["head"], "mmproj-m.gguf": b"x"}
+    beside: dict[str, bytes | Path] = {
+        "m-Q4_K_M.gguf": files["target"],
+        "eagle3-m-Q8_0.gguf": files["head"],
+        "mmproj-m.gguf": b"x",
+    }
     loopback.add("me/Model-3-8B-GGUF", beside, info=base)
     loopback.add("me/Model-3-8B-MTP-GGUF", {"m-Q4_K_M.gguf": files["with-mtp"]}, info=base)
     for name, file, architecture in (
@@ -127,7 +131,9 @@ def test_a_fetch_names_the_head_beside_a_target(served: Hub, run: Run, llama: Pa
     assert "eagle3-m-Q8_0.gguf" in out
     assert err.endswith("\nmeasure it: ggufspec bench\n")
     session = request.prepare_session(Request(prompt=("Hello",), chat=False, n_predict=32))
-    assert {str(arm.chain) for arm in session.suite.blocks[0].arms if arm.drafting} == {"draft-eagle3"}
+    assert {str(arm.drafting.chain) for arm in session.suite.blocks[0].arms if arm.drafting} == {
+        "draft-eagle3"
+    }
     assert session.engine.name == "binary-simple"
 
 
@@ -144,7 +150,7 @@ def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, run: Run, lla
     assert "no drafter" not in err
     asked = Request(method="draft-mtp", prompt=("Hello",), chat=False, n_predict=32)
     arms = request.prepare_session(asked).suite.blocks[0].arms
-    assert [str(arm.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
+    assert [str(arm.drafting.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
 
 
 def test_a_drafter_can_be_a_repository_of_heads(served: Hub, run: Run, llama: Path) -> None:

@@ -890,7 +890,7 @@ def _same_builds(builds: Mapping[str, installs.Install]) -> Iterator[str]:
 def _check_drafter(
     target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str, method: Method
 ) -> None:
-    rule = judging.rule_of(install, engines.ENGINES[engine])
+    rule = judging.rule_for(engines.ENGINES[engine], install.build_number)
     verdict = judging.check_pair(target, draft, rule, build=install.build_number, method=method)
     if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)

@@ -274,7 +274,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         "engine": results.meta.engine,
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
-        "by_method": list_methods(drafting and drafting.by_method),
+        "by_method": list_methods(drafting.by_method if drafting else None),
         **arm.round_ms,
         **_traffic_of(arm),
         **_energy_of(arm),
