@@ -43,8 +43,8 @@ def plan_loads(suite: RunPlan, loads: int | None, *, engine: str) -> tuple[RunPl
         )
     planned = replace(suite, loads=loads or suite.repeats)
     reason = ""
-    is_limited = suite.max_time_s is not None and suite.stopping is None
-    if loads is None and is_limited and suite.repeats > 1:
+    is_free = loads is None and suite.stopping is None
+    if is_free and suite.max_time_s is not None and suite.repeats > 1:
         planned, reason = _within(planned, suite.max_time_s)
     return planned, tuple(_notes(planned, reason))
 
