@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -121,7 +122,8 @@ def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | 
         draft=tuple(Point(tokens=1, depth=depth, seconds=_exactly(1.3)) for depth in (0, 96)),
         absorb=points(1.0, 0.1, 0.0),
     )
-    return replace(curve, **{name: _exactly(seconds) for name, seconds in (fixed or {}).items()})
+    times: dict[str, Any] = {name: _exactly(seconds) for name, seconds in (fixed or {}).items()}
+    return replace(curve, **times)
 
 
 def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
