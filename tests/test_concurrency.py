@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,7 +104,7 @@ def _exactly(seconds: float) -> Estimate:
     return Estimate(value=seconds, lo=None, hi=None)
 
 
-def _curve(*, most: int = 40, deep_s: float = 0.0, **fixed: float) -> CostCurve:
+def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | None = None) -> CostCurve:
     """A target of 10 s and 1 s a token, a drafter of 1 s and 0.1 s a token; choosing its token takes 0.2 s.
 
     At 96 tokens of context each token takes ``deep_s`` more.
@@ -115,12 +117,13 @@ def _curve(*, most: int = 40, deep_s: float = 0.0, **fixed: float) -> CostCurve:
             for n in range(1, most + 1)
         )
 
-    return CostCurve(
+    curve = CostCurve(
         verify=points(10.0, 1.0, deep_s),
         draft=tuple(Point(tokens=1, depth=depth, seconds=_exactly(1.3)) for depth in (0, 96)),
         absorb=points(1.0, 0.1, 0.0),
-        **{name: _exactly(seconds) for name, seconds in fixed.items()},
     )
+    times: dict[str, Any] = {name: _exactly(seconds) for name, seconds in (fixed or {}).items()}
+    return replace(curve, **times)
 
 
 def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
@@ -197,7 +200,7 @@ def test_users_out_of_step_have_batches_with_drafts_and_prompts() -> None:
 
 
 def test_overheads_are_those_of_drafting_or_of_the_target_alone() -> None:
-    curve = _curve(overhead_s=5.0, plain_overhead_s=3.0, choose_s=0.5, resize_s=100.0)
+    curve = _curve(fixed={"overhead_s": 5.0, "plain_overhead_s": 3.0, "choose_s": 0.5, "resize_s": 100.0})
     drafting = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(curve), n_requests=2)
     without = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(_curve()), n_requests=2)
     assert drafting.seconds - without.seconds == pytest.approx(5 + 3 * 0.5 + 2 * 100)

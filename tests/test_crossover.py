@@ -237,9 +237,10 @@ def test_the_report_draws_the_map_with_its_line() -> None:
         if pays[Place(users, depth)] != pays[Place(below, depth)]
     }
     assert borders
-    page = sections.html(results.load(stored.meta.id))
-    assert crossovers.policy(found) in page.replace("&#34;", '"')
-    assert "Users and depth for which drafting pays" in page
+    section = sections.section(results.load(stored.meta.id))
+    assert section.policy[0] == crossovers.policy(found)
+    assert section.figures[0].title == "Users and depth for which drafting pays"
+    assert len(section.figures[0].data.rows) == 8
     assert plot.image(chart, "svg").count(b"1.80") >= 1
     assert plot.crossover(values.whole_bench()) is None
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, map_crossover
-from ggufspec.domain import Role
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import Place
 from ggufspec.measure import Block, Request, Session, api, fetch_models, prepare_session
@@ -254,7 +253,7 @@ def _check_arms(plan: CrossoverPlan) -> None:
         GgufspecError: they differ in something else, or nothing drafts.
     """
     blocks = plan.session.suite.blocks
-    drafts = [arm.draft_size for arm in blocks[0].arms if arm.role is Role.DRAFTING]
+    drafts = [arm.drafting.n_max for arm in blocks[0].arms if arm.drafting is not None]
     if not drafts:
         raise GgufspecError(
             "nothing drafts, so there is nothing to compare", "name a drafter with --draft-model"

@@ -15,7 +15,6 @@ playwright = pytest.importorskip(
 
 from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only where it is installed
 
-from ggufspec import results  # noqa: E402
 from ggufspec.report.html.sections import html  # noqa: E402
 from tests.support import crossed  # noqa: E402
 from tests.support.swept import HARMFUL, swept  # noqa: E402
@@ -56,14 +55,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def crossover_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page on a crossover of four numbers of users at two depths; drafting pays for up to four users."""
+    """A page on a crossover."""
     folder = tmp_path_factory.mktemp("crossover")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
-        places = [(users, depth) for users in (1, 4, 8) for depth in (0, 4096)]
-        bench = crossed.bench(places, lambda users, depth, draft: {1: 1.8, 4: 1.3, 8: 0.7}[users])
-        axes = results.CrossoverAxes(users=(1, 2, 4, 8), depths=(0, 4096))
-        results.write_crossover_axes(axes, bench.folder)
         file = folder / "report.html"
-        file.write_text(html(bench), encoding="utf-8")
+        file.write_text(html(crossed.crossover()), encoding="utf-8")
     return file

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ggufspec import results
 from ggufspec.domain import (
     Prompt,
     RequestOutcome,
@@ -54,6 +55,18 @@ def bench(
         for run in _runs(place, gain, (repeats_of or {}).get(place, repeats), noise, fails=place == failing)
     ]
     return values.bench(*runs)
+
+
+def crossover() -> ResultSet:
+    """A crossover of four numbers of users at two depths; drafting pays for up to four users.
+
+    Two users are forecast.
+    """
+    gains = {1: 1.8, 4: 1.3, 8: 0.7}
+    places = [(users, depth) for users in gains for depth in (0, 4096)]
+    stored = bench(places, lambda users, depth, draft: gains[users])
+    results.write_crossover_axes(results.CrossoverAxes(users=(1, 2, 4, 8), depths=(0, 4096)), stored.folder)
+    return stored
 
 
 def _runs(

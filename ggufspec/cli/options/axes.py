@@ -122,13 +122,12 @@ class Depths(Axis):
         if match is None or match["operator"] or match["first"] == match["last"]:
             yield from super()._parse(plain, param, ctx)
             return
-        (first,) = super()._parse(match["first"], param, ctx)
-        (last,) = super()._parse(match["last"], param, ctx)
-        if int(first) > int(last):
+        first = int(next(super()._parse(match["first"], param, ctx)))
+        last = int(next(super()._parse(match["last"], param, ctx)))
+        if first > last:
             self.fail(f"{text!r} is out of range: a range starts with its lower end", param, ctx)
-        yield from (
-            number for number in (first, *(int(last) // part for part in (8, 4, 2)), last) if number >= first
-        )
+        between = (last // part for part in (8, 4, 2))
+        yield from (first, *(number for number in between if number > first), last)
 
 
 class Methods(Axis):

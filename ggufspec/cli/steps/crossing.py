@@ -100,6 +100,7 @@ def _render(crossover: CrossoverMap, results: ResultSet, output: str) -> str | b
     if output == "json":
         return crossovers.as_json(crossover, results)
     from ggufspec.report import frames
-    from ggufspec.report.frames.crossovers import crossover as cells
+    from ggufspec.report.frames import crossovers as cells
 
-    return formats.render(cells(crossover), output, title="crossover", origin=frames.origin(results.meta))
+    table, origin = cells.crossover(crossover), frames.origin(results.meta)
+    return formats.render(table, output, title="crossover", origin=origin)
