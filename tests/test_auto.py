@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,7 +22,7 @@ from ggufspec.errors import ConsentNeededError, ModelFileError, NoInstallError, 
 from ggufspec.measure import api
 from ggufspec.modelfiles import hub, memory
 from ggufspec.results import Configuration, ResultSet, Verdict
-from ggufspec.tuning import AutoRequest, looking, serving, sources
+from ggufspec.tuning import AutoRequest, looking, serving
 from tests.support import fake_server, fakes, hub_client, models, quick_look, shell
 from tests.support.hub_client import Run
 from tests.support.hub_server import Fault, Hub
@@ -70,7 +71,7 @@ def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Pa
         family.repos[repo].files[file].size
         for repo, file in (("me/Model-3-8B-GGUF", "m-Q4_K_M.gguf"), ("a/Model-3-1B-GGUF", "d-Q8_0.gguf"))
     )
-    assert not hub.cached_files(hub.Access())
+    assert not [*hub.cached_files(hub.Access())]
 
 
 def test_drafters_beyond_the_number_or_the_download_are_left_out(family: Hub, llama: Path) -> None:
@@ -139,7 +140,7 @@ def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Ru
     found = tuning.find_sources(AutoRequest(target=TARGET))
     assert found.notes
     assert found.notes[0].startswith("drafters: ")
-    assert {source.method.drafts_with_model for source in found.tried} == {False}
+    assert not [source for source in found.tried if source.method and source.method.drafts_with_model]
 
 
 def test_what_cannot_run_is_refused_before_a_download(
@@ -148,7 +149,7 @@ def test_what_cannot_run_is_refused_before_a_download(
     def verdict(*_: object, **__: object) -> memory.MemoryVerdict:
         return memory.MemoryVerdict(outcome=memory.Fit.IMPOSSIBLE, reason="too large", hint="a smaller one")
 
-    monkeypatch.setattr(sources.memory, "verdict", verdict)
+    monkeypatch.setattr(memory, "verdict", verdict)
     with pytest.raises(OutOfMemoryError, match="too large"):
         tuning.find_sources(AutoRequest(target=TARGET))
     (llama / "llama-server").unlink()
@@ -172,7 +173,7 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     code, out, err = run("auto", TARGET, "--yes", *QUICK)
     assert code == 0, err
     configuration = results.read_configuration()
-    assert configuration.overall.verdict is Verdict.DRAFT
+    assert configuration.overall.verdict is not Verdict.DO_NOT_DRAFT
     assert configuration.spec.drafter is not None
     assert f"{configuration.spec.drafter.repo}/{configuration.spec.drafter.filename}" == DRAFTER
     lines = out.splitlines()
@@ -187,8 +188,13 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     assert again[1] == out
     assert f"tuned already: {configuration.id}; --fresh tunes again" in again[2]
     assert len(fake_server.requests(llama)) == before
-    fresh = ggufspec.auto(TARGET, **QUICKLY, fresh=True)
-    assert fresh.id == f"{configuration.id}-2"
+    asked = AutoRequest(target=TARGET, max_time_s=60.0, threads=1, serve_ctx=1024)
+    same = tuning.find_sources(asked).tune_request(asked)
+    assert tuning.find_attempt(same).finished == configuration
+    assert tuning.find_attempt(replace(same, fresh=True)).name == f"{name}-2"
+    other = tuning.find_attempt(replace(same, serve_ctx=512))
+    assert other.finished is None
+    assert other.name != name
 
 
 def _auto() -> Configuration:
@@ -233,9 +239,10 @@ def test_an_interrupted_tuning_goes_on(
     assert {*results.ids()} == {configuration.id, f"{configuration.id}-selection"}
     after = results.load(kept)
     assert [run.log for run in after.runs][: len(before)] == before
-    counted = [cell for cell in after.runs.cells() if not cell[2]]  # a new load warms up again
-    assert len(counted) == len({*counted})
-    assert configuration.overall.verdict is Verdict.DRAFT
+    cells = zip(after.runs, after.runs.cells(), strict=True)
+    first = [cell for run, cell in cells if not (run.warmup or run.rerun or run.remeasured)]
+    assert len(first) == len({*first})
+    assert configuration.overall.verdict is not Verdict.DO_NOT_DRAFT
 
 
 def test_an_interrupted_start_of_the_server_measures_nothing_again(
@@ -254,14 +261,6 @@ def test_an_interrupted_start_of_the_server_measures_nothing_again(
     assert configuration.launch is not None
     assert configuration.launch.failure is None
     assert {name: len(results.load(name).runs) for name in results.ids()} == measured
-
-
-def test_another_request_is_another_tuning(family: Hub, llama: Path) -> None:
-    first = _auto()
-    assert _auto() == first
-    other = ggufspec.auto(TARGET, **QUICKLY | {"serve_ctx": 512})
-    assert other.id != first.id
-    assert other.serving.context == 512
 
 
 @pytest.mark.parametrize("interrupted", [False, True], ids=["at once", "killed while downloading"])

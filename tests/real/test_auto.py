@@ -92,7 +92,7 @@ def _ready(process: subprocess.Popen[str], port: int) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.communicate(timeout=30)
 
 
 def _ask(port: int, body: dict[str, Any], *, key: str = "") -> dict[str, Any]:

@@ -25,7 +25,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     return TuningForecast(
         prospects=(),
         unknown=tuple(arm for arm in arms if _is_measured(arm)),
-        prompts=plan.session.suite.prompts[:4],
+        prompts=plan.session.suite.prompts[:2],
         n_predict=16,
         finalists=1,
         spent=Spent(),
