@@ -1,4 +1,4 @@
-"""Which drafter, draft size and offload are fastest here, and for how many users does drafting pay?"""
+"""Find the fastest drafter, draft size and offload, and up to how many users drafting pays."""
 
 from __future__ import annotations
 
