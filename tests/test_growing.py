@@ -142,6 +142,16 @@ def test_the_table_holds_the_arms_and_what_runs() -> None:
     assert text.splitlines()[-1].startswith("12 of 24 runs, about 3 min 20 s left, running drafting with ")
 
 
+def test_the_table_is_narrow_and_names_models_only_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for drafters in (("one.gguf",), ("one.gguf", "two.gguf")):
+        groups = arms.group(swept.swept(*drafters, tag=drafters[-1]))
+        text = growing.growing_table(groups, Progress(n_done=4, n_planned=9), height=60)
+        assert max(map(len, text.splitlines())) <= 80
+        assert ("two.gguf" in text) is (len(drafters) > 1)
+        assert text.count("tokens/s") == 1
+
+
 def test_a_bench_that_may_end_earlier_says_so() -> None:
     state = growing.describe_state(Progress(n_done=3, n_planned=60, is_most=True, left_s=30.4))
     assert state == "3 of at most 60 runs, at most 30 s left"

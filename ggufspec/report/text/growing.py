@@ -15,6 +15,9 @@ from ggufspec.report.text.figures import spread
 _MOST_NAMED = 3  # arms in one line
 _LINES_BELOW = 2  # an empty one, and the state
 _SOON_S = 60.0
+_LEFT_OUT = frozenset(
+    {"GPU layers", "by method", "tokens/round", "GPU J/token", "CPU J/token", "text unchanged", "status"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +52,19 @@ def growing_table(groups: Sequence[Arm], progress: Progress, *, height: int) -> 
     if len(groups) + _LINES_BELOW > room and progress.running is not None:
         baseline = progress.running.baseline
         shown = [arm for arm in groups if arm.spec.baseline == baseline] or groups
-    lines = overview.arm_table(shown, tables.TERMINAL)[0].split("\n") if shown else []
+    lines = _arm_table(shown).split("\n") if shown else []
     if len(lines) + _LINES_BELOW > room:
         lines = [*lines[: room - _LINES_BELOW - 1], "…"]
     return "\n".join((*lines, *([""] if lines else []), describe_state(progress)))
+
+
+def _arm_table(groups: Sequence[Arm]) -> str:
+    """Return the table of some arms, without what does not change or comes with the last run only."""
+    rows = [overview.row(arm) for arm in groups]
+    models = {arm.models for arm in groups if arm.role is Role.DRAFTING}
+    left_out = _LEFT_OUT if len(models) > 1 else {*_LEFT_OUT, "model"}
+    names = [name for name in overview.columns(rows) if name not in left_out]
+    return tables.table(names, rows, tables.TERMINAL, labels=("", "γ"))
 
 
 def growing_line(groups: Sequence[Arm], progress: Progress) -> str:
