@@ -61,7 +61,8 @@ def test_why_says_where_the_time_goes() -> None:
     assert "No arm drafts" in unmeasured._repr_html_()
 
 
-def test_a_bundle_is_published_verified_and_shown(tmp_path: Path) -> None:
+def test_a_bundle_is_published_verified_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published.leave_out_pages(monkeypatch)
     bundle = ggufspec.publish(
         published.bench(name="mine"), out=tmp_path / "bundle", offline=True, author="Ada"
     )

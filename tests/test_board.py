@@ -15,7 +15,6 @@ from ggufspec import publishing, results
 from ggufspec.analysis import BundleState, arms, boards
 from ggufspec.domain import Drafting, RunResult
 from ggufspec.errors import ResultsError
-from ggufspec.publishing import publishing as making
 from ggufspec.report.html import board as page
 from ggufspec.report.html import notebook
 from ggufspec.results import archive
@@ -33,7 +32,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def published_bundle(name: str, change: Callable[[RunResult], RunResult] = lambda run: run) -> Path:
         with monkeypatch.context() as patch:
-            patch.setattr(making, "derive_files", lambda benches, facts: {"README.md": b""})
+            published.leave_out_pages(patch)
             bench = published.bench(name=f"bench-{name}")
             folder = tmp_path / name
             publishing.publish([bench], folder, identity=IDENTITY, private=(PRIVATE,))
@@ -111,7 +110,7 @@ def test_what_strangers_wrote_stays_text(make: Make, tmp_path: Path) -> None:
     assert HARMFUL in shown.words
     assert {about["href"] for tag, about in shown.elements if tag == "a"} == {
         "#main",
-        "./javascript%3Aalert%281%29",
+        "./javascript%3Aalert%281%29/report.html",
     }
     assert "<img" not in notebook.notebook_html(board)
 
@@ -166,6 +165,7 @@ def test_the_command_verifies_and_says_what_does_not_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    published.leave_out_pages(monkeypatch)
     published.bench(name="mine")
     done = shell.here("publish", "--offline", "--out", "bundle")
     assert done.returncode == 0, done.stderr

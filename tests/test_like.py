@@ -19,7 +19,6 @@ from ggufspec.forecast.whatif import scaling
 from ggufspec.modelfiles import catalog
 from ggufspec.publishing import Bundle, verifying
 from ggufspec.publishing import costs as costs_of
-from ggufspec.publishing import publishing as making
 from ggufspec.results import ResultSet, archive
 from tests.support import published, shell, timed, values
 from tests.support.published import HOST, IDENTITY, PRIVATE, PROJECT, SECRETS, USER
@@ -43,8 +42,7 @@ def measured_on(bench: ResultSet) -> MeasuredOn:
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
     """A bundle with a cost curve, without tables and charts, which take longest."""
-    monkeypatch.setattr(making, "derive_files", lambda benches, facts: {"README.md": b""})
-    monkeypatch.setattr(verifying, "derive_files", lambda benches, facts: {"README.md": b""})
+    published.leave_out_pages(monkeypatch)
     bench = published.bench()
     return publishing.publish(
         [bench],
@@ -259,7 +257,7 @@ def test_the_curves_of_a_bench_are_those_of_its_pair_llama_and_machine() -> None
 
 
 def test_publishing_takes_the_curves_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "derive_files", lambda benches, facts: {"README.md": b""})
+    published.leave_out_pages(monkeypatch)
     bench = published.bench(name="mine")
     monkeypatch.setattr(
         "ggufspec.publishing.api.find_costs", lambda benches: (timed.shared(measured_on(bench)),)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ggufspec import prompts, results
 from ggufspec.domain import (
     Build,
@@ -32,7 +34,8 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.placement import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity
+from ggufspec.publishing import Identity, verifying
+from ggufspec.publishing import publishing as making
 from ggufspec.results import ResultSet
 from tests.support import fakes
 
@@ -66,6 +69,19 @@ _NOISE = (
     f"log: {HOME}/{PROJECT}/deep/notes.txt\n"
     f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
 )
+
+
+def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let bundles have a few small files instead of tables, charts and reports, which take longest."""
+    files = {
+        "README.md": b'---\ntags: ["x"]\n---\n',
+        "methods.md": b"# Methods\n",
+        "report.html": b"<!doctype html>",
+        "tables/mine-arms.parquet": b"PAR1",
+        "tables/mine-runs.parquet": b"PAR1 too",
+    }
+    for module in (making, verifying):
+        monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
 
 
 def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:

@@ -122,12 +122,12 @@ def _unwrap(action: Callable[[], T], access: Access) -> T:
     try:
         return action()
     except RuntimeError as error:
-        cause = error.__cause__
-        if isinstance(cause, FAILURES):
-            raise cause from None
-        raise HubServerError(
-            f"{access.host} did not take the files: {reason(error)}", "try again later"
-        ) from error
+        failure = error
+    if isinstance(failure.__cause__, FAILURES):
+        raise failure.__cause__  # outside of the handler, else each would be the other's context
+    raise HubServerError(
+        f"{access.host} did not take the files: {reason(failure)}", "try again later"
+    ) from failure
 
 
 @contextmanager

@@ -20,6 +20,17 @@ from ggufspec.publishing.verifying import Verification
 from ggufspec.report.html import board as page
 from ggufspec.results import ResultSet, archive
 
+__all__ = [
+    "board",
+    "check_upload",
+    "default_folder",
+    "find_private",
+    "publish",
+    "upload",
+    "verify",
+    "write_bundle",
+]
+
 
 @named_options
 def publish(
