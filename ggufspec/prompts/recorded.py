@@ -3,7 +3,7 @@
 JSONL                one object a line: the time of arrival, and the body of a request to OpenAI's API
                      (messages or prompt), itself or under body, request or params; the answer's usage, if
                      it is there
-llama-server's log   with --verbose, which logs the bodies; the times are those of its prefixes
+llama-server's log   with --verbose, where that logs the bodies (b9466 does, b11312 does not)
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ _ANSWERS = ("response", "response_body", "result")
 _JSON = {".json", ".jsonl", ".ndjson"}
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
-_PREFIX = r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [TIWED] "
-_STARTED = re.compile(rf"^{_PREFIX}.*(?:new task, id = (\d+)|task (\d+) \| processing task)", re.MULTILINE)
-_ENDED = re.compile(r"task (\d+) \| stop processing")
-_BODY = re.compile(r"log_server_r: request: +(?=\{)")
+_EVENT = re.compile(
+    r"^(?P<minutes>\d+)\.(?P<seconds>\d\d)\.(?P<ms>\d{3})\.(?P<us>\d{3}) [TIWED] .*?"
+    r"(?:new task, id = (?P<posted>\d+)/|task (?P<launched>\d+) \| processing task"
+    r"|task (?P<released>\d+) \| stop processing|log_server_r: request: +(?=\{))",
+    re.MULTILINE,
+)
+_BODY = re.compile(r"log_server_r: request: +\{")
 _EXAMPLE = '{"timestamp": 1732233600.5, "messages": [{"role": "user", "content": "Hello"}]}'
 _FORM = f"each line is an object such as {_EXAMPLE}"
 
@@ -176,35 +179,53 @@ def _jsonl(file: Path, content: str) -> Iterator[_Row]:
 def _server_log(file: Path, content: str) -> Iterator[_Row]:
     """Yield the requests of llama-server's log.
 
-    A body is logged when its answer has ended, so bodies belong to tasks in the order in which these ended,
-    and a task's first line has the time of its arrival.
+    A task's first line has the time of its arrival. A body is logged without the task's number: that of a
+    streamed answer with its first token, any other after its last one. So it belongs to the task that was
+    launched last, or that ended first, of those without a body.
     """
-    arrivals: dict[str, float] = {}
-    for match in _STARTED.finditer(content):
-        minutes, seconds, ms, us = map(int, match.groups()[:4])
-        arrivals.setdefault(match[5] or match[6], minutes * 60 + seconds + ms / 1e3 + us / 1e6)
     decoder = json.JSONDecoder()
-    bodies = []
-    for match in _BODY.finditer(content):
-        try:
-            body, _ = decoder.raw_decode(content, match.end())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(body, dict) and _is_question(body):
-            bodies.append(body)
-    if not bodies:
+    arrivals: dict[str, float] = {}
+    launched: list[str] = []
+    released: list[str] = []
+    rows = []
+    for match in _EVENT.finditer(content):
+        parts = match.groupdict()
+        at_s = int(parts["minutes"]) * 60 + int(parts["seconds"]) + int(parts["ms"]) / 1e3
+        at_s += int(parts["us"]) / 1e6
+        task = parts["posted"] or parts["launched"]
+        if task is not None:
+            arrivals.setdefault(task, at_s)
+        if parts["launched"] is not None:
+            launched.append(parts["launched"])
+        elif parts["released"] in launched:
+            launched.remove(parts["released"])
+            released.append(parts["released"])
+        elif task is None and parts["released"] is None:
+            body = _decode_body(decoder, content, match.end())
+            tasks = launched[::-1] + released if body.get("stream") else released + launched[::-1]
+            if _is_question(body) and tasks:
+                (launched if tasks[0] in launched else released).remove(tasks[0])
+                rows.append(_Row(at_s=arrivals[tasks[0]], body=body))
+    if not rows and _BODY.search(content):
+        raise GgufspecError(
+            f"{file} has requests without times", "start llama-server with --log-prefix --log-timestamps"
+        )
+    if not rows:
         raise GgufspecError(
             f"{file} has no requests: it is neither JSONL nor a log of llama-server with their texts",
-            "start llama-server with --verbose, which logs requests; for JSONL, " + _FORM,
+            "llama-server logs texts with --verbose, but not in its newest builds: record JSONL where "
+            f"requests are sent; {_FORM}",
         )
-    ended = list(dict.fromkeys(match[1] for match in _ENDED.finditer(content)))
-    timed = [arrivals[task] for task in ended if task in arrivals]
-    if len(timed) < len(bodies):
-        raise GgufspecError(
-            f"{file} has {len(bodies)} requests and the times of {len(timed)}",
-            "start llama-server with --log-prefix --log-timestamps, and keep the log complete",
-        )
-    yield from (_Row(at_s=at_s, body=body) for at_s, body in zip(timed, bodies, strict=False))
+    yield from rows
+
+
+def _decode_body(decoder: json.JSONDecoder, content: str, start: int) -> dict[str, Any]:
+    """Return the JSON object that begins at a place of a log; an empty one where it is broken."""
+    try:
+        body, _ = decoder.raw_decode(content, start)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def _object(value: object) -> dict[str, Any] | None:
