@@ -9,7 +9,8 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
+from ggufspec.results.jsonschemas import json_schema, stored_schemas
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.store import (
     LATEST,
@@ -60,13 +61,14 @@ __all__ = [
     "finished",
     "has_configuration",
     "ids",
+    "json_schema",
     "judge",
     "load",
     "read_configuration",
     "read_object",
     "read_value",
     "reopen",
-    "schema",
+    "stored_schemas",
     "write_bench",
     "write_configuration",
     "write_object",
