@@ -172,6 +172,19 @@ def test_without_options_it_is_the_stored_command(tmp_path: Path) -> None:
     assert tuning.prepare_server(configuration).argv == configuration.serving_argv
 
 
+def test_variables_that_were_not_set_then_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = _store(tmp_path)
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    server = tuning.prepare_server(configuration)
+    assert [note for note in server.notes if "OMP_" in note] == [
+        "tuned: without OMP_PROC_BIND, which is set now; another configuration may be faster with it"
+    ]
+    assert server.full_environment()["OMP_NUM_THREADS"] == "2"
+    older = tuning.prepare_server(replace(configuration, environment=None))
+    assert not [note for note in older.notes if "OMP_" in note]
+
+
 def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = _store(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ggufspec.domain import Build, ModelFile, Program
 from ggufspec.errors import GgufspecError, NoInstallError, ResultsError
-from ggufspec.llama.install import Install, installs, options
+from ggufspec.llama.install import Install, installs, options, switches
 from ggufspec.measure import configured
 from ggufspec.modelfiles import gguf
 from ggufspec.results import Configuration
@@ -150,8 +150,17 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
         notes=(
             *configured.compare_programs(configuration),
             *configured.compare_machines(configuration, install),
+            *_compare_environments(configuration),
         ),
     )
+
+
+def _compare_environments(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each variable that may change the speed and was not set when that was tuned."""
+    tuned = configuration.environment
+    for name in switches() if tuned is not None else ():
+        if name not in (tuned or {}):
+            yield f"tuned: without {name}, which is set now; another configuration may be faster with it"
 
 
 def _find_install(configuration: Configuration) -> Install:

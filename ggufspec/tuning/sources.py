@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class AutoRequest:
     threads: int | None = None
     llama: Path | None = None
     offline: bool = False
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     fresh: bool = False
 
     @property
