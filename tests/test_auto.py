@@ -74,6 +74,23 @@ def test_everything_that_may_draft_is_found_by_its_header(family: Hub, llama: Pa
     assert not [*hub.cached_files(hub.Access())]
 
 
+def test_a_head_beside_a_target_and_layers_inside_it_are_found(
+    loopback: Hub, llama: Path, tmp_path: Path
+) -> None:
+    """Once each: the target is not its own drafter."""
+    target = models.write_model(tmp_path / "m.gguf", *models.with_mtp(n_ff=4096, context=4096))
+    head = models.write_model(tmp_path / "h.gguf", *models.eagle3())
+    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q8_0.gguf": head})
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    drafting = [
+        (source.name, source.method) for source in found.tried if source.method and source.method.is_head
+    ]
+    assert drafting == [
+        ("me/Model-3-8B-GGUF/eagle3-m-Q8_0.gguf", Method.DRAFT_EAGLE3),
+        ("layers of the target", Method.DRAFT_MTP),
+    ]
+
+
 def test_no_secret_is_stored_with_a_tuning() -> None:
     assert "hf_secret" not in repr(AutoRequest(target=TARGET, token="hf_secret"))
     words = (
