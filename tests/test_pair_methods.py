@@ -283,10 +283,11 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
     assert way is not None
-    with_head = way.method is Method.DRAFT_MTP and pair.draft is None
-    built = models.with_mtp(context=4096) if with_head else models.llama(context=4096)
+    by_mtp = way.method is Method.DRAFT_MTP
+    built = models.with_mtp(context=4096) if by_mtp and pair.draft is None else models.llama(context=4096)
+    small = models.with_mtp(alone=True, context=4096) if by_mtp else models.llama(n_layers=1, context=4096)
     target = models.write_model(tmp_path / "target.gguf", *built)
-    drafter = models.write_model(tmp_path / "drafter.gguf", *models.llama(n_layers=1, context=4096))
+    drafter = models.write_model(tmp_path / "drafter.gguf", *small)
 
     def resolve(listed: Pair, *, offline: bool) -> Pair:
         draft = listed.draft and replace(listed.draft, path=drafter, repo=None)
