@@ -61,7 +61,7 @@ def _session(engine: Scripted) -> Session:
         draft_sizes=(3,),
     )
     suite = RunPlan(blocks=sweep.blocks(), prompts=(Prompt(id="a", text="A"), Prompt(id="b", text="B")))
-    return Session(name="tiny", suite=suite, engine=engine, install=INSTALL, render=None, notes=(), files=())
+    return Session(name="tiny", suite=suite, engine=engine, llama=INSTALL, render=None, notes=(), files=())
 
 
 def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:

@@ -121,8 +121,8 @@ class Arm:
 
     @property
     def draft_size(self) -> int | None:
-        """γ, where something drafts."""
-        return self.spec.drafting.n_max if self.spec.drafting else None
+        """γ, where something drafts and it is known."""
+        return self.spec.draft_size
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class Arm:
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
-        return acceptance.of(self.outputs) if self.spec.drafting else None
+        return acceptance.of(self.outputs) if self.role is Role.DRAFTING else None
 
     @cached_property
     def acceptance_intervals(self) -> AcceptanceIntervals | None:
@@ -222,7 +222,7 @@ class Arm:
         of_unit: dict[str, list[Sample]] = {}
         for spec, output in zip(self.good.specs, self.outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
-        return acceptance.intervals(of_unit) if self.spec.drafting else None
+        return acceptance.intervals(of_unit) if self.role is Role.DRAFTING else None
 
     @property
     def round_ms(self) -> dict[str, float]:
@@ -497,7 +497,7 @@ def _selections(
     """
     everywhere = np.ones(len(runs), dtype=np.bool_)
     disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
-    texts = zip(runs.column("text_identical"), runs.column("difference"), strict=True)
+    texts = zip(runs.specs, runs.column("text_identical"), runs.column("difference"), strict=True)
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
     made = ~np.isnan(disturbed)
     repeats = np.array(grid.repeats)
@@ -545,8 +545,10 @@ def _was_disturbed(names: Sequence[str]) -> bool:
     return not _DISTURBANCES.isdisjoint(names)
 
 
-def _differs(identical: bool | None, difference: Difference | None) -> bool:
-    """Whether a text differs from the target's own by more than near-ties."""
+def _differs(spec: RunSpec, identical: bool | None, difference: Difference | None) -> bool:
+    """Whether a text is known to differ from the target's own by more than near-ties."""
+    if spec.servers is not None:
+        return False  # the target of a running server cannot be asked
     near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
     return identical is False and not near_tie
 

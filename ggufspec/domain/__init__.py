@@ -28,13 +28,16 @@ from ggufspec.domain.measurements import (
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
+    LLAMA_SERVER,
     NO_PROMPT,
     Drafting,
+    Endpoint,
     ModelFile,
     NgramSettings,
     Offload,
     Pair,
     Prompt,
+    RunningServers,
     RunSpec,
     Runtime,
     Sampling,
@@ -45,6 +48,7 @@ from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [
     "ENGINES",
+    "LLAMA_SERVER",
     "NO_PROMPT",
     "Answer",
     "Build",
@@ -52,6 +56,7 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Endpoint",
     "Estimate",
     "Experts",
     "FileIdentity",
@@ -75,6 +80,7 @@ __all__ = [
     "RunOutcome",
     "RunResult",
     "RunSpec",
+    "RunningServers",
     "Runtime",
     "Sample",
     "Sampling",

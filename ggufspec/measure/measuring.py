@@ -26,7 +26,7 @@ _MOST_REPEATS = 1000
 def record(
     suite: RunPlan,
     engine: Engine,
-    install: Install,
+    install: Install | None,
     store: ResultSet,
     *,
     render: Render | None = None,
@@ -39,7 +39,8 @@ def record(
     Args:
         suite: the blocks, prompts and repeats to measure.
         engine: measures one run.
-        install: the llama.cpp behind the engine, or the first of several.
+        install: the llama.cpp behind the engine, or the first of several; None for servers that run already,
+            whose texts are compared, but not judged by their target.
         store: a new bench or a reopened one, whose finished cells are not measured again.
         render: makes the text of the later turns of conversations; see ``PromptTurns``.
         files: the model files; the bench ends where one of them changes meanwhile.
@@ -66,7 +67,8 @@ def record(
     try:
         yield from _measure(suite, session, render)
         engine.close()  # judging loads a target itself
-        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else [(None, install)]
+        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else []
+        judges += [(None, install)] if install is not None and not builds else []
         for build, judge in judges:
             runs = _of_build(session.recorder.results.runs, build)
             for judged in audit.judge_texts(runs, judge):

@@ -4,6 +4,7 @@
                  runs.jsonl    all runs, see records.py; flushed to the disk
                  logs/         the unchanged output of every run
                  configuration.json   what a tuning recommends, in the bench that confirmed it
+                 crossover.json       the axes of a crossover's map
                  lock          held by the process that writes
 
 A process may be killed at any moment: a folder without meta.json is not a bench yet, and an incomplete line

@@ -18,6 +18,7 @@ from ggufspec import errors, redaction, units
 from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
 from ggufspec.cli.entry.live import LiveText
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.running import with_servers
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
@@ -48,7 +49,7 @@ def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
         options: what to measure.
         tuned: the name of a tuned configuration, which decides the rest.
     """
-    return prepare_request(with_configuration(options.to_request(), tuned), yes=options.yes)
+    return prepare_request(with_servers(with_configuration(options.to_request(), tuned)), yes=options.yes)
 
 
 def prepare_request(asked: Request, *, yes: bool = False) -> Session:
@@ -60,9 +61,9 @@ def prepare_request(asked: Request, *, yes: bool = False) -> Session:
         asked: what to measure.
         yes: do not ask before a large download.
     """
-    if asked.llamas == (None,):
+    if asked.llamas == (None,) and not asked.names_servers:
         building.offer_build()
-    session = request.prepare_session(hub_access.fetch_models(asked, yes=yes))
+    session = api.prepare(hub_access.fetch_models(asked, yes=yes))
     print_notes(session)
     return session
 
@@ -81,7 +82,10 @@ def print_warnings(advice: Mapping[str, str]) -> None:
 
 
 def show_commands(session: Session, out: Path | None) -> None:
-    """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
+    """Print the commands of a bench, one line per distinct run, ready to paste into a shell.
+
+    Of servers that run already, it is where requests are sent.
+    """
     switches = environment.switches()
     needed = [name for name in environment.inherited() if name not in {*switches, *_OWN}]
     env = " ".join(
@@ -92,7 +96,10 @@ def show_commands(session: Session, out: Path | None) -> None:
         ]
     )
     suite = session.suite
-    specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
+    specs = [spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt)]
+    if session.llama is None:
+        emit("".join(dict.fromkeys(f"{' '.join(session.engine.argv(spec))}\n" for spec in specs)), out)
+        return
     lines = dict.fromkeys(
         f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quote, session.engine.argv(spec)))} </dev/null)\n'
         for spec in specs
@@ -111,7 +118,11 @@ def _quote(word: str) -> str:
 
 def announce_reading(session: Session) -> None:
     """Print that models are read for their digests, if that takes long."""
-    sizes = request.unread_files(session)
+    announce_files(request.unread_files(session))
+
+
+def announce_files(sizes: Mapping[Path, int]) -> None:
+    """Print that files are read for their digests, if that takes long; ``sizes`` are in bytes."""
     total = sum(sizes.values())
     if total >= _LONG_BYTES:
         seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
@@ -134,8 +145,7 @@ def run_bench(
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
         GgufspecError: the class that belongs to the first failed run.
     """
-    if name is not None and resume is not None:
-        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
+    refuse_two_names(name, resume)
     refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
     session = request.identify(session)
@@ -158,6 +168,16 @@ def run_bench(
     raise_for_failures(latest)
     if strict:
         benches.refuse_doubtful([latest])
+
+
+def refuse_two_names(name: str | None, resume: str | None) -> None:
+    """Make sure that a bench is either new or continued.
+
+    Raises:
+        UsageError: it has a name, and the name of a stored one.
+    """
+    if name is not None and resume is not None:
+        raise click.UsageError("--name is for a new result and --resume for a stored one: use one of them")
 
 
 def check_machine(session: Session) -> dict[str, str]:

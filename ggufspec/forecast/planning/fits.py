@@ -153,8 +153,8 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
 
 def _plan(listed: Pair, found: Pair, site: Site, access: hub.Access) -> Planned:
     """Return the plan of a pair; ``listed`` is how the catalogue names it, ``found`` has its files."""
-    method = choosing.choose_way(listed, None)
     cards = choosing.read_cards(found, access)
+    method = choosing.choose_way(listed, None, cards[1])
     settings = memory.MemorySettings(
         context=CONTEXT, mtp=cards[1] is None and choosing.drafts_by_mtp(method, cards[0])
     )

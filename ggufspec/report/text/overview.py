@@ -21,7 +21,7 @@ from ggufspec.report.text.figures import (
     three_digits,
     unchanged,
 )
-from ggufspec.report.text.users import describe_users
+from ggufspec.report.text.users import describe_servers, describe_users
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 
@@ -185,7 +185,7 @@ def row(arm: Arm) -> dict[str, str]:
         "users": str(spec.traffic.users) if spec.traffic else "",
         "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
-        "γ": str(drafting.n_max) if drafting else "",
+        "γ": "" if arm.draft_size is None else str(arm.draft_size),
         "n-grams": str(drafting.ngram) if drafting else "",
         "p-min": units.format_number(drafting.p_min)
         if drafting and drafting.method.drafts_with_model
@@ -222,7 +222,12 @@ def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str
     build = results.meta.build
     backend = build.backend or "unknown backend"
     measured = f"{llama_cpp(build)}, {backend}; " if not results.meta.builds else ""
-    yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
+    servers = groups[0].spec.servers
+    if servers is None:
+        yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
+    else:
+        yield f"{extent(groups[0])}; the client on {results.meta.machine.cpu}."
+        yield from describe_servers(groups)
     yield from _builds(results)
     if groups[0].traffic is None:
         yield (
