@@ -276,14 +276,17 @@ def test_the_rest_of_the_catalogue_can_be_measured() -> None:
             assert (method is None) == (name == "alone")
 
 
-def _files(way: Chain, folder: Path) -> tuple[Path, Path | None]:
-    """Write a target and, where the method needs one, a drafter, so small that their headers decide."""
-    in_target = way.method is Method.DRAFT_MTP
-    built = models.with_mtp(context=4096) if in_target else models.llama(context=4096)
+def _files(way: Chain, folder: Path, *, has_drafter: bool) -> tuple[Path, Path | None]:
+    """Write a target and, where there is one, a drafter, so small that their headers decide."""
+    by_mtp = way.method is Method.DRAFT_MTP
+    built = models.with_mtp(context=4096) if by_mtp and not has_drafter else models.llama(context=4096)
     target = models.write_model(folder / "target.gguf", *built)
-    if not way.method.needs_drafter:
+    if not has_drafter:
         return target, None
-    drafter = models.eagle3() if way.method.is_head else models.llama(n_layers=1, context=4096)
+    if by_mtp:
+        drafter = models.with_mtp(alone=True, context=4096)
+    else:
+        drafter = models.eagle3() if way.method.is_head else models.llama(n_layers=1, context=4096)
     return target, models.write_model(folder / "drafter.gguf", *drafter)
 
 
@@ -311,7 +314,7 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
     assert way is not None
-    target, drafter = _files(way, tmp_path)
+    target, drafter = _files(way, tmp_path, has_drafter=pair.draft is not None)
 
     def resolve(listed: Pair, *, offline: bool) -> Pair:
         draft = listed.draft and replace(listed.draft, path=drafter, repo=None)

@@ -29,7 +29,13 @@ class LiveText:
         self._console = Console(stderr=True)
         is_drawn = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = (
-            Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
+            Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,  # tables ask it for its encoding
+                vertical_overflow="crop",
+            )
             if is_drawn
             else None
         )
