@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "ggufspec"
 
 
 def main() -> None:
-    for folder, made in (("results", results.schema()), ("report", schemas.output_schemas())):
+    for folder, made in (("results", results.stored_schemas()), ("report", schemas.output_schemas())):
         for name, schema in made.items():
             file = PACKAGE / folder / "schemas" / name
             file.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ import pytest
 from ggufspec import results
 from ggufspec.errors import SourceError
 from ggufspec.llama.source import commits_between, releases_between
+from ggufspec.tuning.bisect import Quantity, read_trial
 from tests.support import fake_builds, shell
 
 VERSIONS = tuple(f"0.3.{number}" for number in range(1, 8))
@@ -40,6 +41,8 @@ def test_the_step_is_found_and_stored() -> None:
     first = results.load("b-1-0.3.4")
     assert len(first.meta.builds) == 3
     assert {spec.role.value for spec in first.runs.specs} == {"target"}
+    trial = read_trial((0, 3, 6), first, Quantity.TARGET, 5)
+    assert (len(trial.repeats), trial.lost) == (4, 1)
 
 
 def test_a_version_that_cannot_be_built_is_skipped_and_named() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ggufspec.errors import InconclusiveError
 from ggufspec.stats import t_quantile, t_tail
 from ggufspec.tuning.bisect import Finding, Measure, Side, Trial, Verdict, choose_next, schedule_looks
 from scripts import validate_bisect
@@ -38,6 +41,15 @@ def test_looks_come_after_complete_repeats_and_end() -> None:
     assert choose_next(2, [unclear], frozenset(), most_repeats=6) == Measure(
         number=0, places=(0, 1), repeats=6
     )
+
+
+def test_lost_repeats_are_measured_again_within_limits() -> None:
+    """A disturbed repeat does not complete its look. Without one more, nothing would ever change."""
+    three = Trial(places=(0, 1), repeats=((0.0, -0.1), (0.0, 0.1), (0.0, -0.2)), lost=1)
+    more = choose_next(2, [three], frozenset(), most_repeats=6)
+    assert more == Measure(number=0, places=(0, 1), repeats=5)
+    with pytest.raises(InconclusiveError, match="7 of 10 repeats failed or were disturbed"):
+        choose_next(2, [replace(three, lost=7)], frozenset(), most_repeats=6)
 
 
 def test_a_trial_that_was_resumed_ends_at_its_first_clear_look() -> None:

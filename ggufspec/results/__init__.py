@@ -9,8 +9,9 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
+from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
-from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished, schema
+from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.store import (
     LATEST,
@@ -62,12 +63,13 @@ __all__ = [
     "finished",
     "has_configuration",
     "ids",
+    "json_schema",
     "judge",
     "load",
     "read_configuration",
     "read_object",
     "reopen",
-    "schema",
+    "stored_schemas",
     "write_bench",
     "write_configuration",
     "write_object",

@@ -1,38 +1,17 @@
-"""ResultSet: the results of a bench as a frozen value, and the JSON Schemas of the stored files.
-
-Later runs belong to later ResultSets. The schemas are made from the stored classes; copies are in schemas/.
-"""
+"""ResultSet: the results of a bench as a frozen value. Later runs belong to later ResultSets."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from ggufspec import notebooks
 from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
-from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
-from ggufspec.results.records import Record
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
 SCHEMA_VERSION = 4
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_CHECKSUM = {"type": "string", "pattern": "^[0-9a-f]{8}$"}
-_SEAL = {
-    "crc32": {
-        "type": "array",
-        "description": "CRC-32 of the file up to this object, and up to this second checksum itself",
-        "items": _CHECKSUM,
-        "minItems": 2,
-        "maxItems": 2,
-    }
-}
-_JOINED = {"joined": {"const": True, "description": "written together with the line before it"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,39 +99,3 @@ def cell(spec: RunSpec, repeat: int, *, warmup: bool = False, anchor: bool = Fal
 def finished(results: ResultSet) -> frozenset[CellKey]:
     """Return the cells that have a run, failed or not."""
     return frozenset(results.runs.cells())
-
-
-def schema() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name: a line of runs.jsonl, meta.json and configuration.json."""
-    configuration = _schema(Configuration, "configuration.json", _SEAL, CONFIGURATION_VERSION)
-    return {
-        f"run-{SCHEMA_VERSION}.json": _schema(Record, "One line of runs.jsonl", _JOINED | _SEAL),
-        f"meta-{SCHEMA_VERSION}.json": _schema(Meta, "meta.json", _SEAL),
-        f"configuration-{CONFIGURATION_VERSION}.json": configuration,
-    }
-
-
-def _schema(
-    stored: Any, title: str, ending: Mapping[str, Any], version: int = SCHEMA_VERSION
-) -> dict[str, Any]:
-    """Return a schema; ``ending`` has the fields at the end of each object, see seals.py."""
-    table = {
-        "$schema": _DIALECT,
-        "title": f"{title} of a bench stored by ggufspec, schema version {version}",
-        **msgspec.json.schema(stored, schema_hook=_hook),
-    }
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists
-    for definition in plain["$defs"].values():
-        if "description" in definition:  # a docstring; newer Pythons remove its indentation
-            definition["description"] = inspect.cleandoc(definition["description"])
-    outermost = (reference["$ref"].rpartition("/")[2] for reference in plain.get("anyOf", [plain]))
-    for name in outermost:
-        plain["$defs"][name]["properties"] |= ending
-        plain["$defs"][name]["required"] = [*plain["$defs"][name].get("required", ()), "crc32"]
-    return plain
-
-
-def _hook(unknown: type) -> dict[str, Any]:
-    if unknown is Path:
-        return {"type": "string"}
-    raise NotImplementedError(unknown.__name__)

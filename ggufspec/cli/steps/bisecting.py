@@ -144,7 +144,7 @@ def _measure(request: Request, bisection: Bisection, step: Measure, builds: _Bui
     try:
         session = bisect.prepare_trial(request, bisection.quantity, llamas, step.repeats)
         bench = _record(identify(session), bisection.bench(step.number, step.places))
-        return bisect.read_trial(step.places, bench, bisection.quantity)
+        return bisect.read_trial(step.places, bench, bisection.quantity, step.repeats)
     except GgufspecError as error:
         if candidate is None or isinstance(error, DiskFullError):
             raise

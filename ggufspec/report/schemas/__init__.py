@@ -6,7 +6,6 @@ folder. Files of earlier versions stay. ``scripts/write_schemas.py`` writes thos
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +21,6 @@ VERSIONS: Mapping[str, int] = {
 }
 """Output -> current version of its schema; the types are in outputs.py."""
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 
 def schema_name(output: str) -> str:
     """Return the name of the current schema of an output."""
@@ -32,23 +29,15 @@ def schema_name(output: str) -> str:
 
 def output_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of the current versions by file name, made from the types of the outputs."""
-    import msgspec
-
     from ggufspec.report.schemas import outputs
+    from ggufspec.results import json_schema
 
     schemas = {}
     for output, content in outputs.TYPES.items():
         name = schema_name(output)
-        table = {
-            "$schema": _DIALECT,
-            "title": f"{outputs.TITLES[output]}, schema {name}",
-            **msgspec.json.schema(content),
-        }
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(table))  # tuples become lists
-        for definition in plain["$defs"].values():
-            if "description" in definition:  # a docstring; newer Pythons remove its indentation
-                definition["description"] = inspect.cleandoc(definition["description"])
+        schema = json_schema(content, f"{outputs.TITLES[output]}, schema {name}")
+        for definition in schema["$defs"].values():
             if "schema" in definition.get("properties", {}):
                 definition["properties"]["schema"] = {"const": name}
-        schemas[f"{name}.json"] = plain
+        schemas[f"{name}.json"] = schema
     return schemas

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
+from ggufspec.errors import InconclusiveError
 from ggufspec.stats import t_quantile
 
 ERROR = 0.05
@@ -78,11 +79,13 @@ class Difference:
 class Trial:
     """A bench of some versions of the history, by their places in it, the good one first, the bad one last.
 
-    ``repeats`` holds a value for each version, from every complete repeat. More is better.
+    ``repeats`` holds a value for each version, from every complete repeat. More is better. ``lost`` counts
+    the measured repeats that are not complete, because a run failed or was disturbed.
     """
 
     places: tuple[int, ...]
     repeats: tuple[tuple[float, ...], ...]
+    lost: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +102,9 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """The next thing to do: measure these versions up to so many complete repeats, as trial ``number``."""
+    """The next thing to do: measure these versions up to so many repeats, incomplete ones included."""
 
-    number: int  # from 0
+    number: int  # of the trial, from 0
     places: tuple[int, ...]
     repeats: int
 
@@ -142,6 +145,9 @@ def choose_next(
         skipped: places of versions that cannot be measured.
         most_repeats: of one trial.
         error: the chance of a wrong verdict.
+
+    Raises:
+        InconclusiveError: more repeats of a trial were lost than it may have.
     """
     looks = schedule_looks(most_repeats)
     good, bad, last = 0, versions - 1, versions - 1
@@ -152,8 +158,13 @@ def choose_next(
         left -= share
         judgement = _judge(trial, looks, share, is_candidate=bool(judged) and not is_final)
         if judgement is None:
+            if trial.lost > most_repeats:
+                raise InconclusiveError(
+                    f"{trial.lost} of {trial.lost + len(trial.repeats)} repeats failed or were disturbed",
+                    "stop other programs, and start a new bisection",
+                )
             enough = next(look for look in looks if look > len(trial.repeats))
-            return Measure(number=len(judged), places=trial.places, repeats=enough)
+            return Measure(number=len(judged), places=trial.places, repeats=enough + trial.lost)
         judged.append(judgement)
         if len(judged) == 1:
             (complete,) = judgement.differences

@@ -74,11 +74,17 @@ def prepare_trial(request: Request, quantity: Quantity, llamas: Sequence[Path], 
     return replace(session, suite=replace(suite, blocks=blocks))
 
 
-def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity) -> Trial:
+def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity, measured: int) -> Trial:
     """Return a trial's values, of its builds in their order, for each repeat that is complete.
 
     Speeds are natural logarithms, averaged over prompts and arms. Prompts that a build failed on count for
     none of them.
+
+    Args:
+        places: of the builds in the history.
+        bench: the trial's.
+        quantity: what the bisection compares.
+        measured: repeats that the bench has, complete or not.
 
     Raises:
         ResultsError: no prompt was measured with every build.
@@ -106,6 +112,7 @@ def read_trial(places: Sequence[int], bench: ResultSet, quantity: Quantity) -> T
             tuple(value(build_arms, prompts, repeat) for build_arms in by_build.values())
             for repeat in complete
         ),
+        lost=max(0, measured - len(complete)),
     )
 
 
