@@ -7,6 +7,8 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
     ggufspec.compare(before, after)               # two benches, arm by arm
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
+    ggufspec.auto("user/repo:Q4_K_M").overall     # the same from a name: drafters, download, tuning
+    ggufspec.crossover(pair="demo").users_limit(depth=0)  # from how many users on drafting does not pay
     ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
     ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
     ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
@@ -38,16 +40,18 @@ if TYPE_CHECKING:
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
-    from ggufspec.tuning import tune
+    from ggufspec.tuning import auto, crossover, tune
 
 __all__ = [
     "Request",
     "ResultSet",
     "Sample",
+    "auto",
     "bench",
     "board",
     "check",
     "compare",
+    "crossover",
     "fetch",
     "frames",
     "load",
@@ -68,10 +72,12 @@ _HOMES = {
     "Request": "ggufspec.measure",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
+    "auto": "ggufspec.tuning",
     "bench": "ggufspec.measure",
     "board": "ggufspec.publishing.api",
     "check": "ggufspec.modelfiles.api",
     "compare": "ggufspec.analysis",
+    "crossover": "ggufspec.tuning",
     "fetch": "ggufspec.modelfiles.api",
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs",

@@ -183,7 +183,7 @@ class BadTokenError(GgufspecError):
 
 
 class NetworkError(GgufspecError):
-    """The Hub cannot be reached, or stopped answering."""
+    """The Hub or a server cannot be reached, or stopped answering."""
 
     exit_code = 25
 

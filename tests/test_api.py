@@ -147,7 +147,7 @@ def test_a_request_and_options_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plan", "check", "whatif", "fetch", "suggest", "publish", "verify", "board"]
+    "name", ["auto", "plan", "check", "whatif", "fetch", "suggest", "publish", "verify", "board"]
 )
 def test_options_have_the_names_of_the_command_line(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)

@@ -7,6 +7,15 @@ from ggufspec.analysis.arms import Arm
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
+from ggufspec.analysis.crossover import (
+    CellSource,
+    CellVerdict,
+    CrossoverCell,
+    CrossoverMap,
+    DraftGain,
+    map_crossover,
+    read_crossover,
+)
 from ggufspec.analysis.guarding import FAIL_ERROR, PASS_ERROR, Guard, GuardedRow, GuardState
 from ggufspec.analysis.listing import ListedBench
 from ggufspec.analysis.texts import AuditSummary
@@ -23,9 +32,14 @@ __all__ = [
     "BoardRow",
     "Breakdown",
     "BundleState",
+    "CellSource",
+    "CellVerdict",
     "Change",
+    "CrossoverCell",
+    "CrossoverMap",
     "Design",
     "Diagnosis",
+    "DraftGain",
     "Guard",
     "GuardState",
     "GuardedRow",
@@ -34,5 +48,7 @@ __all__ = [
     "Part",
     "PublishedBundle",
     "compare",
+    "map_crossover",
+    "read_crossover",
     "why",
 ]

@@ -19,7 +19,17 @@ from typing import Any
 
 from ggufspec import results
 from ggufspec.analysis import MeasurementWarning, warnings
-from ggufspec.domain import ENGINES, FileIdentity, FileUse, Program, Role, RunResult, Sample, Status
+from ggufspec.domain import (
+    ENGINES,
+    FileIdentity,
+    FileUse,
+    MethodCounts,
+    Program,
+    Role,
+    RunResult,
+    Sample,
+    Status,
+)
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import GgufspecError, LogError, ResultsError
 from ggufspec.forecast import profiles
@@ -231,9 +241,10 @@ def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -
         }:
             report.find(f"{file} is not a file of a bench")
     loads = _samples_of_loads(bench.runs, logs_of)
+    methods = _methods_of_runs(bench.runs, logs_of)
     for place, run in enumerate(bench.runs):
         label = f"{name}, run {place} ({run.log})"
-        _check_run(run, label, logs_of[run.log], loads, report)
+        _check_run(run, label, logs_of[run.log], loads, methods.get(run.log), report)
         _check_cell(run, label, report)
         _check_warnings(run, label, bench.meta.machine.cores, report)
         build = bench.meta.build if run.spec.build is None else bench.meta.builds.get(run.spec.build)
@@ -268,14 +279,41 @@ def _samples_of_loads(
     return {load: list(rereading.placements(engines[load], logs[load])) for load in logs}
 
 
+def _methods_of_runs(
+    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[str, tuple[MethodCounts, ...] | None]:
+    """Return what each method of a chain drafted in runs of servers, by the logs of the runs."""
+    requests: dict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        if run.load is not None and ENGINES.get(run.engine) is Program.SERVER:
+            requests[run.load].append(run.log)
+    return {
+        log: counts
+        for logs in requests.values()
+        for log, counts in zip(
+            logs, rereading.count_methods(logs_of[log][""].err for log in logs), strict=True
+        )
+    }
+
+
 def _check_run(
     run: RunResult,
     label: str,
     logs: Mapping[str, RawLogs],
     loads: Mapping[int, Sequence[Sample]],
+    methods: tuple[MethodCounts, ...] | None,
     report: _Report,
 ) -> None:
-    """Compare a run's sample with what its raw logs show."""
+    """Compare a run's sample with what its raw logs show.
+
+    Args:
+        run: what is stored.
+        label: its name in findings.
+        logs: its raw logs, also of lost attempts.
+        loads: what the logs of each load show.
+        methods: for a run of a server, what each method of a chain drafted by the logs of its load.
+        report: gets what is found.
+    """
     if len(logs) != run.attempts:
         report.find(f"{label}: {counted(run.attempts, 'attempt')}, but logs of {len(logs)}")
     raw = logs[""]
@@ -287,6 +325,8 @@ def _check_run(
     except LogError as error:
         report.find(f"{label}: {error.message}")
         return
+    if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
+        reread = replace(reread, by_method=methods)
     left_out = run.spec.prompt.text == ""
     if left_out:
         report.skip("texts that are left out, and whether drafting changed them", run.log)
@@ -299,6 +339,9 @@ def _check_run(
             report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
         else:
             report.skip(_ONLY_EXIT_CODE, run.log)
+    if methods and run.attempts > 1:  # the totals contain attempts of this load that were lost
+        skipped.add("by_method")
+        report.skip("what each method of a chain drafted, in runs that were repeated", run.log)
     shares_load = keeps_loads(run.engine)
     if shares_load:
         skipped |= {*_PLACEMENTS}
@@ -343,7 +386,10 @@ def _check_cell(run: RunResult, label: str, report: _Report) -> None:
     if ending is not None and (ending[1], int(ending[2])) != (letter, run.repeat):
         report.find(f"{label}: it counts as {letter}{run.repeat}, but its log is named otherwise")
     drafting, logged = run.spec.drafting, run.sample.n_draft
-    if drafting and drafting.method.needs_drafter and logged not in {None, drafting.n_max}:
+    if drafting is None or logged is None:
+        return
+    is_lowered = drafting.method.is_head and logged < drafting.n_max  # to what a head was trained for
+    if logged != drafting.n_max and not is_lowered:
         report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
 
 

@@ -12,11 +12,10 @@ import msgspec
 
 from ggufspec import paths
 from ggufspec.engines.library import Timing
-from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, MeasuredOn
 from ggufspec.forecast.profiles.curves import MeasuredCurve
-from ggufspec.results import decode_hook, disk, read_object, write_object
+from ggufspec.results import disk, read_object, read_value, write_object
 
 _CURRENT = 3  # schema of the profiles that a tuning can use
 
@@ -98,10 +97,7 @@ def known() -> tuple[Profile, ...]:
 
 def _read(file: Path) -> Profile | None:
     """Return what a file holds; None for none, a damaged one, and one that another version wrote."""
-    try:
-        return msgspec.json.decode(read_object(file), type=Profile, dec_hook=decode_hook)
-    except (OSError, ValueError, ResultsError):  # msgspec's errors are ValueErrors
-        return None
+    return read_value(file, Profile)
 
 
 def _file(of: MeasuredOn) -> Path:

@@ -98,6 +98,8 @@ def whatif(
     bandwidth: float | None = None,
     flops: float | None = None,
     ctx: int = 1024,
+    depth: int | None = None,
+    parallel: int = 1,
     overhead: float = 0.0,
     program: str = "server",
     offline: bool = False,
@@ -132,6 +134,8 @@ def whatif(
         bandwidth: bytes/s, with ``flops`` instead of ``machine``.
         flops: operations/s.
         ctx: depth of the context in tokens.
+        depth: the same under the name that a bench has for it; None for ``ctx``.
+        parallel: users who are served at once; tokens/s are of all together.
         overhead: other time per round in milliseconds.
         program: the program that drafts: server, speculative-simple or speculative.
         offline: use only cached files.
@@ -143,6 +147,8 @@ def whatif(
     """
     sizes = [draft] if isinstance(draft, int) else list(draft)
     chosen_program = Program(program)
+    in_context = ctx if depth is None else depth
+    _check_users(parallel, chosen_program, is_by_rates=target_tps is not None and verify_cost is None)
     acceptances = parse_acceptances(accept, alpha)
     known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
     if not known:
@@ -172,8 +178,9 @@ def whatif(
             offload,
             (pair, target, draft_model),
             hub.Access(token=token, offline=offline),
-            most_tokens=max(known) + 1,
-            depth=ctx,
+            most_tokens=parallel * (max(known) + 1),
+            depth=in_context,
+            users=parallel,
             overhead_s=overhead / 1000,
         )
     elif names_models:
@@ -187,28 +194,52 @@ def whatif(
             observed,
             known,
             acceptances,
-            depth=ctx,
+            depth=in_context,
             overhead_s=overhead / 1000,
             program=chosen_program,
         )
-    known = [size for size in known if size < made.curve.most_tokens]
+    known = [size for size in known if parallel * (size + 1) <= made.curve.most_tokens]
     if not known:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
-    depth = _nearest_depth(ctx, made.curve)
+    at_depth = _nearest_depth(in_context, made.curve)
     notes = list(made.notes)
+    if parallel > 1:
+        notes.append(
+            f"note: {parallel} users draft in step, each with a complete draft; the evaluation of prompts is "
+            "left out, and batches of several users cost what as many tokens of one cost"
+        )
     if len(known) < len(sizes):
         notes.append(f"note: no acceptance or cost is known for drafts of more than {max(known)} tokens")
     if len(known) > 1 and isinstance(acceptances[0], AcceptanceRate):  # which no drafter has
         notes.append("note: the same acceptance rate is assumed at every γ; --alpha compares draft sizes")
     return WhatIf(
         projections=tuple(
-            outlook(made.curve, acceptance, n_max=size, depth=depth, program=chosen_program)
+            outlook(
+                made.curve, acceptance, n_max=size, depth=at_depth, program=chosen_program, users=parallel
+            )
             for acceptance in acceptances
             for size in known
         ),
         costs=made.source,
         notes=tuple(notes),
     )
+
+
+def _check_users(users: int, program: Program, *, is_by_rates: bool) -> None:
+    """Refuse several users where nothing says what their batches cost.
+
+    Raises:
+        ValueError: the program answers one request at a time, or the costs are of single drafts.
+    """
+    if users < 1:
+        raise ValueError(f"--parallel is a number of users, not {users}")
+    if users > 1 and program is not Program.SERVER:
+        raise ValueError(f"{program.value} answers one request at a time; several users need the server")
+    if users > 1 and is_by_rates:
+        raise ValueError(
+            "--parallel needs the cost of batches of N(γ+1) tokens: add --verify-cost with as many numbers, "
+            "or use --machine or --profile"
+        )
 
 
 def _costs_of_rates(
@@ -345,14 +376,18 @@ def _compute_costs(
     most_tokens: int,
     depth: int,
     overhead_s: float,
+    users: int,
 ) -> _Costs:
-    """Return the roofline of a pair that lies on the given machines."""
+    """Return the roofline of a pair that lies on the given machines.
+
+    For several users it has the shallowest depth, too: each of them reads a context of its own.
+    """
     target, draft = _read_two_cards(choosing.choose_pair(*names, access), access)
     curve = costs.roofline_of_parts(
         parts_of(target, offload, machines, depth=depth),
         parts_of(draft, offload.drafter_as_target, machines, depth=depth),
         most_tokens=most_tokens,
-        depths=(depth,),
+        depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
         overhead_s=overhead_s,
     )
     return _Costs(curve=curve, source=CostSource.ROOFLINE, notes=machines.notes)
@@ -371,6 +406,12 @@ def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCar
             f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
         )
     target, draft = choosing.read_cards(pair, access)
+    way = choosing.choose_way(pair, None, draft)
+    if way is not None and way.method.is_head:
+        raise ValueError(
+            f"the cost of drafting by {way} does not follow from headers, as a head computes with the states "
+            "of its target; measure it: ggufspec bench"
+        )
     if draft is None:
         raise ValueError("there is no drafter: name one with --draft-model")
     return target, draft

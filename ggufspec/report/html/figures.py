@@ -38,6 +38,20 @@ _PERCENT = units.format_percent
 _ARM = Field(name="label", head="arm")
 _SPEEDUP = number("speedup", "speed-up", units.format_factor, interval=True)
 _CHARTS: Mapping[str, _Chart] = {
+    "crossover": _Chart(
+        title="Users and depth for which drafting pays",
+        caption="The fastest γ, and its tokens/s of all users together over those of the target alone for as "
+        "many users: blue is faster, orange is slower. The line separates drafting from not drafting. ~ is "
+        "forecast from the cells around it; ? has an interval that includes 1.",
+        fields=(
+            number("users", "users"),
+            number("depth", "depth", "{:,}"),
+            number("gamma", "γ"),
+            _SPEEDUP,
+            Field(name="source", head="figures"),
+            Field(name="verdict", head="drafting"),
+        ),
+    ),
     "curve": _Chart(
         title="Speed over draft size",
         caption="Tokens per second by γ, the number of tokens drafted per round, with 95 % intervals over "

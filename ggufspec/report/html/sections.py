@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec import units
-from ggufspec.analysis import Arm, arms, breakdown, comparing, review
+from ggufspec.analysis import Arm, arms, breakdown, comparing, read_crossover, review
 from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
@@ -22,7 +22,7 @@ from ggufspec.report.html import TEMPLATES, standalone
 from ggufspec.report.html.figures import Figure, figures
 from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
-from ggufspec.report.text import comparison, configuration, reasons
+from ggufspec.report.text import comparison, configuration, crossovers, reasons
 from ggufspec.report.text.comparison import engines
 from ggufspec.report.text.figures import by_method, engine, extent, layers, three_digits, unchanged
 from ggufspec.report.text.provenance import list_facts
@@ -77,6 +77,7 @@ class Section:
     engine: str
     tuned: tuple[str, ...]  # the verdict of the tuning that this bench confirmed
     serving: str  # the command that serves it
+    policy: tuple[str, ...]  # of a crossover: for how many users and how deep a context to draft
     verdicts: tuple[str, ...]
     basis: str
     summary: Table
@@ -108,11 +109,13 @@ def section(
     """Return the section of one bench; without runs, it has only the facts."""
     groups = arms.group(results)
     diagnosis = breakdown.diagnose(groups)
+    crossover = read_crossover(results)
     return Section(
         id=results.meta.id,
         engine=engine(results.meta.engine),
         tuned=() if tuned is None else tuple(configuration.sentences_of(tuned)),
         serving="" if tuned is None else shlex.join(tuned.serving_argv),
+        policy=() if crossover is None else (crossovers.policy(crossover), *crossovers.limits(crossover)),
         verdicts=verdicts(groups),
         basis=_basis(groups),
         summary=_summary(groups),
