@@ -154,7 +154,7 @@ def test_a_tuning_shows_the_command_that_serves_it() -> None:
     page = served._repr_html_()
     command = "/opt/llama.cpp/llama-server -m &#39;my model.gguf&#39; --ctx-size 4096"
     assert f"<pre><code>{command}</code></pre>" in page
-    assert "It serves one request at a time, each of up to 4,096 tokens." in page
+    assert "It serves one request at a time, each of up to 4096 tokens." in page
     assert {tag for tag, _ in Page(page).elements} <= PLAIN
     failed = replace(served, launch=replace(launch, failure="it did not load"))
     page = failed._repr_html_()

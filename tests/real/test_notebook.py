@@ -121,7 +121,7 @@ def ran_llama3(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
     book.cells.append(_cell("ggufspec.load('nowhere')"))
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(book, timeout=300, resources=resources, allow_errors=True).execute()
+    NotebookClient(book, timeout=900, resources=resources, allow_errors=True).execute()
     return book
 
 
@@ -129,6 +129,7 @@ def _errors(cell: Any) -> list[Any]:
     return [output for output in cell.get("outputs", ()) if output.output_type == "error"]
 
 
+@pytest.mark.timeout(1800)
 def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3: Any, tmp_path: Path) -> None:
     *cells, table, broken = ran_llama3.cells
     assert not [error for cell in (*cells, table) for error in _errors(cell)]

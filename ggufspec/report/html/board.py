@@ -29,6 +29,8 @@ _FIELDS = (
     number("gamma", "γ"),
     number("speedup", "speed-up", units.format_factor, interval=True),
     Field(name="verdict", head="verdict"),
+    Field(name="bench", head="report", link="address"),
+    Field(name="state", head="bundle is"),
     rate("tps"),
     rate("target_tps", "target alone, tokens/s", interval=False),
     number("accept_rate", "accepted", units.format_percent),
@@ -36,8 +38,6 @@ _FIELDS = (
     number("p_min", "p-min", units.format_number),
     Field(name="engine", head="engine"),
     number("runs", "runs"),
-    Field(name="state", head="bundle is"),
-    Field(name="bench", head="report", link="address"),
 )
 _FILTERED = ("pair", "machine", "llama.cpp", "γ", "verdict", "engine", "bundle is")
 _BUNDLES = (
