@@ -3,6 +3,7 @@
 python scripts/validate_forecast.py --work build/forecast                       all pairs and suites
 python scripts/validate_forecast.py --work build/forecast --pair 2 --suite demo   one of them
 python scripts/validate_forecast.py --work build/forecast --extra T D           one more pair of files
+python scripts/validate_forecast.py --work build/forecast --parallel            several users together
 
 Each pair and suite is one step: look ahead as ``tune`` does (traces, costs that are stored and used again, a
 calibration of a few runs, all in llama-server), then measure draft sizes and p_min as a bench does. What was
@@ -11,6 +12,10 @@ printed from what is there. Run it on a quiet machine, and append the table to d
 it is worse than an earlier one.
 
 Columns: the errors of speed-up and tokens/s are forecast over measured - 1, over all draft sizes and p_min.
+With --parallel, tokens/s of all users together are forecast and measured for 1, 2, 4 and 8 users: of the
+embedded pair, and of two pairs of random weights with simulated acceptance. Costs are timed with one
+sequence, and corrected by runs of the server with one user.
+
 "perfect" is what a forecaster who knows the truth would have got from these runs: half of the difference
 between the odd and the even repeats. "inside" is how many measured speed-ups lie in the forecast's interval.
 """
@@ -21,6 +26,7 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -29,11 +35,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ggufspec import paths, results, stats, tuning
+from ggufspec import engines, paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Program, Role
+from ggufspec.domain import Program, Role, RunSpec
+from ggufspec.engines import InprocessEngine
+from ggufspec.forecast import concurrency, profiles, trace
+from ggufspec.forecast.costs import CostCurve
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.llama.install import installs
-from ggufspec.measure import Block, RunPlan, api
+from ggufspec.measure import Block, Request, RunPlan, Session, api, identify, prepare_session
 from ggufspec.tuning import Plan, Prospect, TuneRequest, TuningForecast
 
 SUITES = ("demo", "general", "seven")
@@ -44,6 +54,14 @@ DEMO = paths.models_dir() / "demo"
 HEAD = (
     *("pair", "suite", "acceptance: worst (points)", "speed-up: median", "worst", "at"),
     *("perfect: median", "worst", "tokens/s: median", "worst", "inside", "repeats"),
+)
+USERS = (1, 2, 4, 8)
+USERS_SIZES = (2, 5)  # γ: the drafts of eight users are batches of 48 tokens, the largest that are timed
+USERS_PAIRS = (0, 3, 4)  # places in PAIRS: the embedded one and two of random weights
+ACCEPTED = 0.7  # probability of a token, where acceptance is simulated
+USERS_HEAD = (
+    *("pair", "users", "γ", "tokens/s: forecast", "measured", "error"),
+    *("speed-up: forecast", "measured", "error"),
 )
 
 
@@ -106,6 +124,8 @@ def main() -> int:
     asked = _arguments()
     asked.work.mkdir(parents=True, exist_ok=True)
     os.environ["GGUFSPEC_DATA"] = str((asked.work / "data").absolute())  # its costs and benches are kept
+    if asked.parallel:
+        return _validate_users(asked)
     pairs = [*PAIRS]
     if asked.extra:
         target, drafter = asked.extra
@@ -239,6 +259,142 @@ def _perfect(arm: Arm, baseline: Arm) -> float | None:
     return abs(math.log(halves[0].ratio.value / halves[1].ratio.value)) / 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class UsersMiss:
+    """The tokens/s of all users together, forecast and measured; ``n_max`` 0 is the target alone."""
+
+    users: int
+    n_max: int
+    forecast: float
+    measured: float
+    forecast_speedup: float
+    speedup: float
+
+
+def _validate_users(asked: argparse.Namespace) -> int:
+    """Print the errors for several users; what is stored is not measured again."""
+    print(f"| {' | '.join(USERS_HEAD)} |\n|{'---|' * len(USERS_HEAD)}")
+    everything: list[UsersMiss] = []
+    chosen = USERS_PAIRS if asked.pair is None else (asked.pair - 1,)
+    for pair in (PAIRS[place] for place in chosen):
+        letters = (letter if letter.isalnum() else "-" for letter in f"users-{pair.name}-{asked.tokens}")
+        file = asked.work / f"{''.join(letters).lower()}-{asked.repeats}.json"
+        if not file.exists():
+            misses = _users_misses(*pair.make(asked.work), asked, simulated="random" in pair.name)
+            file.write_text(json.dumps([asdict(miss) for miss in misses], indent=1), encoding="utf-8")
+        misses = [UsersMiss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
+        everything += misses
+        for miss in misses:
+            cells = (
+                *(pair.name, str(miss.users), str(miss.n_max or "")),
+                *(
+                    f"{miss.forecast:.1f}",
+                    f"{miss.measured:.1f}",
+                    f"{miss.forecast / miss.measured - 1:+.1%}",
+                ),
+                *(f"{miss.forecast_speedup:.2f}", f"{miss.speedup:.2f}"),
+                f"{miss.forecast_speedup / miss.speedup - 1:+.1%}",
+            )
+            print(f"| {' | '.join(cells)} |", flush=True)
+    errors = [abs(miss.forecast / miss.measured - 1) for miss in everything]
+    print(
+        f"\ntokens/s of all users within {statistics.median(errors):.1%} (median, goal: 5 %) and "
+        f"{max(errors):.1%} (worst, goal: 10 %)"
+    )
+    return 0
+
+
+def _users_misses(
+    target: Path, drafter: Path, asked: argparse.Namespace, *, simulated: bool
+) -> list[UsersMiss]:
+    request = Request(
+        target=target,
+        draft_model=drafter,
+        suite="demo",
+        chat=False,
+        engine="server",
+        draft=USERS_SIZES,
+        parallel=USERS,
+        n_predict=asked.tokens,
+        threads=asked.threads,
+        repeats=asked.repeats,
+        synthetic_accept=ACCEPTED if simulated else None,
+    )
+    session = identify(prepare_session(request))
+    traces, curve = _look_at_users(session, request, simulated=simulated)
+    store = api.begin(session, command=("validate_forecast", "--parallel"))
+    with session.engine:
+        *_, measured = api.record(session, store)
+    misses = []
+    for arm in arms.group(measured):
+        load = arm.spec.traffic
+        if arm.rate is None or load is None:
+            continue
+        size = arm.draft_size
+        by_prompt = {trace.prompt_id: trace for trace in traces}
+        expected = concurrency.forecast_users(
+            [by_prompt[prompt.id] for prompt in load.prompts],
+            curve,
+            users=load.users,
+            n_max=size or USERS_SIZES[0],
+            n_requests=load.n_requests,
+            n_predict=asked.tokens,
+            build=session.install.build_number,
+        )
+        misses.append(
+            UsersMiss(
+                users=load.users,
+                n_max=size or 0,
+                forecast=(expected.served if size else expected.served_alone).tokens_per_s,
+                measured=arm.rate.value,
+                forecast_speedup=expected.speedup if size else 1.0,
+                speedup=arm.gain.ratio.value if arm.gain else 1.0,
+            )
+        )
+    return misses
+
+
+def _look_at_users(
+    session: Session, request: Request, *, simulated: bool
+) -> tuple[list[DraftTrace], CostCurve]:
+    """Return the traces of all prompts, and the costs as ``tune`` corrects them by runs of one user."""
+    block = session.suite.blocks[0]
+    alone, drafting = block.arms[0], block.arms[1]
+    load = alone.traffic
+    assert load is not None
+    assert drafting.drafter is not None
+    tokens = trace.needed(request.n_predict, max(USERS_SIZES), Program.SERVER)
+    spec: RunSpec = replace(alone, traffic=None, n_predict=tokens)
+    with engines.make("inprocess", session.install) as engine:
+        assert isinstance(engine, InprocessEngine)
+        texts = [*profiles.traces(engine, spec, load.prompts, [drafting.drafter])]
+    plan = tuning.identify(
+        tuning.prepare_tuning(
+            TuneRequest(
+                request=tuning.default(
+                    target=request.target,
+                    draft_model=request.draft_model,
+                    suite="demo",
+                    chat=False,
+                    draft=(*USERS_SIZES, max(USERS) * (max(USERS_SIZES) + 1) - 1),
+                    p_min=0.0,
+                    n_predict=request.n_predict,
+                    threads=request.threads,
+                ),
+                methods=("draft-model",),
+                max_time_s=None,
+            )
+        )
+    )
+    outlook = tuning.outlook(plan)
+    assert outlook.calibration is not None
+    views = [text.by_drafter[0] for text in texts]
+    if simulated:
+        dice = random.Random(1)
+        views = [replace(view, match=tuple(dice.random() < ACCEPTED for _ in view.match)) for view in views]
+    return views, outlook.calibration.curve
+
+
 def _row(pair: str, suite: str, misses: list[Miss], repeats: int) -> str:
     worst = max(misses, key=lambda miss: abs(miss.speedup))
     rate = max(misses, key=lambda miss: abs(miss.rate))
@@ -302,6 +458,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run, by default 120")
     parser.add_argument("-r", "--repeats", type=int, default=6, help="runs of each, by default 6")
     parser.add_argument("--per-category", type=int, default=2, help="prompts of each category, by default 2")
+    parser.add_argument("--parallel", action="store_true", help="forecast and measure 1, 2, 4 and 8 users")
     parser.add_argument("--extra", type=Path, nargs=2, metavar=("TARGET", "DRAFTER"), help="one more pair")
     return parser.parse_args()
 

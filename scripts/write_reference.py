@@ -68,6 +68,10 @@ _OTHERS = (
         "passed to compilers and recorded with the build",
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
+    (
+        "`LLAMA_API_KEY` `LLAMA_ARG_HOST` `LLAMA_ARG_PORT` `LLAMA_ARG_API_…` `LLAMA_ARG_SSL_…`",
+        "passed to the server of `serve`, which gets the complete environment but other `LLAMA_ARG_…`",
+    ),
 )
 _FLAGS = {"quiet", "verbose", "debug"}  # of every command
 _PROMISES = """\
@@ -225,7 +229,8 @@ def schemas() -> Iterator[str]:
     yield "## Stored benches\n"
     yield "A bench is a folder: `meta.json`; `runs.jsonl`, a line of JSON for each record; `logs/`, all that"
     yield "llama.cpp wrote. The bench that confirmed a tuning also has `configuration.json`, the recommended"
-    yield "configuration, which `--tuned NAME` reads. JSON Schemas of these files are in"
+    yield "configuration, which `--tuned NAME` reads; that of a crossover has `crossover.json`, the users and"
+    yield "depths of its map. JSON Schemas of these files are in"
     yield "`ggufspec/results/schemas`."
     yield "`ggufspec show` makes tables of a bench: Markdown, CSV, JSON, SQL, Parquet."
     yield "A command that meets a file that was edited or damaged, or that a newer ggufspec wrote, says so in"
@@ -235,6 +240,7 @@ def schemas() -> Iterator[str]:
         ("meta", "meta.json", results.SCHEMA_VERSION),
         ("run", "runs.jsonl", results.SCHEMA_VERSION),
         ("configuration", "configuration.json", results.CONFIGURATION_VERSION),
+        ("crossover", "crossover.json", results.CROSSOVER_VERSION),
     ):
         file = f"{record}-{version}.json"
         schema = json.loads((ROOT / "ggufspec" / "results" / "schemas" / file).read_text(encoding="utf-8"))

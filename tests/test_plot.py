@@ -17,6 +17,7 @@ from ggufspec.forecast import Forecast
 from ggufspec.report import frames, plot
 from ggufspec.report.plot import browser, drifting, look, memories
 from ggufspec.stats import Estimate
+from tests.support import crossed
 from tests.support.pages import contrast
 from tests.support.swept import ROUNDS, swept
 from tests.support.values import bench, run, whole_bench
@@ -171,7 +172,8 @@ def test_a_page_s_spec_names_no_address() -> None:
 
 
 def test_charts_say_what_they_show() -> None:
-    described = {name: str(drawn.chart.description) for name, drawn in plot.drawn(swept()).items()}
+    charts = {**plot.drawn(crossed.crossover()), **plot.drawn(swept())}
+    described = {name: str(drawn.chart.description) for name, drawn in charts.items()}
     assert described.keys() == plot.CHARTS.keys()
     assert "the fastest is γ = 4 with 65.31 tokens/s" in described["curve"]
     assert all(text.endswith(".") for text in described.values())

@@ -80,7 +80,8 @@ def command(
 ) -> None:
     """Print the table of a stored bench; list or delete stored benches.
 
-    A bench that confirmed a tuning begins with the verdict and the tuned configuration.
+    A bench that confirmed a tuning begins with the verdict and the tuned configuration, a crossover with its
+    map and policy.
 
     BENCH is the id of a stored bench, the beginning of one, or its folder. [default: the last bench]
 
@@ -126,9 +127,10 @@ def _render_details(stored: ResultSet, output: str, *, checks: bool, variance: b
 
 def _render_table(stored: ResultSet, per: str, columns: str | None, output: str) -> str | bytes | None:
     """Return a table with a row for each arm, prompt, …; None if people see only why it is empty."""
+    from ggufspec.analysis import read_crossover
     from ggufspec.cli.steps import benches
     from ggufspec.report import frames
-    from ggufspec.report.text import configuration, figures, formats, overview, tables
+    from ggufspec.report.text import configuration, crossovers, figures, formats, overview, tables
 
     reason = overview.why_empty(stored, per)
     if reason is not None:
@@ -138,6 +140,9 @@ def _render_table(stored: ResultSet, per: str, columns: str | None, output: str)
     if per == "arm" and output in tables.FOR_PEOPLE and columns is None:
         tuned = benches.load_configuration(stored.folder)
         head = "" if tuned is None else "\n".join((*configuration.lines(tuned), "", ""))
+        crossover = read_crossover(stored)
+        if crossover is not None:
+            head += crossovers.text(crossover, {}, output) + "\n"
         return head + benches.describe_incomplete(stored) + overview.overview(stored, output)
     title = "summary" if per == "arm" else _TABLES[per]
     table = getattr(frames, title)(stored)

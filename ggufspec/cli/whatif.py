@@ -9,7 +9,7 @@ import click
 
 from ggufspec.choices import Program
 from ggufspec.cli.entry.output import echo
-from ggufspec.cli.options.axes import Axis
+from ggufspec.cli.options.axes import Axis, Depths
 from ggufspec.cli.options.placement import layer_options, machine_options, share_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.shared import Count, Number, emit, output_options, pass_options
@@ -83,10 +83,29 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     metavar="ID",
     help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
 )
+@click.option(
+    "--like",
+    metavar="BUNDLE",
+    type=click.Path(path_type=Path),
+    help="Forecast for the machine of a published bundle, from the costs in it.",
+)
 @machine_options
 @click.option("--bandwidth", type=Quantity(), help="Memory bandwidth in bytes/s, such as 936G.")
 @click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
 @click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Context depth in tokens.")
+@click.option(
+    "--depth",
+    type=Depths().single(),
+    metavar="TOKENS",
+    help="Context depth in tokens, as in `bench`. [default: that of --ctx]",
+)
+@click.option(
+    "-np",
+    "--parallel",
+    type=Axis("users", least=1, most=1024).single(),
+    metavar="USERS",
+    help="Users who are served at once; tokens/s are of all together. [default: 1]",
+)
 @click.option(
     "--overhead",
     type=Number(0),
@@ -113,10 +132,14 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ranges, such as 0.5-0.9 and 0.5-0.9+0.05.
 
     Costs come from two rates, from headers and a machine's published peak rates, or from a profile of `tune`
-    at the depth nearest to --ctx. With --observed, they come from the rate measured at one --draft.
+    at the depth nearest to --ctx. With --like, they come from a bundle that somebody published after `tune`:
+    if another pair was measured there, times are scaled by the bytes that models read for a token, and lie
+    on the devices as there. With --observed, they come from the rate measured at one --draft.
 
     --machine gives a roofline: an upper bound of tokens/s. For layers that stay on the CPU (--ngl,
     --n-cpu-moe), --host names the machine whose processor computes them.
+
+    With --parallel, that many users draft in step on one llama-server, and share the batches of both models.
 
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5
@@ -125,6 +148,8 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine rtx-3090 --ngl 45 --host ryzen-7950x --alpha 0.8
     ggufspec whatif --profile last --alpha 0.5-0.9
+    ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
+    ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096
     """
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts

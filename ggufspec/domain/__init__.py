@@ -44,6 +44,7 @@ from ggufspec.domain.specs import (
     ServiceLevel,
     Traffic,
 )
+from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [
     "ENGINES",
@@ -88,9 +89,11 @@ __all__ = [
     "Serving",
     "SplitMode",
     "Status",
+    "StoppingRule",
     "TextAudit",
     "TextVerdict",
     "Traffic",
     "TrafficSample",
     "UserRequest",
+    "schedule_looks",
 ]

@@ -51,17 +51,18 @@ def prepare(request: Request) -> Session:
     Raises:
         GgufspecError: a subclass for each thing that cannot work, before anything is measured.
     """
-    if request.url is not None or request.url_drafting is not None:
+    if request.names_servers:
         return running.prepare_session(request)
     return prepare_session(request)
 
 
-def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
+def record(session: Session, store: ResultSet, *, announces: bool = False) -> Iterator[ResultSet]:
     """Measure a session, and yield the growing ResultSet; see ``measuring.record`` for the errors.
 
     Args:
         session: what to measure, after ``identify``.
         store: what ``begin`` returned.
+        announces: also yield before each run, with the run as ``upcoming``.
     """
     return measuring.record(
         session.suite,
@@ -71,6 +72,7 @@ def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
         render=session.render,
         files=session.files or (),
         builds=session.builds,
+        announces=announces,
     )
 
 
@@ -133,6 +135,7 @@ def begin(
         builds={name: install.describe() for name, install in session.builds.items()},
         software=identity.of_software(),
         suite_sha256=identity.of_prompts(session.suite.prompts),
+        stopping=session.suite.stopping,
     )
 
 
@@ -148,7 +151,7 @@ def _planned_runs(suite: RunPlan, store: ResultSet) -> int:
 
     current = store.current
     others: int = sum(
-        repeat >= suite.repeats or not is_planned(spec)
+        repeat >= suite.most_repeats or not is_planned(spec)
         for spec, repeat in zip(current.specs, current.column("repeat"), strict=True)
     )
     return suite.n_runs + others
@@ -169,6 +172,12 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
         raise ResultsError(
             f"the bench {name} was begun with {stored}, not with {given}",
             "resume it with the same --llama options, or start a new one",
+        )
+    if session.suite.stopping != meta.stopping:
+        begun = "without --until" if meta.stopping is None else "with --until decided"
+        raise ResultsError(
+            f"the bench {name} was begun {begun}, and with other looks or arms than these",
+            "resume it with the options that it was begun with, or start a new one",
         )
     _refuse_other_files(session.files or (), store)
     _refuse_other_environment(store)

@@ -32,6 +32,7 @@ def record(
     render: Render | None = None,
     files: Sequence[FileIdentity] = (),
     builds: Mapping[str, Install] | None = None,
+    announces: bool = False,
 ) -> Iterator[ResultSet]:
     """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
@@ -44,6 +45,8 @@ def record(
         render: makes the text of the later turns of conversations; see ``PromptTurns``.
         files: the model files; the bench ends where one of them changes meanwhile.
         builds: the llama.cpps behind the engine, by ``RunSpec.build``, where there are several.
+        announces: also yield before each run, with the run as ``upcoming``: the time to show progress, as
+            nothing is measured then.
 
     Raises:
         DiskFullError: results cannot be stored; earlier results stay.
@@ -57,6 +60,7 @@ def record(
             builds=builds or {},
             file_watch=FileWatch(files=files),
         ),
+        announces=announces,
         deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
     )
     yield store
@@ -128,6 +132,7 @@ class _Session:
 
     recorder: Recorder
     deadline: float | None
+    announces: bool = False
     _newest: dict[results.CellKey, int] = field(init=False)  # the place of the newest run of each cell
 
     def __post_init__(self) -> None:
@@ -154,6 +159,8 @@ class _Session:
                 continue
             if self.is_over:
                 return
+            if self.announces:
+                yield replace(self.recorder.results, upcoming=cell.spec)
             for _ in self.recorder.measure(cell):
                 yield self.recorder.results
             self._newest[_key(cell)] = len(self.recorder.results.runs) - 1
@@ -187,7 +194,12 @@ def _key(cell: Cell) -> results.CellKey:
 
 
 def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> bool:
-    """Whether a block needs no more repeats: it is precise enough, or more repeats would not make it so."""
+    """Whether a block needs no more repeats: it is decided or precise enough, or more would not help."""
+    if suite.stopping is not None:
+        if repeat >= suite.stopping.most_repeats:
+            return True
+        is_look = repeat in suite.stopping.looks
+        return is_look and review.is_decided(arms.group(so_far), block.arms)
     if repeat < max(suite.repeats, 1 if suite.precision is None else _LEAST_FOR_SPREAD):
         return False
     if suite.precision is None or repeat >= _MOST_REPEATS:

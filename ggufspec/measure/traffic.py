@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ggufspec.domain import ENGINES, Chain, Program, Prompt, ServiceLevel, Traffic
+from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, ServiceLevel, Traffic
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.measure.sweep import RunPlan
 from ggufspec.prompts import Recording
 from ggufspec.serving import plan_replay, plan_traffic
@@ -28,6 +29,29 @@ def check_engine(users: Sequence[int], engine: str) -> None:
         raise GgufspecError(
             f"the engine {engine} measures neither several users nor other text before prompts",
             "add --engine server for --parallel and --depth",
+        )
+
+
+def check_batches(users: Sequence[int], longest_draft: int, runtimes: Sequence[Runtime]) -> None:
+    """Make sure that the drafts of all users fit into a batch: llama-server ends where they do not.
+
+    Args:
+        users: the numbers of users; empty for one request after another.
+        longest_draft: tokens of the longest draft of all arms.
+        runtimes: llama.cpp's settings; the smallest ``-b`` counts.
+
+    Raises:
+        GgufspecError: they do not fit.
+    """
+    if not users:
+        return
+    batch = min(runtime.batch or BATCH for runtime in runtimes)
+    rows = most_rows(max(users), longest_draft)
+    if rows > batch:
+        raise GgufspecError(
+            f"{max(users)} users with drafts of {longest_draft} tokens have batches of {rows:,} tokens, "
+            f"and -b allows {batch:,}",
+            f"use -b {rows} or more, shorter drafts or fewer users",
         )
 
 

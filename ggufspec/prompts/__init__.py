@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 EMBEDDED = "demo"
-"""The suite of the embedded pair, from the stories that the pair was trained on."""
+"""The suite of the embedded pairs, from the stories that they were trained on."""
 DEFAULT = "domains"
 """Messages to an assistant, in nine categories."""
 CONTINUATIONS = "general"
@@ -84,7 +84,7 @@ def default(*, embedded: bool, has_template: bool) -> PromptSuite:
     """Return the default prompts: few enough for a bench of minutes.
 
     Args:
-        embedded: whether the embedded pair is measured.
+        embedded: whether an embedded pair is measured.
         has_template: whether the target has a chat template for messages.
     """
     if embedded:

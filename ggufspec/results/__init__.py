@@ -9,6 +9,12 @@ from ggufspec.results.configuration import (
     Recommendation,
     Verdict,
 )
+from ggufspec.results.crossover import (
+    CROSSOVER_VERSION,
+    CrossoverAxes,
+    read_crossover_axes,
+    write_crossover_axes,
+)
 from ggufspec.results.jsonschemas import json_schema, stored_schemas
 from ggufspec.results.records import decode_hook
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta, ResultSet, cell, finished
@@ -34,14 +40,16 @@ from ggufspec.results.tuned import (
     read_configuration,
     write_configuration,
 )
-from ggufspec.results.writer import Lock, disk, read_object, write_object
+from ggufspec.results.writer import Lock, disk, read_object, read_value, write_object
 
 __all__ = [
     "CONFIGURATION_VERSION",
+    "CROSSOVER_VERSION",
     "LATEST",
     "SCHEMA_VERSION",
     "CellKey",
     "Configuration",
+    "CrossoverAxes",
     "Lock",
     "Meta",
     "PassedOver",
@@ -67,10 +75,13 @@ __all__ = [
     "judge",
     "load",
     "read_configuration",
+    "read_crossover_axes",
     "read_object",
+    "read_value",
     "reopen",
     "stored_schemas",
     "write_bench",
     "write_configuration",
+    "write_crossover_axes",
     "write_object",
 ]

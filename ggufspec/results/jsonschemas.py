@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ggufspec.results.configuration import CONFIGURATION_VERSION, Configuration
+from ggufspec.results.crossover import CROSSOVER_VERSION, CrossoverAxes
 from ggufspec.results.records import Record
 from ggufspec.results.resultset import SCHEMA_VERSION, Meta
 
@@ -28,13 +29,14 @@ _JOINED = {"joined": {"const": True, "description": "written together with the l
 
 
 def stored_schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name: a line of runs.jsonl, meta.json and configuration.json."""
+    """Return the schemas by file name: a line of runs.jsonl, and each other file."""
     return {
         f"run-{SCHEMA_VERSION}.json": _sealed(Record, "One line of runs.jsonl", SCHEMA_VERSION, _JOINED),
         f"meta-{SCHEMA_VERSION}.json": _sealed(Meta, "meta.json", SCHEMA_VERSION),
         f"configuration-{CONFIGURATION_VERSION}.json": _sealed(
             Configuration, "configuration.json", CONFIGURATION_VERSION
         ),
+        f"crossover-{CROSSOVER_VERSION}.json": _sealed(CrossoverAxes, "crossover.json", CROSSOVER_VERSION),
     }
 
 

@@ -16,6 +16,7 @@ playwright = pytest.importorskip(
 from playwright.sync_api import Browser, sync_playwright  # noqa: E402  # only where it is installed
 
 from ggufspec.report.html.sections import html  # noqa: E402
+from tests.support import crossed  # noqa: E402
 from tests.support.swept import HARMFUL, swept  # noqa: E402
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -49,4 +50,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         hostile = swept(HARMFUL, "another-drafter-with-a-long-name-Q4_K_M.gguf", tag=HARMFUL, name="hostile")
         file = folder / "report.html"
         file.write_text(html([swept(sizes=(1, 2, 3, 4), name="plain"), hostile]), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def crossover_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page on a crossover."""
+    folder = tmp_path_factory.mktemp("crossover")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GGUFSPEC_DATA", str(folder / "data"))
+        file = folder / "report.html"
+        file.write_text(html(crossed.crossover()), encoding="utf-8")
     return file

@@ -157,3 +157,23 @@ def test_paper_is_light_and_shows_the_commands(chromium: Browser, report: Path) 
         assert page.locator("#bench-1 .commands code").first.is_visible()
         assert not page.locator("#bench-1 .copy").first.is_visible()
         assert page.pdf().startswith(b"%PDF")
+
+
+def test_the_map_of_a_crossover_has_its_cells_and_its_line(chromium: Browser, crossover_report: Path) -> None:
+    with chromium.new_context(viewport={"width": 1280, "height": 900}) as context:
+        shown = context.new_page()
+        shown.set_default_timeout(10_000)
+        asked, said = _watch(shown)
+        shown.goto(crossover_report.as_uri())
+        chart = shown.locator("#chart-1-crossover")
+        chart.locator("svg").wait_for()
+        assert chart.locator("svg .mark-rect.role-mark path").count() == 8
+        assert chart.locator("svg .mark-rule.role-mark line").count() == 2  # below 4 users, at both depths
+        labels = chart.locator("svg .mark-text.role-mark text").all_text_contents()
+        assert sum(label.startswith("~") for label in labels) == 2  # 2 users are forecast
+        assert sum("1.80×" in label for label in labels) == 2
+        assert any("4,096" in text for text in chart.locator("svg text").all_text_contents())
+        assert (
+            shown.locator("#bench-1 p.verdict").first.inner_text().startswith("Draft with γ = 2 for 1 to 4")
+        )
+        assert (asked, said) == ([crossover_report.as_uri()], [])

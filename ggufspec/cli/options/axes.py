@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(?P<first>[\d.]+)-(?P<last>[\d.]+)(?:(?P<operator>[+*])(?P<step>[\d.]+))?")
 _LIMIT = re.compile(r"(?P<name>ttft|itl)=(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s)")
+_THOUSANDS = re.compile(r"(?P<number>\d+)k")
 _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
 _LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
 _NGRAM = {"size-n": 1, "size-m": 1, "min-hits": 1, "n-min": 0}  # settings, with the least value of each
+_QUANTS = (
+    *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0"),
+    *("IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K", "F16", "BF16"),
+)
 
 Value = int | float | str
 
@@ -102,6 +107,29 @@ class Axis(click.ParamType[tuple[Value, ...]]):
                 self.fail(f"{text!r} has more than {_MOST} values", param, ctx)
 
 
+class Depths(Axis):
+    """Tokens of context, also in units of 1024: ``0,16k``. A range doubles: ``0-32k`` is 0, 4096, …, 32768.
+
+    Between its ends, a range without a step has a half, a quarter and an eighth of the upper one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("tokens", most=1 << 24)
+
+    def _parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Iterator[Value]:
+        plain = _THOUSANDS.sub(lambda match: str(int(match["number"]) * 1024), text)
+        match = _RANGE.fullmatch(plain)
+        if match is None or match["operator"] or match["first"] == match["last"]:
+            yield from super()._parse(plain, param, ctx)
+            return
+        first = int(next(super()._parse(match["first"], param, ctx)))
+        last = int(next(super()._parse(match["last"], param, ctx)))
+        if first > last:
+            self.fail(f"{text!r} is out of range: a range starts with its lower end", param, ctx)
+        between = (last // part for part in (8, 4, 2))
+        yield from (first, *(number for number in between if number > first), last)
+
+
 class Methods(Axis):
     """One or several drafting methods, or chains of them such as ``ngram-mod+draft-mtp``."""
 
@@ -113,6 +141,24 @@ class Methods(Axis):
             yield str(Chain.parse(text))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Quants(click.ParamType[tuple[str, ...]]):
+    """Quantizations that llama-quantize makes without an importance matrix: ``Q8_0,Q4_0``."""
+
+    name = "types"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names in llama.cpp's spelling, each once."""
+        if isinstance(value, tuple):
+            return value
+        kinds = tuple(dict.fromkeys(part.strip().upper() for part in str(value).split(",")))
+        unknown = next((kind for kind in kinds if kind not in _QUANTS), None)
+        if unknown is not None:
+            self.fail(f"{unknown!r} is not one of {', '.join(_QUANTS)}", param, ctx)
+        return kinds
 
 
 class Ngram(click.ParamType["NgramSettings"]):

@@ -9,12 +9,13 @@ import click
 
 from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.axes import Axis, Limits, Methods, Ngram, Shares, join_values
+from ggufspec.cli.options.axes import Axis, Depths, Limits, Methods, Ngram, Shares, join_values
 from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.running import server_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
+    Command,
     Count,
     Decorator,
     Duration,
@@ -88,14 +89,6 @@ _SAMPLING = (
 )
 
 _SHARED = (
-    click.option(
-        "-n",
-        "--n-predict",
-        type=Count(2),
-        default=250,
-        show_default=True,
-        help="Tokens to generate in each run.",
-    ),
     click.option("-c", "--ctx", type=Count(16), help="Context size in tokens. [default: as needed]"),
     click.option(
         "-s",
@@ -132,19 +125,21 @@ _SHARED = (
     click.option("--name", help="Name of the stored result."),
 )
 
+_PARALLEL = _AxisOption(
+    ("-np", "--parallel"),
+    "USERS",
+    Axis("users", least=1, most=1024),
+    "Users who send requests at once, with --engine server. [default: one request after another]",
+)
+_DEPTH = _AxisOption(
+    ("--depth",),
+    "TOKENS",
+    Depths(),
+    "Tokens of other text before each prompt, with --engine server. [default: 0]",
+)
 _TRAFFIC = (
-    _AxisOption(
-        ("-np", "--parallel"),
-        "USERS",
-        Axis("users", least=1, most=1024),
-        "Users who send requests at once, with --engine server. [default: one request after another]",
-    ),
-    _AxisOption(
-        ("--depth",),
-        "TOKENS",
-        Axis("tokens", most=1 << 24),
-        "Tokens of other text before each prompt, with --engine server. [default: 0]",
-    ),
+    _PARALLEL,
+    _DEPTH,
     _AxisOption(
         ("--rate",),
         "RATES",
@@ -153,6 +148,11 @@ _TRAFFIC = (
     ),
 )
 
+_CONTEXT_FILE = click.option(
+    "--context-file",
+    type=_FILE,
+    help="Text or chat (JSONL) for --depth. [default: plays of Shakespeare, in the public domain]",
+)
 _REPEATING = (
     click.option(
         "--slo",
@@ -165,11 +165,7 @@ _REPEATING = (
         help="Send recorded requests again when they arrived: JSONL with times, or llama-server's log with "
         "--verbose.",
     ),
-    click.option(
-        "--context-file",
-        type=_FILE,
-        help="Text or chat (JSONL) for --depth. [default: plays of Shakespeare, in the public domain]",
-    ),
+    _CONTEXT_FILE,
     click.option(
         "--synthetic-accept",
         type=Shares(),
@@ -195,6 +191,12 @@ _REPEATING = (
     click.option(
         "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."
     ),
+    click.option(
+        "--until",
+        type=click.Choice(("decided",)),
+        help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
+    ),
+    click.option("--max-repeats", type=Count(4), help="Most repeats with --until decided. [default: 20]"),
     click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",
@@ -223,7 +225,12 @@ sampling_options = add_options(*_SAMPLING)
 
 
 def measure_options(
-    *, many: bool, repeating: bool = True, llama: bool = True, engine: str = next(iter(ENGINES))
+    *,
+    many: bool,
+    repeating: bool = True,
+    llama: bool = True,
+    engine: str | None = None,
+    n_predict: int = 250,
 ) -> Decorator:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
 
@@ -231,7 +238,8 @@ def measure_options(
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
         llama: add --llama.
-        engine: the default.
+        engine: the default; None for the first one that can measure.
+        n_predict: the default.
     """
     return add_options(
         model_options(many=many, fetches=True),
@@ -241,6 +249,14 @@ def measure_options(
         placement_options,
         runtime_options(many=many),
         sampling_options,
+        click.option(
+            "-n",
+            "--n-predict",
+            type=Count(2),
+            default=n_predict,
+            show_default=True,
+            help="Tokens to generate in each run.",
+        ),
         *_SHARED,
         *((_llama(many=repeating),) if llama else ()),
         click.option(
@@ -248,11 +264,19 @@ def measure_options(
             type=click.Choice(tuple(ENGINES)),
             default=engine,
             show_default=True,
-            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
+            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library."
+            + ("" if engine else " [default: the first one that can measure the pair]"),
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
         *((*_REPEATING, server_options) if repeating else ()),
     )
+
+
+def grid_options(command: Command) -> Command:
+    """Add the axes of a crossover: users and depth, and the text for the latter."""
+    users = _PARALLEL._replace(text="Users who send requests at once. [default: 1,2,4,8]")
+    depth = _DEPTH._replace(text="Tokens of other text before each prompt. [default: 0]")
+    return add_options(_axis(users, many=True), _axis(depth, many=True), _CONTEXT_FILE)(command)
 
 
 def _llama(*, many: bool) -> Decorator:

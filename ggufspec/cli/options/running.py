@@ -46,7 +46,7 @@ def with_servers(request: Request) -> Request:
     from ggufspec.cli.options.values import PlacementOptions, RuntimeOptions
     from ggufspec.measure import LOADED
 
-    if request.url is None and request.url_drafting is None:
+    if not request.names_servers:
         return request
     grouped = (field.name for group in (PlacementOptions, RuntimeOptions) for field in fields(group))
     refuse_typed({*LOADED, "engine", *grouped}, "a server that runs already (--url)")

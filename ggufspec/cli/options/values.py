@@ -211,7 +211,7 @@ class MeasureOptions(RunOptions):
     prompt_file: tuple[Path, ...]
     per_category: int | None
     timeout: float
-    engine: str
+    engine: str | None
 
     def to_request(self) -> Request:
         """Return the request of one bench with these options."""
@@ -246,6 +246,8 @@ class BenchOptions(MeasureOptions):
     loads: int | None
     warmup: int
     precision: float | None
+    until: str | None
+    max_repeats: int | None
     max_time: float | None
 
     def to_request(self) -> Request:
@@ -267,6 +269,8 @@ class BenchOptions(MeasureOptions):
             loads=self.loads,
             warmup=self.warmup,
             precision=self.precision,
+            until=self.until,
+            max_repeats=self.max_repeats,
             max_time=self.max_time,
         )
 
@@ -280,6 +284,7 @@ class TuneOptions(MeasureOptions):
 
     serve_ctx: int | None
     serve_parallel: int
+    quantize_drafter: tuple[str, ...] | None
     vram: int | None
     max_time: float
     precision: float
@@ -290,6 +295,31 @@ class TuneOptions(MeasureOptions):
         from ggufspec import tuning
 
         return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverOptions(MeasureOptions):
+    """What a crossover maps; ``max_time`` is in seconds. None where an axis is left at its default."""
+
+    parallel: tuple[int, ...] | None
+    depth: tuple[int, ...] | None
+    context_file: Path | None
+    max_time: float
+
+    def to_request(self) -> Request:
+        """Return the request of the bench with all cells."""
+        from ggufspec import tuning
+
+        asked = super().to_request()
+        axes = {"parallel": self.parallel, "depth": self.depth, "draft": asked.draft}
+        defaults = tuning.crossover_request(**axes)
+        return replace(
+            asked,
+            parallel=defaults.parallel,
+            depth=defaults.depth,
+            draft=defaults.draft,
+            context_file=self.context_file,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,9 +400,12 @@ class WhatIfOptions(_PlacedModels):
     verify_ratio: float | None
     observed: float | None
     profile: str | None
+    like: Path | None
     bandwidth: float | None
     flops: float | None
     ctx: int
+    depth: tuple[int, ...] | None
+    parallel: tuple[int, ...] | None
     overhead: float
     program: str
 
@@ -384,4 +417,5 @@ class WhatIfOptions(_PlacedModels):
         """
         from ggufspec.forecast.whatif import whatif
 
-        return whatif(**self.to_arguments())
+        users = {"parallel": self.parallel[0] if self.parallel else 1}
+        return whatif(**{**self.to_arguments(), "depth": self.depth and self.depth[0], **users})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.domain import Program
+from ggufspec.forecast.concurrency import UBATCH, SequenceRows, ServerCosts, SlotRows, split_batch
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.whatif.acceptances import Acceptance, Steady
 
@@ -19,13 +20,14 @@ class WhatIfProjection:
         acceptance: what was assumed.
         accept_rate: accepted over drafted tokens.
         mean_accepted_length: tokens per round with the target's own.
-        tokens_per_s: of the pair.
-        speedup: over the target alone.
+        tokens_per_s: of the pair, for all users together.
+        speedup: over the target alone for as many users.
         break_even_accept_rate: accepted over drafted tokens at which nothing is gained; above 1 no
             acceptance is enough.
         break_even_alpha: the same as a steady α; None where no α is enough.
-        verify_ratio: the target's time for a round over its time for one token.
+        verify_ratio: the target's time for a round over its time for one token of each user.
         draft_share: the drafter's share of the time.
+        users: who are served at once.
     """
 
     n_max: int
@@ -38,6 +40,7 @@ class WhatIfProjection:
     break_even_alpha: float | None
     verify_ratio: float
     draft_share: float
+    users: int = 1
 
 
 def outlook(
@@ -47,8 +50,12 @@ def outlook(
     n_max: int,
     depth: float = 0,
     program: Program = Program.SERVER,
+    users: int = 1,
 ) -> WhatIfProjection:
     """Return what drafts of ``n_max`` tokens would do.
+
+    Several users draft in step, each with a whole draft, and share the batches of both models, see
+    ``forecast.concurrency``; the evaluation of prompts is left out.
 
     Args:
         curve: the costs of target and drafter.
@@ -57,27 +64,33 @@ def outlook(
         depth: tokens in the context.
         program: whose drafter: the tree program's reads the target's own token alone, the others' the
             whole verified batch.
+        users: who are served at once; several need the server, and a curve with its drafter's batches.
 
     Raises:
         ValueError: the curve knows no such batch, or the acceptance no such position.
     """
-    target_s = _target_s(curve, depth)
-    verify_s = curve.seconds(CurveKind.VERIFY, n_max + 1, depth).value
-    draft_s = _draft_s(curve, n_max, depth, program)
+    if users > 1:
+        alone_s, verify_s, draft_s = _shared_s(curve, n_max, depth, users)
+    else:
+        alone_s = curve.seconds(CurveKind.VERIFY, 1, depth).value
+        verify_s = curve.seconds(CurveKind.VERIFY, n_max + 1, depth).value
+        draft_s = _draft_s(curve, n_max, depth, program)
+    target_s = alone_s + curve.plain_overhead_s.value + users * curve.choose_s.value
     accepted = acceptance.accepted(n_max)
-    round_s = verify_s + draft_s + curve.overhead_s.value + (1 + accepted) * curve.choose_s.value
+    round_s = verify_s + draft_s + curve.overhead_s.value + users * (1 + accepted) * curve.choose_s.value
     even = (round_s / target_s - 1) / n_max
     return WhatIfProjection(
         n_max=n_max,
         acceptance=acceptance,
         accept_rate=accepted / n_max,
         mean_accepted_length=1 + accepted,
-        tokens_per_s=(1 + accepted) / round_s,
+        tokens_per_s=users * (1 + accepted) / round_s,
         speedup=(1 + accepted) * target_s / round_s,
         break_even_accept_rate=even,
         break_even_alpha=Steady.from_rate(max(even, 0.0), n_max).alpha if even <= 1 else None,
-        verify_ratio=verify_s / curve.seconds(CurveKind.VERIFY, 1, depth).value,
+        verify_ratio=verify_s / alone_s,
         draft_share=draft_s / round_s,
+        users=users,
     )
 
 
@@ -118,9 +131,23 @@ def implied_verify_ratio(
     return left / curve.seconds(CurveKind.VERIFY, 1, depth).value
 
 
-def _target_s(curve: CostCurve, depth: float) -> float:
-    besides_s = curve.plain_overhead_s.value + curve.choose_s.value
-    return curve.seconds(CurveKind.VERIFY, 1, depth).value + besides_s
+def _shared_s(curve: CostCurve, n_max: int, depth: float, users: int) -> tuple[float, float, float]:
+    """Return the target's seconds for a token of each user and for a round of all, and the drafter's.
+
+    Raises:
+        ValueError: the curve knows no batch of so many tokens.
+    """
+    if users * (n_max + 1) > curve.most_tokens:
+        raise ValueError(f"no cost is known for {users} drafts of {n_max} tokens at once")
+    costs = ServerCosts(curve)
+    parts = split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=UBATCH)
+    passes = [[SequenceRows(row.tokens, depth) for row in part] for part in parts]
+    drafts_s = n_max * costs.draft_s([depth] * users)
+    return (
+        costs.target_s([SequenceRows(1, depth)] * users),
+        sum(map(costs.target_s, passes)),
+        drafts_s + sum(map(costs.absorb_s, passes)),
+    )
 
 
 def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:

@@ -16,7 +16,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, with_former
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, list_methods, with_former
 from ggufspec.results import Meta, ResultSet, Runs
 
 _DEVICES = ("GPU", "CPU")
@@ -274,11 +274,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         "engine": results.meta.engine,
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
-        "by_method": [
-            {"name": f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict()}
-            for counts in (drafting and drafting.by_method) or ()
-        ]
-        or None,
+        "by_method": list_methods(drafting.by_method if drafting else None),
         **arm.round_ms,
         **_traffic_of(arm),
         **_energy_of(arm),

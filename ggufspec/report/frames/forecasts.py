@@ -42,7 +42,8 @@ PROSPECT_COLUMNS = (
 )
 OUTLOOK_COLUMNS = (
     *("draft", "alpha", "accept_rate", "mean_accepted_length", "tokens_per_s", "speedup"),
-    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share", "costs", *_FORMER),
+    *("break_even_accept_rate", "break_even_alpha", "verify_ratio", "draft_share", "users", "costs"),
+    *_FORMER,
 )
 
 

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import altair as alt
 
 from ggufspec.forecast import Forecast
+from ggufspec.report.plot.crossovers import crossover, crossover_rows, draw_crossover
 from ggufspec.report.plot.curves import curve, curve_rows, draw_curve
 from ggufspec.report.plot.drifting import draw_drift, drift, drift_rows
 from ggufspec.report.plot.heatmaps import draw_heatmap, heatmap, heatmap_rows
@@ -31,12 +32,25 @@ from ggufspec.report.plot.look import Row
 from ggufspec.report.plot.memories import draw_pareto, pareto, pareto_rows
 from ggufspec.results import ResultSet
 
-__all__ = ["CHARTS", "Drawn", "curve", "drawn", "drift", "heatmap", "image", "pareto", "positions", "rounds"]
+__all__ = [
+    "CHARTS",
+    "Drawn",
+    "crossover",
+    "curve",
+    "drawn",
+    "drift",
+    "heatmap",
+    "image",
+    "pareto",
+    "positions",
+    "rounds",
+]
 
 _Rows = Callable[[ResultSet], list[Row]]
 _Draw = Callable[[list[Row]], alt.LayerChart | None]
 
 CHARTS: Mapping[str, tuple[_Rows, _Draw]] = {
+    "crossover": (crossover_rows, draw_crossover),
     "curve": (curve_rows, draw_curve),
     "heatmap": (heatmap_rows, draw_heatmap),
     "positions": (position_rows, draw_positions),

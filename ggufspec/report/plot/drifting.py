@@ -124,14 +124,11 @@ def draw_drift(rows: list[Row]) -> alt.LayerChart | None:
     even = (
         alt.Chart(look.values([{"relative": 1}])).mark_rule(color=look.QUIET, strokeDash=[2, 3]).encode(y=y)
     )
-    anchors = (
-        alt.Chart(look.values([row for row in rows if row["kind"] == ANCHOR]))
-        .mark_line(color=look.BLUE, strokeWidth=1.5)
-        .encode(x=x, y=y)
-    )
+    anchored = [row for row in rows if row["kind"] == ANCHOR]
+    anchors = alt.Chart(look.values(anchored)).mark_line(color=look.BLUE, strokeWidth=1.5).encode(x=x, y=y)
     disturbed = sum(row["kind"] == DISTURBED for row in rows)
     return look.dress(
-        *(even, anchors, points),
+        *((even, anchors, points) if anchored else (even, points)),  # Vega warns of a layer without data
         description=f"Speed of {len(rows)} runs over time, relative to the median of their arm and prompt; "
         f"{disturbed} were disturbed by other programs.",
         height=240,

@@ -16,6 +16,7 @@ VERSIONS: Mapping[str, int] = {
     "comparison": 1,
     "tune": 1,
     "finalists": 1,
+    "crossover": 1,
     "plan": 1,
     "doctor": 1,
 }

@@ -351,11 +351,77 @@ class TuneReport(Struct, forbid_unknown_fields=True, kw_only=True):
     forecasts: list[ForecastRow]
 
 
+class DraftGain(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What one draft size does for several users; tokens/s are of all users together."""
+
+    draft: int
+    tokens_per_s: float
+    speedup: Estimate
+
+
+class CrossoverCell(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A number of users at a depth, with the fastest draft size.
+
+    ``source`` is measured, forecast or unknown, ``verdict`` pays, does not pay or undecided. ``drafts`` is
+    whether the policy is to draft.
+    """
+
+    users: int
+    depth: int
+    source: str
+    verdict: str
+    drafts: bool
+    draft: int | None
+    speedup: Estimate | None
+    tokens_per_s: float | None
+    target_tokens_per_s: float | None
+    repeats: int
+    by_draft: list[DraftGain]
+
+
+class UsersLimit(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The number of users from which on drafting does not pay at a depth; null if it pays for the most."""
+
+    depth: int
+    users: int | None
+
+
+class DepthLimit(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The depth from which on drafting does not pay for so many users; null if it pays at the deepest."""
+
+    users: int
+    depth: int | None
+
+
+class CrossoverReport(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where drafting pays over users and depth.
+
+    ``cells`` are row by row: all depths of the first number of users come first. ``run_sd`` and
+    ``forecast_sd`` are standard deviations of log speed-ups, ``forecast_errors`` measured over forecast
+    speed-ups - 1.
+    """
+
+    schema: str
+    bench: str
+    pair: str
+    policy: str
+    users: list[int]
+    depths: list[int]
+    cells: list[CrossoverCell]
+    users_limits: list[UsersLimit]
+    depth_limits: list[DepthLimit]
+    run_sd: float
+    forecast_sd: float
+    forecast_errors: list[float]
+    warnings: list[Warned]
+
+
 TYPES: dict[str, Any] = {
     "summary": list[SummaryRow],
     "comparison": list[ComparisonRow],
     "tune": TuneReport,
     "finalists": list[FinalistRow],
+    "crossover": CrossoverReport,
     "plan": list[PlanRow],
     "doctor": DoctorReport,
 }
@@ -366,6 +432,7 @@ TITLES = {
     "comparison": "A comparison of benches: `compare -o json`",
     "tune": "A tuning: `tune -o json`",
     "finalists": "Measured configurations of a tuning: `tune -o jsonl`",
+    "crossover": "Where drafting pays over users and depth: `crossover -o json`",
     "plan": "Memory by layers on the GPU: `plan -o json`",
     "doctor": "Checks of a machine: `doctor -o json`",
 }

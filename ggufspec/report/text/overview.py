@@ -267,6 +267,9 @@ def _builds(results: ResultSet) -> Iterator[str]:
 
 def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield how precise the speed-ups are, and what would make them twice as precise."""
+    if groups[0].stopping is not None:
+        yield from describe_looks(groups)
+        return
     widths = [width for arm in groups if arm.gain and (width := arm.gain.ratio.relative_half_width)]
     if not widths or max(widths) < _PRECISE:
         return
@@ -284,6 +287,34 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     if effort:
         known, twice = units.format_percent(max(widths)), units.format_percent(requested)
         yield f"Speed-ups are within ±{known}; {effort} would give ±{twice}."
+
+
+def describe_looks(groups: Sequence[Arm]) -> Iterator[str]:
+    """Yield at which looks a bench that is measured until its verdicts are decided stands, and what is open.
+
+    Args:
+        groups: the arms of such a bench.
+    """
+    drafting = [arm for arm in groups if arm.role is Role.DRAFTING]
+    rule = groups[0].stopping
+    assert rule is not None
+    looks = sorted({arm.look for arm in drafting if arm.look is not None})
+    if not looks:
+        yield f"No verdicts yet: the first look is after {rule.looks[0]} complete repeats."
+        return
+    span = str(looks[0]) if len(looks) == 1 else f"{looks[0]} to {looks[-1]}"
+    n_open = sum(not arm.is_decided for arm in drafting)
+    state = (
+        "every speed-up is decided"
+        if not n_open
+        else f"{n_open} of {units.counted(len(drafting), 'speed-up')} not decided"
+    )
+    yield (
+        f"Measured until decided: {state} after {span} of at most {rule.most_repeats} repeats. The intervals "
+        "of speed-ups are over repeats of these prompts; all of them hold at once, at every look, in 95 % of "
+        f"benches ({units.counted(len(rule.looks), 'look')}, "
+        f"{units.counted(rule.comparisons, 'comparison')})."
+    )
 
 
 _MOST_PHRASES = 3  # in one line; a sweep over layers has more

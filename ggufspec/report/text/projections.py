@@ -31,6 +31,10 @@ def surface(answer: WhatIf, output: str = "md") -> str:
     else:
         table, verdict = _over_both(outlooks, acceptances, output), _best_each(outlooks, acceptances)
     verdict = f"{verdict}\n{_reading(acceptances[0])}"
+    if outlooks[0].users > 1:
+        verdict += (
+            f"\nTokens/s are of all {outlooks[0].users} users together, beside as many of the target alone."
+        )
     if answer.costs is CostSource.ROOFLINE:
         verdict += "\nRoofline: computed from peak rates, so tokens/s are upper bounds."
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)

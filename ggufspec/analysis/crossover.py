@@ -1,0 +1,308 @@
+"""A bench of several users and depths -> where drafting pays: a map of measured and forecast cells.
+
+A cell's speed-up is that of all users' tokens/s over the target alone, with a 95 % interval. Few runs of a
+cell show little of how runs vary, so that is taken to be the same everywhere, from all cells together and
+with what is known beforehand (a conjugate prior for a variance: Gelman et al. 2013, "Bayesian Data Analysis",
+section 2.6). Cells between measured ones are forecast, see ``forecast.concurrency.between``; how far they are
+off is seen by leaving out each measured cell in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from statistics import fmean
+
+from ggufspec.analysis import arms
+from ggufspec.analysis.arms import Arm
+from ggufspec.domain import Role
+from ggufspec.forecast.concurrency import Place, between, leave_one_out
+from ggufspec.results import CrossoverAxes, ResultSet, read_crossover_axes
+from ggufspec.stats import Z95, Estimate, quantile
+
+_RUN_SD = 0.02  # of a log speed-up between loads, before any were repeated: what quiet machines show
+_RUN_WEIGHT = 2.0  # degrees of freedom that this counts as
+_FORECAST_SD = 0.06  # of a log speed-up between measured cells, before any was left out
+_FORECAST_WEIGHT = 4.0
+
+_TARGET = 0
+"""Stands for the target alone among draft sizes."""
+
+
+class CellSource(StrEnum):
+    """Where the figures of a cell come from."""
+
+    MEASURED = "measured"
+    FORECAST = "forecast"
+    UNKNOWN = "unknown"  # neither measured nor surrounded by cells that were
+
+
+class CellVerdict(StrEnum):
+    """Whether drafting pays in a cell."""
+
+    PAYS = "pays"
+    DOES_NOT_PAY = "does not pay"
+    UNDECIDED = "undecided"  # the interval of the speed-up includes 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftGain:
+    """What one draft size γ does in a cell; tokens/s are of all users together."""
+
+    draft: int
+    tokens_per_s: float
+    speedup: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverCell:
+    """A number of users at a depth.
+
+    Attributes:
+        users: who send requests at once.
+        depth: tokens of other text before each prompt.
+        source: where the figures come from.
+        target_tokens_per_s: of all users together, without drafting; None where it is unknown.
+        gains: of each draft size, the smallest first; empty where they are unknown.
+        repeats: runs of each arm.
+    """
+
+    users: int
+    depth: int
+    source: CellSource
+    target_tokens_per_s: float | None = None
+    gains: tuple[DraftGain, ...] = ()
+    repeats: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Users and depth."""
+        return Place(self.users, self.depth)
+
+    @property
+    def best(self) -> DraftGain | None:
+        """The fastest draft size; the smallest of equal ones."""
+        return max(self.gains, key=lambda gain: gain.speedup.value, default=None)
+
+    @property
+    def choice(self) -> int | None:
+        """The draft size to use; None for none, where nothing is gained or known."""
+        best = self.best
+        return best.draft if best is not None and best.speedup.value > 1 else None
+
+    @property
+    def verdict(self) -> CellVerdict:
+        """Whether the fastest draft size pays, by its interval."""
+        best = self.best
+        if best is None or best.speedup.lo is None or best.speedup.hi is None:
+            return CellVerdict.UNDECIDED
+        if best.speedup.lo > 1:
+            return CellVerdict.PAYS
+        return CellVerdict.DOES_NOT_PAY if best.speedup.hi < 1 else CellVerdict.UNDECIDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverMap:
+    """Where drafting pays.
+
+    Attributes:
+        bench: its id.
+        pair: what was measured.
+        users: the rows of the map, in ascending order.
+        depths: its columns, in tokens.
+        cells: one for each number of users at each depth, row by row.
+        run_sd: the standard deviation of a log speed-up between loads.
+        forecast_sd: that of a forecast.
+        forecast_errors: measured over forecast speed-up - 1, of measured cells and draft sizes that were left
+            out in turn and that others surround.
+    """
+
+    bench: str
+    pair: str
+    users: tuple[int, ...]
+    depths: tuple[int, ...]
+    cells: tuple[CrossoverCell, ...]
+    run_sd: float
+    forecast_sd: float
+    forecast_errors: tuple[float, ...] = ()
+
+    @cached_property
+    def by_place(self) -> Mapping[Place, CrossoverCell]:
+        """The cells by users and depth."""
+        return {cell.place: cell for cell in self.cells}
+
+    def users_limit(self, depth: int) -> int | None:
+        """Return the number of users from which drafting does not pay at a depth; None if it always does."""
+        return _limit([(users, self.by_place[Place(users, depth)]) for users in self.users])
+
+    def depth_limit(self, users: int) -> int | None:
+        """Return the depth from which drafting does not pay for so many users; None if it always does."""
+        return _limit([(depth, self.by_place[Place(users, depth)]) for depth in self.depths])
+
+    def count(self, *sources: CellSource) -> int:
+        """Return how many cells have one of these sources."""
+        return sum(cell.source in sources for cell in self.cells)
+
+    @property
+    def undecided(self) -> tuple[CrossoverCell, ...]:
+        """The cells without a verdict."""
+        return tuple(cell for cell in self.cells if cell.verdict is CellVerdict.UNDECIDED)
+
+
+def read_crossover(results: ResultSet) -> CrossoverMap | None:
+    """Return the map of a stored crossover; None for any other bench.
+
+    Raises:
+        ResultsError: the axes of the map are damaged.
+    """
+    axes = read_crossover_axes(results.folder)
+    return None if axes is None else map_crossover(results, axes)
+
+
+def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
+    """Return the map of a bench whose arms differ in users, depth and draft size."""
+    measured = _Measured.of(arms.group(results))
+    errors = measured.forecast_errors()
+    forecast_sd = _pooled_sd(
+        _FORECAST_SD, _FORECAST_WEIGHT, [math.log1p(error) for error in errors], len(errors)
+    )
+    logs = [value for repeats in measured.log_gains.values() for value in _centred(repeats)]
+    freedom = sum(len(repeats) - 1 for repeats in measured.log_gains.values())
+    run_sd = _pooled_sd(_RUN_SD, _RUN_WEIGHT, logs, freedom)
+    specs = results.current.specs
+    return CrossoverMap(
+        bench=results.meta.id,
+        pair=specs[0].pair.name if specs else "",
+        users=axes.users,
+        depths=axes.depths,
+        cells=tuple(
+            measured.cell(Place(users, depth), run_sd, quantile(_RUN_WEIGHT + freedom), forecast_sd)
+            for users in axes.users
+            for depth in axes.depths
+        ),
+        run_sd=run_sd,
+        forecast_sd=forecast_sd,
+        forecast_errors=errors,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """What was measured, by draft size (``_TARGET`` for the target alone) and place.
+
+    ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
+    ``lengths`` are tokens per round of one user. ``log_gains`` have a log speed-up for each repeat.
+    """
+
+    round_s: Mapping[int, Mapping[Place, float]]
+    lengths: Mapping[int, Mapping[Place, float]]
+    log_gains: Mapping[tuple[int, Place], Sequence[float]]
+
+    @classmethod
+    def of(cls, groups: Sequence[Arm]) -> _Measured:
+        round_s: dict[int, dict[Place, float]] = {}
+        lengths: dict[int, dict[Place, float]] = {}
+        log_gains: dict[tuple[int, Place], list[float]] = {}
+        for arm in groups:
+            traffic = arm.spec.traffic
+            if traffic is None or arm.rate is None or arm.role is Role.DRAFTER:
+                continue
+            place, draft = Place(traffic.users, traffic.depth), arm.draft_size or _TARGET
+            length = arm.acceptance.mean_accepted_length if arm.acceptance else 1.0
+            if length is None:
+                continue
+            round_s.setdefault(draft, {})[place] = traffic.users * length / arm.rate.value
+            lengths.setdefault(draft, {})[place] = length
+            if arm.baseline is not None:
+                alone = arm.baseline.rates
+                logs = [math.log(rate / alone[cell]) for cell, rate in arm.rates.items() if cell in alone]
+                if logs:
+                    log_gains[draft, place] = logs
+        return cls(round_s=round_s, lengths=lengths, log_gains=log_gains)
+
+    def forecast_errors(self) -> tuple[float, ...]:
+        """Return measured over forecast speed-up - 1 of every place that others surround."""
+        alone = leave_one_out(self.round_s.get(_TARGET, {}))
+        errors: list[float] = []
+        for draft in self.drafts:
+            rounds, lengths = leave_one_out(self.round_s[draft]), leave_one_out(self.lengths[draft])
+            errors += [
+                (1 + alone[place]) * (1 + lengths[place]) / (1 + rounds[place]) - 1
+                for place in rounds
+                if place in alone and place in lengths
+            ]
+        return tuple(errors)
+
+    @property
+    def drafts(self) -> list[int]:
+        """The draft sizes, the smallest first."""
+        return sorted(draft for draft in self.round_s if draft != _TARGET)
+
+    def cell(self, place: Place, run_sd: float, t: float, forecast_sd: float) -> CrossoverCell:
+        """Return one cell; ``t`` is the quantile that belongs to ``run_sd``."""
+        alone_s = between(self.round_s.get(_TARGET, {}), place)
+        drafts = [draft for draft in self.drafts if (draft, place) in self.log_gains]
+        if drafts and alone_s is not None:
+            repeats = [self.log_gains[draft, place] for draft in drafts]
+            return CrossoverCell(
+                users=place.users,
+                depth=place.depth,
+                source=CellSource.MEASURED,
+                target_tokens_per_s=place.users / alone_s,
+                gains=tuple(
+                    DraftGain(
+                        draft=draft,
+                        tokens_per_s=place.users * self.lengths[draft][place] / self.round_s[draft][place],
+                        speedup=_around(fmean(logs), t * run_sd / math.sqrt(len(logs))),
+                    )
+                    for draft, logs in zip(drafts, repeats, strict=True)
+                ),
+                repeats=min(map(len, repeats)),
+            )
+        gains = [gain for draft in self.drafts if (gain := self._forecast(place, draft, run_sd, forecast_sd))]
+        return CrossoverCell(
+            users=place.users,
+            depth=place.depth,
+            source=CellSource.FORECAST if gains else CellSource.UNKNOWN,
+            target_tokens_per_s=None if alone_s is None else place.users / alone_s,
+            gains=tuple(gains),
+        )
+
+    def _forecast(self, place: Place, draft: int, run_sd: float, forecast_sd: float) -> DraftGain | None:
+        alone_s = between(self.round_s.get(_TARGET, {}), place)
+        round_s, length = between(self.round_s[draft], place), between(self.lengths[draft], place)
+        if alone_s is None or round_s is None or length is None:
+            return None
+        return DraftGain(
+            draft=draft,
+            tokens_per_s=place.users * length / round_s,
+            speedup=_around(math.log(length * alone_s / round_s), Z95 * math.hypot(run_sd, forecast_sd)),
+        )
+
+
+def _pooled_sd(prior_sd: float, weight: float, deviations: Sequence[float], freedom: int) -> float:
+    """Return a standard deviation from deviations and what was known before, by degrees of freedom."""
+    squares = sum(deviation**2 for deviation in deviations)
+    return math.sqrt((weight * prior_sd**2 + squares) / (weight + freedom))
+
+
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def _around(log: float, half: float) -> Estimate:
+    return Estimate(value=math.exp(log), lo=math.exp(log - half), hi=math.exp(log + half))
+
+
+def _limit(cells: Sequence[tuple[int, CrossoverCell]]) -> int | None:
+    """Return the first value from which on no cell chooses to draft; None where the last one does."""
+    limit = None
+    for value, cell in reversed(cells):
+        if cell.choice is not None or cell.source is CellSource.UNKNOWN:
+            break
+        limit = value
+    return limit

@@ -1,0 +1,106 @@
+"""The steps of ``crossover``: measure what is asked for next, until the map is decided or time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ggufspec import tuning
+from ggufspec.analysis import CrossoverMap, review
+from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.shared import emit
+from ggufspec.cli.options.values import CrossoverOptions
+from ggufspec.cli.steps import benches, hub_access, measuring
+from ggufspec.report.text import crossovers, formats, tables
+from ggufspec.results import ResultSet
+from ggufspec.tuning import CrossoverPlan, CrossoverStep
+
+
+def run_crossover(
+    options: CrossoverOptions,
+    *,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
+    strict: bool = False,
+) -> None:
+    """Measure step by step, and print the map.
+
+    Args:
+        options: what to map.
+        name: the name of the stored bench.
+        resume: the name of a stored crossover to continue.
+        output: the format of the map.
+        out: a file for it; None for standard output.
+        strict: raise an error if a warning puts a verdict in doubt.
+
+    Raises:
+        DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
+        GgufspecError: something cannot work, or the class that belongs to the first failed run.
+    """
+    measuring.refuse_two_names(name, resume)
+    request = hub_access.fetch_models(options.to_request(), yes=options.yes)
+    asked = tuning.CrossoverRequest(request=request, max_time_s=options.max_time)
+    plan = tuning.prepare_crossover(asked)
+    measuring.print_notes(plan.session)
+    measuring.announce_reading(plan.session)
+    plan = tuning.identify_crossover(plan)
+    warnings = measuring.check_machine(plan.session)
+    steps = tuning.measure_crossover(plan)
+    step = next(steps)
+    while True:
+        results = _measure(plan, step, warnings, name=name, resume=resume)
+        name, resume = None, results.meta.id
+        try:
+            step = steps.send(results)
+        except StopIteration as end:
+            crossover: CrossoverMap = end.value
+            break
+    emit(_render(crossover, results, output), out)
+    measuring.raise_for_failures(results)
+    if strict:
+        benches.refuse_doubtful([results])
+
+
+def _measure(
+    plan: CrossoverPlan,
+    step: CrossoverStep,
+    warnings: Mapping[str, str],
+    *,
+    name: str | None,
+    resume: str | None,
+) -> ResultSet:
+    """Measure a step to its end, with its progress on a terminal.
+
+    Raises:
+        GgufspecError: it cannot be stored; what was measured stays, and a line says how to continue.
+    """
+    echo(step.note, err=True)
+    latest = opened = tuning.begin_crossover(
+        plan, step, command=measuring.command_line(), name=name, resume=resume, warnings=warnings
+    )
+    benches.warn_of_damage(opened)
+    try:
+        for latest in measuring.record_with_progress(step.session, opened):  # noqa: B007  # the last is used
+            pass
+    except BaseException as error:
+        with measuring.defer_interrupts():
+            step.session.engine.close()
+            command = benches.command_line(measuring.command_line(), latest.meta.id)
+            echo(f"{measuring.describe_end(error, latest)}{benches.describe_command(command)}", err=True)
+        raise
+    step.session.engine.close()
+    return latest
+
+
+def _render(crossover: CrossoverMap, results: ResultSet, output: str) -> str | bytes:
+    if output in tables.FOR_PEOPLE:
+        return crossovers.text(crossover, review.warnings(results), output)
+    if output == "json":
+        return crossovers.as_json(crossover, results)
+    from ggufspec.report import frames
+    from ggufspec.report.frames import crossovers as cells
+
+    table, origin = cells.crossover(crossover), frames.origin(results.meta)
+    return formats.render(table, output, title="crossover", origin=origin)

@@ -1,0 +1,27 @@
+"""Several users of one llama-server: how their tokens share batches, what these cost, and tokens/s."""
+
+from __future__ import annotations
+
+from ggufspec.forecast.concurrency.between import Place, between, leave_one_out
+from ggufspec.forecast.concurrency.lockstep import Served, TracedRequest, serve
+from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
+from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, SlotRows, most_rows, split_batch
+from ggufspec.forecast.concurrency.users import UsersForecast, forecast_users
+
+__all__ = [
+    "BATCH",
+    "UBATCH",
+    "Place",
+    "SequenceRows",
+    "Served",
+    "ServerCosts",
+    "SlotRows",
+    "TracedRequest",
+    "UsersForecast",
+    "between",
+    "forecast_users",
+    "leave_one_out",
+    "most_rows",
+    "serve",
+    "split_batch",
+]

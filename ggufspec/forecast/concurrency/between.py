@@ -1,0 +1,80 @@
+"""A quantity between places where it was measured, over users and depth. Nothing is extrapolated.
+
+Seconds per round grow nearly in a straight line with the tokens of a batch and with the depth of the context,
+so they are interpolated, and not tokens/s, which bend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A number of users, each with so many tokens of other text before the prompt."""
+
+    users: int
+    depth: int
+
+
+def between(known: Mapping[Place, float], place: Place) -> float | None:
+    """Return a value between known ones: their own, or on straight lines along users and along depth.
+
+    Where known values surround the place along both, the result is the mean of the two. Where they do so
+    along neither, values between users at the next depths on both sides are joined along the depth.
+
+    Returns:
+        The value; None where the place is not surrounded.
+    """
+    if place in known:
+        return known[place]
+    along_users = _along_users(known, place)
+    along_depth = _line(
+        {at.depth: value for at, value in known.items() if at.users == place.users}, place.depth
+    )
+    values = [value for value in (along_users, along_depth) if value is not None]
+    if values:
+        return sum(values) / len(values)
+    rows: dict[int, float] = {}
+    for depth in sorted({at.depth for at in known}):
+        value = _along_users(known, Place(place.users, depth))
+        if value is not None:
+            rows[depth] = value
+    return _line(rows, place.depth)
+
+
+def leave_one_out(known: Mapping[Place, float]) -> dict[Place, float]:
+    """Return measured over interpolated - 1 for each place that the other ones surround.
+
+    Leaving each place out in turn shows how far values between measured ones can be trusted.
+    """
+    off = {}
+    for place, value in known.items():
+        without = {other: number for other, number in known.items() if other != place}
+        expected = between(without, place)
+        if expected is not None:
+            off[place] = value / expected - 1
+    return off
+
+
+def _along_users(known: Mapping[Place, float], place: Place) -> float | None:
+    values = {at.users: value for at, value in known.items() if at.depth == place.depth}
+    return values.get(place.users) if place.users in values else _line(values, place.users)
+
+
+def _line(values: Mapping[int, float], wanted: int) -> float | None:
+    """Return the value on the line between the nearest places on both sides; None at or beyond the ends."""
+    if wanted in values:
+        return values[wanted]
+    below, above = _nearest(values, wanted)
+    if below is None or above is None:
+        return None
+    share = (wanted - below) / (above - below)
+    return values[below] * (1 - share) + values[above] * share
+
+
+def _nearest(places: Iterable[int], wanted: int) -> tuple[int | None, int | None]:
+    numbers = [*places]
+    below = max((number for number in numbers if number < wanted), default=None)
+    above = min((number for number in numbers if number > wanted), default=None)
+    return below, above

@@ -1,0 +1,234 @@
+"""A crossover for people: the map of best draft sizes, where drafting stops paying, and the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from ggufspec import units
+from ggufspec.analysis import CellSource, CellVerdict, CrossoverCell, CrossoverMap, review
+from ggufspec.forecast.concurrency import Place
+from ggufspec.harmless import to_json
+from ggufspec.report import schemas
+from ggufspec.report.text import tables
+from ggufspec.results import ResultSet
+
+_SIGNS = {CellSource.FORECAST: "~", CellSource.MEASURED: "", CellSource.UNKNOWN: ""}
+_UNDECIDED = "?"
+
+
+def text(crossover: CrossoverMap, warnings: Mapping[str, str], output: str = "md") -> str:
+    """Return the map with its policy.
+
+    Args:
+        crossover: the map.
+        warnings: names of warnings about the measurement, with advice.
+        output: ``md``, or ``table`` for the terminal, where the policy comes first.
+    """
+    answer = (policy(crossover), *limits(crossover), "")
+    grid = (_grid(crossover, output), "", *_legend(crossover), "")
+    lines = [
+        *((*answer, *grid) if output == tables.TERMINAL else (*grid, *answer)),
+        *basis(crossover),
+        *(f"warning {name}: {advice}" for name, advice in warnings.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(crossover: CrossoverMap, results: ResultSet) -> str:
+    """Return the map as one JSON object, see ``schemas.outputs.CrossoverReport``."""
+    return to_json(facts(crossover, review.warnings(results)), indent=2) + "\n"
+
+
+def facts(crossover: CrossoverMap, warnings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the map as values for JSON."""
+    return {
+        "schema": schemas.schema_name("crossover"),
+        "bench": crossover.bench,
+        "pair": crossover.pair,
+        "policy": policy(crossover),
+        "users": list(crossover.users),
+        "depths": list(crossover.depths),
+        "cells": [_cell_facts(cell) for cell in crossover.cells],
+        "users_limits": [
+            {"depth": depth, "users": crossover.users_limit(depth)} for depth in crossover.depths
+        ],
+        "depth_limits": [
+            {"users": users, "depth": crossover.depth_limit(users)} for users in crossover.users
+        ],
+        "run_sd": crossover.run_sd,
+        "forecast_sd": crossover.forecast_sd,
+        "forecast_errors": list(crossover.forecast_errors),
+        "warnings": [{"name": name, "advice": advice} for name, advice in warnings.items()],
+    }
+
+
+def _cell_facts(cell: CrossoverCell) -> dict[str, Any]:
+    best = cell.best
+    return {
+        "users": cell.users,
+        "depth": cell.depth,
+        "source": cell.source.value,
+        "verdict": cell.verdict.value,
+        "drafts": cell.choice is not None,
+        "draft": best and best.draft,
+        "speedup": best and vars(best.speedup),
+        "tokens_per_s": best and best.tokens_per_s,
+        "target_tokens_per_s": cell.target_tokens_per_s,
+        "repeats": cell.repeats,
+        "by_draft": [
+            {"draft": gain.draft, "tokens_per_s": gain.tokens_per_s, "speedup": vars(gain.speedup)}
+            for gain in cell.gains
+        ],
+    }
+
+
+def _grid(crossover: CrossoverMap, output: str) -> str:
+    headings = ["users", *(f"depth {depth:,}" for depth in crossover.depths)]
+    rows = [
+        [f"{users}", *(describe_cell(crossover.by_place[Place(users, depth)]) for depth in crossover.depths)]
+        for users in crossover.users
+    ]
+    return tables.grid(headings, rows, output, labels=("users",))
+
+
+def describe_cell(cell: CrossoverCell) -> str:
+    """Return a cell in a few letters: ``γ 8, 1.67×``, with ``~`` if forecast and ``?`` if undecided."""
+    best = cell.best
+    if best is None:
+        return "unknown"
+    doubt = _UNDECIDED if cell.verdict is CellVerdict.UNDECIDED else ""
+    return f"{_SIGNS[cell.source]}γ {best.draft}, {units.format_factor(best.speedup.value)}{doubt}"
+
+
+def _legend(crossover: CrossoverMap) -> Iterator[str]:
+    yield (
+        "Each cell: the fastest γ, and its tokens/s of all users together over those of the target alone for "
+        "as many users. Depth: tokens of other text before each prompt."
+    )
+    signs = []
+    if crossover.count(CellSource.FORECAST):
+        signs.append("~ forecast from the cells around it")
+    if any(cell.best is not None for cell in crossover.undecided):
+        signs.append("? the interval of the speed-up includes 1")
+    if signs:
+        yield f"Signs: {'; '.join(signs)}."
+
+
+def policy(crossover: CrossoverMap) -> str:
+    """Return what to do for how many users and how deep a context, in one sentence."""
+    groups = [
+        (choices, [depth for depth, _ in of])
+        for choices, of in groupby(
+            ((depth, _choices(crossover, depth)) for depth in crossover.depths), key=lambda item: item[1]
+        )
+    ]
+    parts = [
+        _at_depths(depths, crossover.depths) + _describe_choices(choices, crossover.users)
+        for choices, depths in groups
+    ]
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def _choices(crossover: CrossoverMap, depth: int) -> tuple[int | None, ...]:
+    return tuple(crossover.by_place[Place(users, depth)].choice for users in crossover.users)
+
+
+def _describe_choices(choices: Sequence[int | None], users: Sequence[int]) -> str:
+    """Return the draft sizes by users: ``draft with γ = 8 for 1 user, do not draft from 2 users on``."""
+    runs = [
+        (choice, [number for _, number in of])
+        for choice, of in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
+    ]
+    if len(runs) == 1:
+        return "do not draft" if runs[0][0] is None else f"draft with γ = {runs[0][0]}"
+    words = [
+        f"{'do not draft' if choice is None else f'draft with γ = {choice}'} {_for_users(of, users)}"
+        for choice, of in runs
+    ]
+    return ", ".join(words)
+
+
+def _for_users(of: Sequence[int], users: Sequence[int]) -> str:
+    if of[-1] == users[-1]:
+        return f"from {units.counted(of[0], 'user')} on"
+    if len(of) == 1:
+        return f"for {units.counted(of[0], 'user')}"
+    return f"for {of[0]} to {of[-1]} users"
+
+
+def _at_depths(depths: Sequence[int], known: Sequence[int]) -> str:
+    """Return where something holds, before it; nothing if it holds at all depths."""
+    if len(depths) == len(known):
+        return ""
+    if depths[-1] == known[-1]:
+        return f"from depth {depths[0]:,} on, "
+    if len(depths) == 1:
+        return f"at depth {depths[0]:,}, "
+    return f"at depths {depths[0]:,} to {depths[-1]:,}, "
+
+
+def limits(crossover: CrossoverMap) -> Iterator[str]:
+    """Yield from how many users, and from which depth on, drafting does not pay."""
+    users, depths = crossover.users, crossover.depths
+    if len(users) > 1:
+        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in depths]):
+            where = f"At depth {_span(places)}"
+            if limit is None:
+                most = units.counted(users[-1], "user")
+                yield f"{where}, drafting pays for {most}, the most that were mapped."
+            elif limit == users[0]:
+                yield f"{where}, drafting pays for no number of users."
+            else:
+                yield f"{where}, drafting does not pay from {units.counted(limit, 'user')} on."
+    if len(depths) > 1:
+        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in users]):
+            where = f"For {_span(places)} {'user' if places == [1] else 'users'}"
+            if limit is None:
+                yield f"{where}, drafting pays at depth {depths[-1]:,}, the deepest that was mapped."
+            elif limit == depths[0]:
+                yield f"{where}, drafting pays at no depth."
+            else:
+                yield f"{where}, drafting does not pay from depth {limit:,} on."
+
+
+def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:
+    """Yield each limit with the neighbouring places that have it."""
+    for limit, members in groupby(limits, key=lambda item: item[1]):
+        yield limit, [place for place, _ in members]
+
+
+def _span(places: Sequence[int]) -> str:
+    return f"{places[0]:,}" if len(places) == 1 else f"{places[0]:,} to {places[-1]:,}"
+
+
+def basis(crossover: CrossoverMap) -> Iterator[str]:
+    """Yield what the map rests on."""
+    measured, forecast = crossover.count(CellSource.MEASURED), crossover.count(CellSource.FORECAST)
+    yield (
+        f"{measured} of {units.counted(len(crossover.cells), 'cell')} measured, {forecast} forecast, "
+        f"{len(crossover.undecided)} undecided. A speed-up varies by "
+        f"{units.format_percent(crossover.run_sd)} between loads (one standard deviation, of all cells "
+        "together and a prior)."
+    )
+    unknown = crossover.count(CellSource.UNKNOWN)
+    if unknown:
+        yield (
+            f"{units.counted(unknown, 'cell')} unknown, because no measured cells surround them: a longer "
+            "--max-time with --resume continues. The policy does not draft there."
+        )
+    if crossover.forecast_errors:
+        worst = max(map(abs, crossover.forecast_errors))
+        yield (
+            f"{units.counted(len(crossover.forecast_errors), 'measured speed-up')} forecast from the other "
+            f"cells: off by {units.format_percent(worst)} at worst. Forecasts are taken to be off by "
+            f"{units.format_percent(crossover.forecast_sd)} (one standard deviation)."
+        )
+    elif forecast:
+        yield (
+            f"Forecasts are taken to be off by {units.format_percent(crossover.forecast_sd)} (one standard "
+            "deviation); no measured cell was among others to check that."
+        )
+    yield f"Stored as {crossover.bench}: `ggufspec show {crossover.bench}` prints all arms."

@@ -1,0 +1,311 @@
+"""How many users, how long a context, until drafting stops paying: measure few cells, forecast, measure more.
+
+The cells at the ends of both axes are measured first, once and once more. All others are forecast from them.
+Then, as long as there is time, cells are measured whose verdict is in doubt: forecast ones before measured
+ones, which get further repeats. Everything is one stored bench, which can be continued.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, map_crossover
+from ggufspec.errors import GgufspecError
+from ggufspec.forecast.concurrency import Place
+from ggufspec.measure import Block, Request, Session, api, fetch_models, prepare_session
+from ggufspec.measure import identify as identified
+from ggufspec.notebooks import check_options
+from ggufspec.results import CrossoverAxes, ResultSet, write_crossover_axes
+from ggufspec.units import counted
+
+_MANY = 4  # numbers of users, beyond which one in the middle is measured first, too
+_REPEATS = 2  # of each cell that is measured
+_MOST_REPEATS = 6
+_AT_ONCE = 4  # cells, before the map is made again
+_LOAD_S = 2.0  # of a run beside its requests
+_DEFAULTS: Mapping[str, Any] = {
+    "engine": "server",
+    "parallel": (1, 2, 4, 8),
+    "depth": (0,),
+    "draft": (2, 4, 8),
+    "n_predict": 96,
+}
+_MOST_TIME_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverRequest:
+    """What to map, and for how long.
+
+    Attributes:
+        request: models, prompts and settings as for a bench; its ``parallel``, ``depth`` and ``draft`` are
+            the axes.
+        max_time_s: for everything together; None for as long as verdicts are in doubt.
+    """
+
+    request: Request
+    max_time_s: float | None = _MOST_TIME_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverPlan:
+    """A checked session of all cells, the axes of the map, and the time limit."""
+
+    session: Session
+    axes: CrossoverAxes
+    max_time_s: float | None
+
+    @property
+    def blocks(self) -> dict[Place, Block]:
+        """The arms of each cell."""
+        return {_place(block): block for block in self.session.suite.blocks}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossoverStep:
+    """What to measure next in the bench, and why."""
+
+    session: Session
+    note: str
+
+
+def crossover_request(**options: Any) -> Request:
+    """Return a request with a crossover's own defaults: four numbers of users, and three draft sizes."""
+    given = {
+        name: value
+        for name, value in options.items()
+        if name not in _DEFAULTS or (value is not None and value != ())
+    }
+    return Request(**{**_DEFAULTS, **given})
+
+
+def prepare_crossover(asked: CrossoverRequest) -> CrossoverPlan:
+    """Check what was asked for; memory and context are planned for the largest cell.
+
+    Raises:
+        GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
+    """
+    request = replace(asked.request, repeats=_REPEATS, loads=None, max_time=None, precision=None)
+    users = tuple(sorted(set(request.users)))
+    depths = tuple(sorted({*(request.depth if isinstance(request.depth, tuple) else (request.depth or 0,))}))
+    if request.rate is not None:
+        raise GgufspecError("a crossover is of users who wait for their answers", "leave --rate out")
+    session = prepare_session(replace(request, parallel=users, depth=depths))
+    axes = CrossoverAxes(users=users, depths=depths)
+    plan = CrossoverPlan(session=session, axes=axes, max_time_s=asked.max_time_s)
+    _check_arms(plan)
+    first = coarse_places(axes)
+    notes = tuple(note for note in session.notes if not note.startswith(("traffic:", "loads:")))
+    about = (
+        f"crossover: {counted(len(users), 'number')} of users at {counted(len(depths), 'depth')}; "
+        f"{len(first)} of {counted(len(users) * len(depths), 'cell')} are measured first"
+    )
+    return replace(plan, session=replace(session, notes=(*notes, about)))
+
+
+def identify_crossover(plan: CrossoverPlan) -> CrossoverPlan:
+    """Return a plan whose models and llama.cpp are known by their content, see ``measure.identify``.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    return replace(plan, session=identified(plan.session))
+
+
+def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
+    """Return the cells to measure first: the ends of both axes, and of many numbers of users a middle one.
+
+    The middle is that of a geometric series, because batches matter by their ratio.
+    """
+    first, last = axes.users[0], axes.users[-1]
+    users = {first, last}
+    if len(axes.users) > _MANY:
+        users.add(min(axes.users, key=lambda number: abs(math.log(number**2 / (first * last)))))
+    depths = {axes.depths[0], axes.depths[-1]}
+    return tuple(Place(number, depth) for number in sorted(users) for depth in sorted(depths))
+
+
+def begin_crossover(
+    plan: CrossoverPlan,
+    step: CrossoverStep,
+    *,
+    command: tuple[str, ...],
+    name: str | None = None,
+    resume: str | None = None,
+    warnings: Mapping[str, str] | None = None,
+) -> ResultSet:
+    """Open the bench of a step, and store the axes of the map in it; see ``measure.api.begin``.
+
+    Raises:
+        ResultsError: it cannot be opened or written.
+    """
+    opened = api.begin(step.session, command=command, name=name, resume=resume, warnings=warnings)
+    write_crossover_axes(plan.axes, opened.folder)
+    return opened
+
+
+def measure_crossover(plan: CrossoverPlan) -> Generator[CrossoverStep, ResultSet, CrossoverMap]:
+    """Yield each step, take the results of the bench so far, and return the map."""
+    begun = time.monotonic()
+
+    def left_s() -> float | None:
+        return None if plan.max_time_s is None else plan.max_time_s - (time.monotonic() - begun)
+
+    first = coarse_places(plan.axes)
+    results = yield _step(plan, first, 1, left_s())
+    tried = {(place, 1) for place in first}
+    chosen, repeats = first, _REPEATS
+    while chosen:
+        rest_s = left_s()
+        if rest_s is not None and rest_s <= 0:
+            break
+        tried |= {(place, repeats) for place in chosen}
+        results = yield _step(plan, chosen, repeats, rest_s)
+        chosen, repeats = choose_places(plan, results, left_s(), tried)
+    return map_crossover(results, plan.axes)
+
+
+def choose_places(
+    plan: CrossoverPlan, results: ResultSet, left_s: float | None, tried: set[tuple[Place, int]]
+) -> tuple[tuple[Place, ...], int]:
+    """Return the cells to measure next and up to how many repeats.
+
+    There are none where all is decided or time is short.
+
+    Cells in doubt come in the order of their doubt, forecast ones first. The time of a run is at most that of
+    the cells that were measured with as many users and as deep a context.
+
+    Args:
+        plan: what is mapped.
+        results: the bench so far.
+        left_s: seconds; None for no limit.
+        tried: cells and repeats that were measured, or could not be.
+    """
+    doubtful = sorted(map_crossover(results, plan.axes).undecided, key=_certainty)
+    wanted = {cell.place: _REPEATS for cell in doubtful if cell.source is not CellSource.MEASURED}
+    if not any((place, repeats) not in tried for place, repeats in wanted.items()):
+        wanted = {cell.place: cell.repeats + 1 for cell in doubtful if cell.repeats < _MOST_REPEATS}
+    wanted = {place: repeats for place, repeats in wanted.items() if (place, repeats) not in tried}
+    if not wanted:
+        return (), 0
+    repeats = min(wanted.values())
+    run_s, blocks, spent_s = _run_seconds(results), plan.blocks, 0.0
+    chosen: list[Place] = []
+    for place in (place for place, number in wanted.items() if number == repeats):
+        known = [
+            seconds for at, seconds in run_s.items() if at.users >= place.users and at.depth >= place.depth
+        ]
+        new_repeats = repeats - max((number for at, number in tried if at == place), default=0)
+        needed_s = len(blocks[place].arms) * new_repeats * (min(known, default=0.0) + _LOAD_S)
+        if left_s is None or spent_s + needed_s <= left_s:
+            spent_s += needed_s
+            chosen.append(place)
+    return tuple(chosen[:_AT_ONCE]), repeats
+
+
+def _certainty(cell: CrossoverCell) -> float:
+    """Return how far a cell's speed-up is from 1, by the width of its interval."""
+    best = cell.best
+    half = None if best is None else best.speedup.relative_half_width
+    return 0.0 if best is None or not half else abs(math.log(best.speedup.value)) / half
+
+
+def _run_seconds(results: ResultSet) -> dict[Place, float]:
+    """Return the longest run of each cell in seconds."""
+    longest: dict[Place, float] = {}
+    runs = results.current
+    for spec, wall_s in zip(runs.specs, runs.column("wall_s"), strict=True):
+        if spec.traffic is not None:
+            place = Place(spec.traffic.users, spec.traffic.depth)
+            longest[place] = max(wall_s, longest.get(place, 0.0))
+    return longest
+
+
+def _step(plan: CrossoverPlan, places: Sequence[Place], repeats: int, left_s: float | None) -> CrossoverStep:
+    blocks = plan.blocks
+    suite = replace(
+        plan.session.suite,
+        blocks=tuple(blocks[place] for place in places),
+        repeats=repeats,
+        loads=plan.session.suite.loads and repeats,
+        max_time_s=left_s,
+    )
+    cells = ", ".join(f"{counted(users, 'user')} at depth {depth:,}" for users, depth in places)
+    return CrossoverStep(
+        session=replace(plan.session, suite=suite), note=f"measuring {cells}: {counted(repeats, 'repeat')}"
+    )
+
+
+def _place(block: Block) -> Place:
+    traffic = block.arms[0].traffic
+    assert traffic is not None
+    return Place(traffic.users, traffic.depth)
+
+
+def _check_arms(plan: CrossoverPlan) -> None:
+    """Make sure that the arms of a cell differ in the draft size alone.
+
+    Raises:
+        GgufspecError: they differ in something else, or nothing drafts.
+    """
+    blocks = plan.session.suite.blocks
+    drafts = [arm.drafting.n_max for arm in blocks[0].arms if arm.drafting is not None]
+    if not drafts:
+        raise GgufspecError(
+            "nothing drafts, so there is nothing to compare", "name a drafter with --draft-model"
+        )
+    if len(blocks) != len(plan.axes.users) * len(plan.axes.depths) or len({*drafts}) < len(drafts):
+        raise GgufspecError(
+            "a crossover compares draft sizes, and nothing else",
+            "name one drafter, one method and one value of each other setting; `ggufspec sweep` takes more",
+        )
+
+
+def crossover(
+    request: Request | None = None,
+    *,
+    max_time: float | None = _MOST_TIME_S,
+    name: str | None = None,
+    resume: str | None = None,
+    **options: Any,
+) -> CrossoverMap:
+    """Map where drafting pays over users and depth, as ``ggufspec crossover`` does.
+
+    Args:
+        request: what to map; without it, ``options`` are fields of Request, e.g. ``parallel=(1, 2, 4, 8)``,
+            ``depth=(0, 4096)``, ``draft=(2, 4, 8)``.
+        max_time: seconds for everything together; None for as long as verdicts are in doubt.
+        name: the name of the stored bench.
+        resume: a stored crossover to continue.
+        **options: fields of Request.
+
+    Returns:
+        The map; ``ggufspec.load(map.bench)`` returns the runs.
+
+    Raises:
+        TypeError: an option is unknown; the most similar one is named.
+        GgufspecError: something cannot work; failing runs are rows instead.
+    """
+    check_options("crossover", options, [] if request else [field.name for field in fields(Request)])
+    asked = request or crossover_request(**options)
+    models = fetch_models(asked.models, asked.access)
+    whole = CrossoverRequest(request=asked.with_models(models), max_time_s=max_time)
+    plan = identify_crossover(prepare_crossover(whole))
+    steps = measure_crossover(plan)
+    step = next(steps)
+    while True:
+        opened = begin_crossover(
+            plan, step, command=("ggufspec.crossover", repr(asked)), name=name, resume=resume
+        )
+        with step.session.engine:
+            *_, results = api.record(step.session, opened)
+        name, resume = None, results.meta.id
+        try:
+            step = steps.send(results)
+        except StopIteration as end:
+            found: CrossoverMap = end.value
+            return found

@@ -1,0 +1,33 @@
+"""A crossover on a real server, with the embedded pair."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import results
+from ggufspec.cli import cli
+from ggufspec.domain import Status
+from ggufspec.llama.install.installs import Install
+from tests.support.schemas import validate
+
+
+@pytest.mark.timeout(900)
+def test_a_crossover_maps_users_and_depth(llama: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    words = ["crossover", "--pair", "demo", "--parallel", "1,2", "--depth", "0,64", "--draft", "2", "-t", "1"]
+    limited = ["-n", "16", "--per-category", "1", "--max-time", "60s", "--name", "map", "-o", "json"]
+    done = CliRunner().invoke(cli, [*words, *limited])
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    validate("crossover", content)
+    assert [(cell["users"], cell["depth"]) for cell in content["cells"]] == [(1, 0), (1, 64), (2, 0), (2, 64)]
+    assert {cell["source"] for cell in content["cells"]} == {"measured"}
+    runs = results.load("map").current
+    assert all(run.sample.status is Status.OK for run in runs)
+    drafting = [run for run in runs if run.spec.drafting is not None]
+    assert drafting
+    assert all(run.sample.n_accepted for run in drafting)
+    assert all(run.text_identical is not None for run in drafting)

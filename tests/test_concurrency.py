@@ -1,0 +1,322 @@
+"""Several users of one server: passes as llama.cpp makes them, their costs, and the server step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufspec.forecast import concurrency
+from ggufspec.forecast.concurrency import Place, SequenceRows, ServerCosts, SlotRows, TracedRequest
+from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast.trace import DraftTrace, TraceStep
+from ggufspec.stats import Estimate
+
+
+def _rows(*tokens: int) -> list[SlotRows]:
+    return [SlotRows(slot, number) for slot, number in enumerate(tokens) if number]
+
+
+def _passes(batch: Sequence[SlotRows], ubatch: int = 512, *, unified: bool = False) -> list[dict[int, int]]:
+    return [dict(part) for part in concurrency.split_batch(batch, ubatch=ubatch, unified=unified)]
+
+
+# Passes
+
+
+def test_equal_drafts_are_one_pass() -> None:
+    assert _passes(_rows(5, 5, 5, 5)) == [{0: 5, 1: 5, 2: 5, 3: 5}]
+
+
+def test_unequal_drafts_take_several_passes() -> None:
+    assert _passes(_rows(5, 2, 5, 1)) == [
+        {0: 1, 1: 1, 2: 1, 3: 1},
+        {0: 1, 1: 1, 2: 1},
+        {0: 3},
+        {2: 3},
+    ]
+
+
+def test_slots_that_are_not_neighbours_have_passes_of_their_own() -> None:
+    assert _passes([SlotRows(0, 3), SlotRows(2, 3), SlotRows(3, 3)]) == [{0: 3}, {2: 3, 3: 3}]
+
+
+def test_a_prompt_that_waits_shares_the_first_pass_and_is_read_behind_the_drafts() -> None:
+    """Slots 0 and 1 generate; slot 2 has a prompt of 9 tokens, of which a pass of 12 takes 3, then 6."""
+    assert _passes(_rows(3, 3, 9), ubatch=12) == [{0: 3, 1: 3, 2: 3}, {2: 6}]
+
+
+def test_a_pass_has_no_more_tokens_than_allowed() -> None:
+    assert _passes(_rows(10, 10), ubatch=8) == [{0: 4, 1: 4}, {0: 4, 1: 4}, {0: 2, 1: 2}]
+
+
+def test_a_unified_cache_splits_at_the_size_of_a_pass_alone() -> None:
+    assert _passes(_rows(5, 2, 5, 1), unified=True) == [{0: 5, 1: 2, 2: 5, 3: 1}]
+    assert _passes(_rows(5, 2, 5), ubatch=6, unified=True) == [{0: 5, 1: 1}, {1: 1, 2: 5}]
+
+
+def _token_by_token(batch: Sequence[SlotRows], ubatch: int) -> list[dict[int, int]]:
+    """llama_batch_allocr::split_equal, statement by statement (llama-batch.cpp of 0.3.36)."""
+    owner = [slot for slot, tokens in batch for _ in range(tokens)]
+    used = [False] * len(owner)
+    passes = []
+    while not all(used):
+        current: list[int] = []
+        for place, slot in enumerate(owner):
+            if used[place]:
+                continue
+            if slot not in current and (not current or slot == current[-1] + 1):
+                current.append(slot)
+                if len(current) > ubatch:
+                    break
+        of = {slot: [i for i, one in enumerate(owner) if one == slot and not used[i]] for slot in current}
+        taken = dict.fromkeys(current, 0)
+        while all(taken[slot] < len(of[slot]) for slot in current):
+            for slot in current:
+                used[of[slot][taken[slot]]] = True
+                taken[slot] += 1
+            if (taken[current[0]] + 1) * len(current) > ubatch:
+                break
+        passes.append(taken)
+    return passes
+
+
+@given(
+    tokens=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
+    ubatch=st.integers(8, 40),
+    order=st.randoms(use_true_random=False),
+)
+def test_passes_are_those_of_the_library(tokens: list[int], ubatch: int, order: Random) -> None:
+    batch = _rows(*tokens)
+    order.shuffle(batch)  # prompts stand behind drafts, whatever their slot
+    assert _passes(batch, ubatch) == _token_by_token(batch, ubatch)
+
+
+# Costs
+
+
+def _exactly(seconds: float) -> Estimate:
+    return Estimate(value=seconds, lo=None, hi=None)
+
+
+def _curve(*, most: int = 40, deep_s: float = 0.0, fixed: Mapping[str, float] | None = None) -> CostCurve:
+    """A target of 10 s and 1 s a token, a drafter of 1 s and 0.1 s a token; choosing its token takes 0.2 s.
+
+    At 96 tokens of context each token takes ``deep_s`` more.
+    """
+
+    def points(first: float, slope: float, more: float) -> tuple[Point, ...]:
+        return tuple(
+            Point(tokens=n, depth=depth, seconds=_exactly(first + slope * n + more * n * depth / 96))
+            for depth in (0, 96)
+            for n in range(1, most + 1)
+        )
+
+    curve = CostCurve(
+        verify=points(10.0, 1.0, deep_s),
+        draft=tuple(Point(tokens=1, depth=depth, seconds=_exactly(1.3)) for depth in (0, 96)),
+        absorb=points(1.0, 0.1, 0.0),
+    )
+    times: dict[str, Any] = {name: _exactly(seconds) for name, seconds in (fixed or {}).items()}
+    return replace(curve, **times)
+
+
+def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
+    costs = ServerCosts(_curve(deep_s=0.5))
+    assert costs.target_s([SequenceRows(3, 0)] * 2) == pytest.approx(10 + 6)
+    assert costs.target_s([SequenceRows(3, 96), SequenceRows(3, 0)]) == pytest.approx(10 + 6 + 3 * 0.5)
+    assert costs.target_s([SequenceRows(6, 96)]) == pytest.approx(10 + 6 + 6 * 0.5)
+
+
+def test_a_step_of_the_drafter_is_one_batch() -> None:
+    costs = ServerCosts(_curve())
+    assert costs.draft_s([0]) == pytest.approx(1.3)  # one slot: as it was timed
+    assert costs.draft_s([0] * 4) == pytest.approx(1.0 + 4 * 0.1 + 4 * 0.2)
+    assert costs.draft_s([]) == 0
+
+
+def test_larger_passes_than_timed_take_longer_in_proportion() -> None:
+    costs = ServerCosts(_curve(most=4))
+    assert costs.target_s([SequenceRows(8, 0)]) == pytest.approx(2 * 14)
+
+
+def test_depths_beyond_the_curve_cost_what_its_end_costs() -> None:
+    costs = ServerCosts(_curve(deep_s=1.0))
+    assert costs.target_s([SequenceRows(2, 999)]) == costs.target_s([SequenceRows(2, 96)])
+
+
+def test_a_drafter_whose_batches_were_not_timed_has_no_cost() -> None:
+    bare = CostCurve(verify=_curve().verify, draft=_curve().draft)
+    with pytest.raises(ValueError, match="were not timed"):
+        ServerCosts(bare).draft_s([0])
+
+
+# The server, step by step
+
+
+def _request(n_prompt: int, *rounds: tuple[int, int]) -> TracedRequest:
+    """A request whose rounds draft and accept so many tokens."""
+    steps, at = [], 1
+    for drafted, accepted in rounds:
+        steps.append(TraceStep(at, 1.0, drafted, accepted, drafted))
+        at += 1 + accepted
+    return TracedRequest(n_prompt=n_prompt, rounds=tuple(steps))
+
+
+def test_one_user_by_hand() -> None:
+    """Each request: a prompt of 2 tokens, then a round that accepts 2 of 2, so 4 tokens.
+
+    The prompt: 12 s of the target, 1.2 s of the drafter. The round: 2 × 1.3 s of drafting, 13 s of
+    verification, 1.3 s of reading. The window is the second of two requests.
+    """
+    served = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(_curve()), n_requests=2)
+    assert served.seconds == pytest.approx(12 + 1.2 + 2.6 + 13 + 1.3)
+    assert (served.tokens, served.steps, served.passes) == (4, 4, 4)
+    assert (served.n_drafted, served.n_accepted) == (4, 4)
+
+
+def test_two_equal_users_share_every_batch() -> None:
+    served = concurrency.serve([_request(2, (2, 2))], 2, ServerCosts(_curve()), n_requests=4)
+    prompt_s = (10 + 4) + (1 + 0.4)
+    round_s = 2 * (1 + 0.2 + 0.4) + (10 + 6) + (1 + 0.6)
+    assert served.seconds == pytest.approx(prompt_s + round_s)
+    assert served.tokens == 8
+    assert served.passes == served.steps
+
+
+def test_users_out_of_step_have_batches_with_drafts_and_prompts() -> None:
+    """One request has one round, the other two: then one user's prompt is read beside the other's draft."""
+    requests = [_request(4, (2, 0)), _request(4, (2, 0), (2, 0))]
+    served = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4)
+    unified = concurrency.serve(requests, 2, ServerCosts(_curve()), n_requests=4, unified=True)
+    assert served.passes > served.steps  # 3 tokens of one slot, 4 of the other
+    assert unified.passes == unified.steps
+    assert served.tokens_per_s < unified.tokens_per_s
+
+
+def test_overheads_are_those_of_drafting_or_of_the_target_alone() -> None:
+    curve = _curve(fixed={"overhead_s": 5.0, "plain_overhead_s": 3.0, "choose_s": 0.5, "resize_s": 100.0})
+    drafting = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(curve), n_requests=2)
+    without = concurrency.serve([_request(2, (2, 2))], 1, ServerCosts(_curve()), n_requests=2)
+    assert drafting.seconds - without.seconds == pytest.approx(5 + 3 * 0.5 + 2 * 100)
+    single = [_request(2, (0, 0), (0, 0))]
+    alone = concurrency.serve(single, 1, ServerCosts(curve), n_requests=2, drafts=False)
+    assert alone.seconds == pytest.approx(12 + 2 * 11 + 2 * 3 + 2 * 0.5)
+
+
+def test_a_long_prompt_is_read_in_several_batches() -> None:
+    served = concurrency.serve([_request(50, (1, 1))], 1, ServerCosts(_curve()), n_requests=2, batch=20)
+    assert served.steps == 2 * (3 + 1)
+
+
+def test_drafts_that_do_not_fit_into_a_batch_are_refused() -> None:
+    assert concurrency.most_rows(4, 7) == 32
+    with pytest.raises(ValueError, match="4 slots do not fit into a batch of 16 tokens"):
+        concurrency.serve([_request(2, (7, 0))], 4, ServerCosts(_curve()), n_requests=8, batch=16)
+
+
+@pytest.mark.parametrize(("users", "n_requests"), [(0, 4), (4, 4)])
+def test_a_window_needs_more_requests_than_users(users: int, n_requests: int) -> None:
+    with pytest.raises(ValueError, match="more requests than users"):
+        concurrency.serve([_request(2, (1, 1))], users, ServerCosts(_curve()), n_requests=n_requests)
+
+
+def _trace(match: str, confidence: Sequence[float] | None = None) -> DraftTrace:
+    return DraftTrace(
+        prompt_id="p",
+        tokens=tuple(range(len(match))),
+        match=tuple(bit == "1" for bit in match),
+        confidence=tuple(confidence or [1.0] * len(match)),
+        n_prompt=3,
+    )
+
+
+def _forecast(*traces: DraftTrace, users: int, n_max: int = 3, **more: float) -> concurrency.UsersForecast:
+    return concurrency.forecast_users(
+        traces,
+        _curve(most=80),
+        users=users,
+        n_max=n_max,
+        n_requests=5 * users,
+        n_predict=20,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_more_users_get_more_together_and_drafting_gains_less() -> None:
+    """Verification costs a second a token: the batches of many users are long enough without drafts."""
+    trace = _trace("1101" * 6)
+    forecasts = [_forecast(trace, users=users) for users in (1, 2, 4, 8)]
+    rates = [one.tokens_per_s for one in forecasts]
+    assert rates == sorted(rates)
+    speedups = [one.speedup for one in forecasts]
+    assert speedups == sorted(speedups, reverse=True)
+    assert speedups[0] > 1.3
+    assert not any(one.beyond for one in forecasts)
+    assert _forecast(trace, users=40).beyond
+
+
+def test_the_target_alone_writes_as_many_tokens() -> None:
+    one = _forecast(_trace("1101" * 6), users=2)
+    assert one.served.tokens == one.served_alone.tokens == 8 * 20
+    assert (one.served_alone.n_drafted, one.served.n_accepted > 0) == (0, True)
+
+
+def test_drafts_of_unequal_length_cost_passes() -> None:
+    """Drafts that end early by p_min differ between slots."""
+    traces = [_trace("1" * 24, [0.9, 0.9, 0.2, 0.9] * 6), _trace("1" * 24)]
+    short, whole = (_forecast(*traces, users=2, p_min=p_min) for p_min in (0.5, 0.0))
+    assert short.served.passes / short.served.steps > whole.served.passes / whole.served.steps
+
+
+def test_text_before_the_prompts_takes_time() -> None:
+    trace = _trace("1101" * 6)
+    assert _forecast(trace, users=2, depth=200).tokens_per_s < _forecast(trace, users=2).tokens_per_s
+
+
+# Between measured places
+
+
+def test_values_lie_on_lines_along_users_and_depth() -> None:
+    known = {Place(1, 0): 1.0, Place(9, 0): 9.0, Place(1, 100): 2.0, Place(9, 100): 18.0}
+    assert concurrency.between(known, Place(1, 0)) == 1.0
+    assert concurrency.between(known, Place(5, 0)) == pytest.approx(5.0)
+    assert concurrency.between(known, Place(1, 50)) == pytest.approx(1.5)
+    assert concurrency.between(known, Place(5, 50)) == pytest.approx((5 + 10) / 2)
+    both = {**known, Place(5, 0): 6.0, Place(5, 100): 12.0}
+    assert concurrency.between(both, Place(5, 50)) == pytest.approx(9.0)
+
+
+def test_nothing_is_extrapolated() -> None:
+    known = {Place(2, 0): 1.0, Place(4, 0): 2.0}
+    for place in (Place(1, 0), Place(8, 0), Place(3, 10)):
+        assert concurrency.between(known, place) is None
+    assert concurrency.between({}, Place(1, 0)) is None
+
+
+def test_leaving_out_shows_how_far_off_values_between_are() -> None:
+    known = {Place(1, 0): 1.0, Place(3, 0): 4.0, Place(5, 0): 5.0}
+    assert concurrency.leave_one_out(known) == {Place(3, 0): pytest.approx(4 / 3 - 1)}
+
+
+@given(
+    st.floats(0.1, 10),
+    st.floats(0, 1),
+    st.floats(0, 0.01),
+    st.integers(1, 16),
+    st.integers(0, 4096),
+)
+def test_what_is_linear_is_found_again(
+    first: float, by_users: float, by_depth: float, users: int, depth: int
+) -> None:
+    def value(at: Place) -> float:
+        return first + by_users * at.users + by_depth * at.depth
+
+    known = {place: value(place) for place in (Place(u, d) for u in (1, 4, 16) for d in (0, 4096))}
+    wanted = Place(users, depth)
+    assert concurrency.between(known, wanted) == pytest.approx(value(wanted))

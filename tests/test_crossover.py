@@ -1,0 +1,440 @@
+"""Where drafting pays over users and depth: the map, what is measured next, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import ggufspec
+from ggufspec import results, tuning
+from ggufspec.analysis import CellSource, CellVerdict, CrossoverMap, map_crossover, read_crossover
+from ggufspec.cli.options.axes import Depths
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.forecast.concurrency import Place
+from ggufspec.measure import Request, prepare_session
+from ggufspec.report import plot, schemas
+from ggufspec.report.frames import crossovers as frames
+from ggufspec.report.html import sections
+from ggufspec.report.text import crossovers
+from ggufspec.results import CrossoverAxes, ResultSet
+from ggufspec.tuning import CrossoverPlan
+from tests.support import crossed, fake_server, fakes, shell, values
+from tests.support.schemas import validate, validator
+
+ENDS = ((1, 0), (1, 4096), (8, 0), (8, 4096))
+AXES = CrossoverAxes(users=(1, 2, 4, 8), depths=(0, 4096))
+
+
+def _gain(users: int, depth: int, draft: int) -> float:
+    """Large drafts are best for one user, small ones for several, none for eight or behind much text."""
+    by_users = {1: {2: 1.3, 8: 1.8}, 2: {2: 1.2, 8: 1.15}, 4: {2: 1.1, 8: 0.8}, 8: {2: 0.9, 8: 0.5}}
+    return by_users[users][draft] * (0.8 if depth else 1.0)
+
+
+def _map(places: Iterable[tuple[int, int]] = ENDS, axes: CrossoverAxes = AXES, **more: Any) -> CrossoverMap:
+    return map_crossover(crossed.bench(places, _gain, **more), axes)
+
+
+# The map
+
+
+def test_measured_cells_have_the_best_draft_size_and_its_speed_up() -> None:
+    found = _map([(users, depth) for users in AXES.users for depth in AXES.depths])
+    assert [cell.place for cell in found.cells] == [(u, d) for u in (1, 2, 4, 8) for d in (0, 4096)]
+    assert found.count(CellSource.MEASURED) == 8
+    cell = found.by_place[Place(1, 0)]
+    assert cell.best is not None
+    assert (cell.best.draft, cell.choice, cell.verdict) == (8, 8, CellVerdict.PAYS)
+    assert cell.best.speedup.value == pytest.approx(1.8)
+    assert cell.target_tokens_per_s == pytest.approx(100.0)
+    assert cell.best.tokens_per_s == pytest.approx(180.0)
+    assert [gain.draft for gain in cell.gains] == [2, 8]
+    assert found.by_place[Place(4, 0)].choice == 2
+    loses = found.by_place[Place(8, 4096)]
+    assert (loses.choice, loses.verdict) == (None, CellVerdict.DOES_NOT_PAY)
+    assert [found.users_limit(depth) for depth in (0, 4096)] == [8, 2]
+    assert [found.depth_limit(users) for users in (1, 2, 4, 8)] == [None, 4096, 4096, 0]
+
+
+def test_cells_between_are_forecast_by_seconds_per_round() -> None:
+    """100 tokens/s of one user and 400 of eight are rounds of 10 and 20 ms, so 4 users take 14.29 ms."""
+    found = _map()
+    assert found.count(CellSource.FORECAST) == 4
+    cell = found.by_place[Place(4, 0)]
+    assert cell.source is CellSource.FORECAST
+    alone_s = 0.010 + (0.020 - 0.010) * 3 / 7
+    assert cell.target_tokens_per_s == pytest.approx(4 / alone_s)
+    first_s, last_s = 1 * 1.75 / (100 * 1.3), 8 * 1.75 / (400 * 0.9)
+    round_s = first_s + (last_s - first_s) * 3 / 7
+    (small, _) = cell.gains
+    assert small.speedup.value == pytest.approx(1.75 * alone_s / round_s)
+    assert small.tokens_per_s == pytest.approx(4 * 1.75 / round_s)
+
+
+def test_forecasts_are_less_certain_than_measurements() -> None:
+    found = _map()
+    widths = {
+        source: [
+            cell.best.speedup.relative_half_width or 0.0
+            for cell in found.cells
+            if cell.best is not None and cell.source is source
+        ]
+        for source in (CellSource.MEASURED, CellSource.FORECAST)
+    }
+    assert max(widths[CellSource.MEASURED]) < min(widths[CellSource.FORECAST])
+    assert found.forecast_errors == ()
+
+
+def test_measured_cells_among_others_show_how_far_off_forecasts_are() -> None:
+    near = _map([*ENDS, (4, 0)])
+    assert len(near.forecast_errors) == 2  # of both draft sizes
+    far = map_crossover(
+        crossed.bench([*ENDS, (4, 0)], lambda users, depth, draft: 3.0 if users == 4 else 1.0), AXES
+    )
+    assert far.forecast_sd > near.forecast_sd
+
+
+def test_the_spread_of_runs_is_that_of_all_cells() -> None:
+    calm, noisy = _map(), _map(noise=0.2)
+    assert noisy.run_sd > calm.run_sd
+    one, three = (_map(repeats=repeats).by_place[Place(1, 0)].best for repeats in (1, 3))
+    assert one is not None
+    assert three is not None
+    assert (one.speedup.relative_half_width or 0) > (three.speedup.relative_half_width or 1)
+
+
+def test_a_cell_that_nothing_surrounds_is_unknown() -> None:
+    found = _map([(1, 0), (2, 0)])
+    cell = found.by_place[Place(8, 0)]
+    assert (cell.source, cell.best, cell.verdict) == (CellSource.UNKNOWN, None, CellVerdict.UNDECIDED)
+    assert found.users_limit(0) is None
+    assert crossovers.describe_cell(cell) == "unknown"
+    assert "6 cells unknown, because no measured cells surround them" in crossovers.text(found, {})
+
+
+def test_failed_runs_are_no_cells() -> None:
+    stored = crossed.bench([*ENDS, (4, 0)], _gain, failing=(4, 0))
+    assert map_crossover(stored, AXES).by_place[Place(4, 0)].source is CellSource.FORECAST
+
+
+# In words
+
+
+def test_the_policy_is_a_sentence() -> None:
+    whole = [(users, depth) for users in AXES.users for depth in AXES.depths]
+    assert crossovers.policy(_map(whole)) == (
+        "At depth 0, draft with γ = 8 for 1 user, draft with γ = 2 for 2 to 4 users, do not draft from 8 "
+        "users on; from depth 4,096 on, draft with γ = 8 for 1 user, do not draft from 2 users on."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "policy"),
+    [
+        (1.5, "Draft with γ = 8."),
+        (0.5, "Do not draft."),
+    ],
+)
+def test_the_policy_is_short_where_it_can_be(gain: float, policy: str) -> None:
+    stored = crossed.bench(ENDS, lambda users, depth, draft: gain + draft / 1000)
+    found = map_crossover(stored, CrossoverAxes(users=(1, 8), depths=(0, 4096)))
+    assert crossovers.policy(found) == policy
+
+
+def test_limits_are_said_by_depth_and_by_users() -> None:
+    whole = [(users, depth) for users in AXES.users for depth in AXES.depths]
+    assert [*crossovers.limits(_map(whole))] == [
+        "At depth 0, drafting does not pay from 8 users on.",
+        "At depth 4,096, drafting does not pay from 2 users on.",
+        "For 1 user, drafting pays at depth 4,096, the deepest that was mapped.",
+        "For 2 to 4 users, drafting does not pay from depth 4,096 on.",
+        "For 8 users, drafting pays at no depth.",
+    ]
+
+
+@pytest.mark.parametrize("output", ["md", "table"])
+def test_the_map_is_a_table_with_signs(output: str) -> None:
+    found = _map()
+    text = crossovers.text(found, {"busy-machine": "Stop it."}, output)
+    assert "γ 8, 1.80×" in text
+    assert "~γ" in text
+    assert "~ forecast from the cells around it" in text
+    assert "warning busy-machine: Stop it." in text
+    assert "4 of 8 cells measured, 4 forecast" in text
+    assert (text.index(crossovers.policy(found)) < text.index("γ 8, 1.80×")) == (output == "table")
+
+
+def test_the_json_has_its_schema() -> None:
+    stored = crossed.bench(ENDS, _gain)
+    content = json.loads(crossovers.as_json(map_crossover(stored, AXES), stored))
+    validate("crossover", content)
+    assert content["schema"] == schemas.schema_name("crossover")
+    assert content["users_limits"][0] == {"depth": 0, "users": 8}
+    assert [cell["source"] for cell in content["cells"]].count("forecast") == 4
+
+
+def test_the_frame_has_a_row_for_each_cell() -> None:
+    table = frames.crossover(_map())
+    assert list(table.columns) == list(frames.CROSSOVER_COLUMNS)
+    assert table[["users", "depth"]].to_numpy().tolist() == [[u, d] for u in AXES.users for d in AXES.depths]
+    assert table["source"].tolist().count("measured") == 4
+
+
+# Stored, shown and drawn
+
+
+def _stored(**more: Any) -> ResultSet:
+    stored = crossed.bench(ENDS, _gain, **more)
+    results.write_crossover_axes(AXES, stored.folder)
+    results.close(stored)
+    return stored
+
+
+def test_the_axes_are_stored_beside_the_runs() -> None:
+    stored = _stored()
+    assert results.read_crossover_axes(stored.folder) == AXES
+    content = json.loads((stored.folder / "crossover.json").read_bytes())
+    validator("results", f"crossover-{results.CROSSOVER_VERSION}").validate(content)
+    found = read_crossover(results.load(stored.meta.id))
+    assert found is not None
+    assert len(found.cells) == 8
+    assert read_crossover(values.whole_bench()) is None
+    file = stored.folder / "crossover.json"
+    file.write_bytes(file.read_bytes().replace(b"4096", b"4097"))
+    with pytest.raises(ResultsError, match="checksum"):
+        results.read_crossover_axes(stored.folder)
+    results.write_crossover_axes(replace(AXES, schema_version=2), stored.folder)
+    with pytest.raises(ResultsError, match="newer ggufspec"):
+        results.read_crossover_axes(stored.folder)
+
+
+def test_show_begins_with_the_map() -> None:
+    stored = _stored()
+    done = shell.here("show", stored.meta.id)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("At depth 0, drafting does not pay") < done.stdout.index("tokens/s per user")
+
+
+def test_the_report_draws_the_map_with_its_line() -> None:
+    stored = _stored()
+    chart = plot.crossover(stored)
+    assert chart is not None
+    rows = plot.drawn(stored)["crossover"].rows
+    assert len(rows) == 8
+    borders = {(row["users"], row["depth"]) for row in rows if row["ends_below"]}
+    found = map_crossover(stored, AXES)
+    pays = {cell.place: cell.choice is not None for cell in found.cells}
+    assert borders == {
+        (users, depth)
+        for users, below in ((1, 2), (2, 4), (4, 8))
+        for depth in AXES.depths
+        if pays[Place(users, depth)] != pays[Place(below, depth)]
+    }
+    assert borders
+    section = sections.section(results.load(stored.meta.id))
+    assert section.policy[0] == crossovers.policy(found)
+    assert section.figures[0].title == "Users and depth for which drafting pays"
+    assert len(section.figures[0].data.rows) == 8
+    assert plot.image(chart, "svg").count(b"1.80") >= 1
+    assert plot.crossover(values.whole_bench()) is None
+
+
+# What is measured
+
+
+def test_the_ends_are_measured_first_and_of_many_users_a_middle() -> None:
+    assert tuning.coarse_places(AXES) == tuple(Place(*place) for place in ENDS)
+    many = CrossoverAxes(users=tuple(range(1, 17)), depths=(0, 1024, 4096))
+    assert {place.users for place in tuning.coarse_places(many)} == {1, 4, 16}
+    assert {place.depth for place in tuning.coarse_places(many)} == {0, 4096}
+    assert tuning.coarse_places(CrossoverAxes(users=(1,), depths=(0,))) == (Place(1, 0),)
+
+
+WORDS = "printf '[1'; for word in $2; do printf ', 2'; done; echo ']'\n"
+
+
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = fakes.install(tmp_path / "llama")
+    fake_server.program(folder / "llama-server")
+    fakes.program(folder / "llama-tokenize", WORDS)
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    return folder
+
+
+def _plan(max_time_s: float | None = None, **options: Any) -> CrossoverPlan:
+    given = {"pair": "demo", "parallel": (1, 2, 4, 8), "depth": (0, 64), "draft": (2, 8), "threads": 1}
+    request = tuning.crossover_request(**{**given, **options})
+    return tuning.prepare_crossover(tuning.CrossoverRequest(request=request, max_time_s=max_time_s))
+
+
+def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:
+    """Answer each step with invented runs of all cells so far; return what was asked for, and the map."""
+    steps = tuning.measure_crossover(plan)
+    step = next(steps)
+    done: dict[tuple[int, int], int] = {}
+    asked = []
+    while True:
+        places = [
+            (block.arms[0].n_slots, block.arms[0].traffic.depth if block.arms[0].traffic else 0)
+            for block in step.session.suite.blocks
+        ]
+        asked.append((places, step.session.suite.repeats))
+        done |= dict.fromkeys(places, step.session.suite.repeats)
+        try:
+            step = steps.send(crossed.bench(done, gain, repeats_of=done, **more))
+        except StopIteration as end:
+            return asked, end.value
+
+
+def test_cells_in_doubt_are_measured_after_the_ends(llama: Path) -> None:
+    """From 1 to 8 users the gain falls from 1.5 to 0.6: somewhere between the verdict is in doubt."""
+    asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.5 - (users - 1) * 0.9 / 7)
+    ends = [(1, 0), (1, 64), (8, 0), (8, 64)]
+    assert asked[0] == (ends, 1)
+    assert asked[1] == (ends, 2)
+    assert len(asked) > 2
+    assert {place for places, _ in asked[2:] for place in places} <= {(u, d) for u in (2, 4) for d in (0, 64)}
+    assert all(repeats == 2 for _, repeats in asked[1:3])
+    assert found.users_limit(0) == 8
+
+
+def test_nothing_more_is_measured_where_all_is_decided(llama: Path) -> None:
+    asked, found = _run_steps(_plan(), lambda users, depth, draft: 2.0)
+    assert len(asked) == 2
+    assert not found.undecided
+    assert crossovers.policy(found) == "Draft with γ = 2."
+
+
+def test_a_cell_that_stays_in_doubt_is_not_measured_for_ever(llama: Path) -> None:
+    asked, found = _run_steps(_plan(), lambda users, depth, draft: 1.0)
+    assert max(repeats for _, repeats in asked) == 6
+    assert found.undecided
+
+
+def test_without_time_only_the_ends_are_measured(llama: Path) -> None:
+    asked, _ = _run_steps(_plan(max_time_s=3600), lambda users, depth, draft: 1.0, wall_s=1e6)
+    assert len(asked) == 2
+    asked, _ = _run_steps(_plan(max_time_s=0.0), lambda users, depth, draft: 1.0)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"p_min": (0.0, 0.5)}, "compares draft sizes, and nothing else"),
+        ({"threads": (1, 2)}, "compares draft sizes, and nothing else"),
+        ({"rate": 1.0}, "users who wait"),
+        ({"engine": "binary"}, "neither several users"),
+    ],
+)
+def test_what_is_no_crossover_is_refused(llama: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GgufspecError, match=message):
+        _plan(**options)
+
+
+def test_the_notes_say_what_is_measured_first(llama: Path) -> None:
+    notes = _plan().session.notes
+    assert "crossover: 4 numbers of users at 2 depths; 4 of 8 cells are measured first" in notes
+    assert not any(note.startswith("traffic:") for note in notes)
+
+
+def test_drafts_of_all_users_must_fit_into_a_batch(llama: Path) -> None:
+    with pytest.raises(
+        GgufspecError, match="300 users with drafts of 8 tokens have batches of 2,700"
+    ) as caught:
+        prepare_session(Request(engine="server", parallel=(1, 300), draft=(2, 8), n_predict=16))
+    assert caught.value.hint == "use -b 2700 or more, shorter drafts or fewer users"
+
+
+def test_a_crossover_is_one_stored_bench_that_can_be_continued(llama: Path) -> None:
+    words = ("--parallel", "1,2", "--draft", "2", "-n", "16", "-p", "one", "-p", "two", "-t", "1")
+    done = shell.here("crossover", "--pair", "demo", *words, "--name", "map", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    validate("crossover", json.loads(done.stdout))
+    first = len(results.load("map").current)
+    assert first >= 2 * 2 * 2  # users, arms and repeats
+    again = shell.here("crossover", "--pair", "demo", *words, "--max-time", "2s", "--resume", "map")
+    assert again.returncode == 0, again.stderr
+    assert len(results.load("map").current) >= first
+    assert "2 of 2 cells measured" in again.stdout
+    assert shell.here("crossover", *words, "--name", "a", "--resume", "b").returncode == 2
+
+
+def test_a_crossover_is_a_call_for_notebooks(llama: Path) -> None:
+    found = ggufspec.crossover(
+        pair="demo", parallel=(1, 2), draft=2, n_predict=16, prompt=("one", "two"), threads=1, max_time=0.5
+    )
+    assert isinstance(found, CrossoverMap)
+    assert results.read_crossover_axes(ggufspec.load(found.bench).folder) == CrossoverAxes(
+        users=(1, 2), depths=(0,)
+    )
+    with pytest.raises(TypeError, match="did you mean 'parallel'"):
+        ggufspec.crossover(paralel=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "depths"),
+    [
+        ("0-32k", (0, 4096, 8192, 16384, 32768)),
+        ("0,512", (0, 512)),
+        ("16k", (16384,)),
+        ("1000-8000", (1000, 2000, 4000, 8000)),
+        ("0-8k+4k", (0, 4096, 8192)),
+        ("5-5", (5,)),
+    ],
+)
+def test_depths_are_read(text: str, depths: tuple[int, ...]) -> None:
+    assert Depths().convert(text, None, None) == depths
+
+
+@pytest.mark.parametrize("text", ["k", "32k-0", "1.5k", "-3", "99999k"])
+def test_other_depths_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Depths().convert(text, None, None)
+
+
+def test_several_users_share_batches_in_a_whatif() -> None:
+    one, many = (
+        ggufspec.whatif("demo", machine="h100", alpha=0.7, draft=(2, 4), parallel=users, depth=1000)
+        for users in (1, 64)
+    )
+    assert [projection.users for projection in many.projections] == [64, 64]
+    assert many.best.tokens_per_s > one.best.tokens_per_s
+    assert many.best.verify_ratio > one.best.verify_ratio
+    deep = ggufspec.whatif("demo", machine="h100", alpha=0.7, draft=2, parallel=64, ctx=2000)
+    assert deep.best.tokens_per_s < many.projections[0].tokens_per_s
+    assert any("64 users draft in step" in note for note in many.notes)
+    done = shell.here("whatif", "--pair", "demo", "--machine", "h100", "--alpha", "0.7", "-np", "64")
+    assert "of all 64 users together" in done.stdout
+
+
+def test_several_users_by_hand_in_a_whatif() -> None:
+    """Two users, γ 1: a batch of 4 costs 1.6 tokens, one of 2 costs 1.2; α 0.5 accepts half a token each."""
+    costs = (1.0, 1.2, 1.4, 1.6)
+    answer = ggufspec.whatif(
+        target_tps=10.0, drafter_tps=100.0, verify_cost=costs, alpha=0.5, draft=1, parallel=2
+    )
+    round_s = 0.16 + 0.01 + 0.01
+    assert answer.best.tokens_per_s == pytest.approx(2 * 1.5 / round_s)
+    assert answer.best.speedup == pytest.approx(1.5 * 0.12 / round_s)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_tps": 2.0, "drafter_tps": 80.0}, "batches of N"),
+        ({"pair": "demo", "machine": "h100", "program": "speculative"}, "one request at a time"),
+        ({"pair": "demo", "machine": "h100", "parallel": 0}, "not 0"),
+        ({"target_tps": 2.0, "drafter_tps": 80.0, "verify_cost": (1.0, 1.1)}, "drafts of these sizes"),
+    ],
+)
+def test_users_without_costs_are_refused_in_a_whatif(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ggufspec.whatif(**{"alpha": 0.7, "parallel": 4, **options})
