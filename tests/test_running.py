@@ -424,6 +424,7 @@ def test_what_is_printed_says_whose_view_it_is(servers: ExitStack) -> None:
     assert f"Drafting: {MODEL} on vLLM 0.11.0 at {drafting.url}, drafting γ = 3, by its own account." in text
     assert "This is the client's view" in text
     assert "from the server's /metrics" in text
+    assert "[95 % interval over repeats]" in text
     assert "1 thread" not in text
     assert "llama.cpp" not in text
 

@@ -244,9 +244,13 @@ def _endpoints(servers: RunningServers) -> tuple[Endpoint, ...]:
 
 
 def _describe_comparison(servers: RunningServers) -> Iterator[str]:
-    if None in (servers.alone, servers.drafting):
-        other = "--url-drafting" if servers.drafting is None else "--url"
-        yield f"speed-up: none, because one server is measured; add {other} with a server to compare it with"
+    if servers.drafting is None:
+        yield "speed-up: none, because one server is measured; name one that drafts with --url-drafting"
+    if servers.alone is None:
+        yield (
+            "speed-up: none, because one server is measured, and it drafts; name it with --url-drafting, and "
+            "one that does not draft with --url"
+        )
     if servers.alone is not None and servers.drafting is not None:
         if servers.alone.model_path != servers.drafting.model_path:
             names = [one.model_path or one.model for one in (servers.alone, servers.drafting)]
