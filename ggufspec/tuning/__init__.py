@@ -1,4 +1,4 @@
-"""Which drafter, draft size and offload are fastest here, and for how many users does drafting pay?"""
+"""Forecast every configuration and measure the best few; map for how many users drafting pays."""
 
 from __future__ import annotations
 
