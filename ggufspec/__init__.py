@@ -7,12 +7,15 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.runs(ggufspec.load("last"))          # pandas: one row per measured run
     ggufspec.compare(before, after)               # two benches, arm by arm
     ggufspec.tune(pair="demo").overall            # the fastest way to run a target
+    ggufspec.auto("user/repo:Q4_K_M").overall     # the same from a name: drafters, download, tuning
     ggufspec.crossover(pair="demo").users_limit(depth=0)  # from how many users on drafting does not pay
     ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
     ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
     ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
+    ggufspec.why(results)                         # where the time goes, and what would pay most
+    ggufspec.publish(results)                     # a redacted bundle; also verify and board
     ggufspec.parse(open("old.log").read())        # the figures in a llama.cpp log of any era
     ggufspec.__version__                          # the version of this package
 """
@@ -26,23 +29,26 @@ from ggufspec import notebooks
 
 if TYPE_CHECKING:
     __version__: str
-    from ggufspec.analysis import compare
+    from ggufspec.analysis import compare, why
     from ggufspec.domain import Sample
     from ggufspec.forecast.planning import plan
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
     from ggufspec.measure import Request, bench
     from ggufspec.modelfiles.api import check, fetch, suggest
+    from ggufspec.publishing.api import board, publish, verify
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
     from ggufspec.results import ResultSet, load
-    from ggufspec.tuning import crossover, tune
+    from ggufspec.tuning import auto, crossover, tune
 
 __all__ = [
     "Request",
     "ResultSet",
     "Sample",
+    "auto",
     "bench",
+    "board",
     "check",
     "compare",
     "crossover",
@@ -52,18 +58,23 @@ __all__ = [
     "parse",
     "plan",
     "plot",
+    "publish",
     "runs",
     "suggest",
     "summary",
     "tune",
+    "verify",
     "whatif",
+    "why",
 ]
 
 _HOMES = {
     "Request": "ggufspec.measure",
     "ResultSet": "ggufspec.results",
     "Sample": "ggufspec.domain",
+    "auto": "ggufspec.tuning",
     "bench": "ggufspec.measure",
+    "board": "ggufspec.publishing.api",
     "check": "ggufspec.modelfiles.api",
     "compare": "ggufspec.analysis",
     "crossover": "ggufspec.tuning",
@@ -71,11 +82,14 @@ _HOMES = {
     "load": "ggufspec.results",
     "parse": "ggufspec.llama.logs",
     "plan": "ggufspec.forecast.planning",
+    "publish": "ggufspec.publishing.api",
     "runs": "ggufspec.report.frames",
     "suggest": "ggufspec.modelfiles.api",
     "summary": "ggufspec.report.frames",
     "tune": "ggufspec.tuning",
+    "verify": "ggufspec.publishing.api",
     "whatif": "ggufspec.forecast.whatif",
+    "why": "ggufspec.analysis",
 }
 _MODULES = {"frames": "ggufspec.report.frames", "plot": "ggufspec.report.plot"}
 

@@ -121,3 +121,13 @@ ENGINES: Mapping[str, Program] = {
     "inprocess": Program.SIMPLE,
 }
 """Engine -> the program that drafts, or whose rules apply. The plain program runs arms without drafting."""
+
+
+class ServerFormat(StrEnum):
+    """A file that starts llama-server at a stored configuration."""
+
+    SYSTEMD = "systemd"
+    COMPOSE = "compose"
+    LLAMA_SWAP = "llama-swap"
+    PRESET = "preset"  # llama.cpp's INI file for --models-preset
+    ENV = "env"  # variables that llama-server reads

@@ -28,7 +28,7 @@
     ├── NotCachedError           29   the file is not in the cache, and the network may not be used
     ├── BadReferenceError        30   not a model reference
     ├── CatalogError             31   the pair does not exist, or a catalogue cannot be read
-    ├── ConsentNeededError       32   a large download needs confirmation
+    ├── ConsentNeededError       32   a large download, a deletion or an upload needs confirmation
     ├── SlowerError              33   a bench is slower than the limit allows
     ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
     ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
@@ -49,7 +49,7 @@ class GgufspecError(Exception):
 
     Args:
         message: what happened, in one line.
-        hint: what to do about it, in one line, or None.
+        hint: what to do about it, in one line, or None; notebooks and tracebacks show it below the message.
     """
 
     exit_code: ClassVar[int] = 1
@@ -58,6 +58,8 @@ class GgufspecError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")
 
 
 class NoInstallError(GgufspecError):
@@ -181,7 +183,7 @@ class BadTokenError(GgufspecError):
 
 
 class NetworkError(GgufspecError):
-    """The Hub cannot be reached, or stopped answering."""
+    """The Hub or a server cannot be reached, or stopped answering."""
 
     exit_code = 25
 
@@ -223,7 +225,7 @@ class CatalogError(GgufspecError):
 
 
 class ConsentNeededError(GgufspecError):
-    """A large download needs confirmation."""
+    """A large download, a deletion or an upload needs confirmation."""
 
     exit_code = 32
 

@@ -50,6 +50,11 @@ def sources_dir() -> Path:
     return cache_dir() / "sources"
 
 
+def quantized_dir() -> Path:
+    """Return the folder of drafters that were quantized here."""
+    return cache_dir() / "quantized"
+
+
 def runs_dir() -> Path:
     """Return the folder of stored runs, one folder each."""
     return data_dir() / "runs"

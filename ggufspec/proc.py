@@ -17,12 +17,13 @@ import secrets
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import psutil
 
@@ -233,6 +234,31 @@ def capture(
         argv, returncode, timed_out=timed_out, wall_s=time.perf_counter() - started, peak_rss_bytes=None
     )
     return completed, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def replace_process(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """Become another program, which keeps this process's id, streams and working folder.
+
+    Args:
+        argv: the path of the program, and its arguments.
+        env: its complete environment.
+
+    Raises:
+        ChildCrashedError: the system cannot start it.
+    """
+    _LOG.info("start: %s", shlex.join(argv))
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    # Python ignores these signals, and a program that takes its place would inherit that
+    ignored = {getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ignored}
+    try:
+        os.execve(argv[0], list(argv), dict(env))  # noqa: S606  # an argv list, never a shell
+    except (OSError, ValueError) as error:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ChildCrashedError(f"cannot start {argv[0]}: {reason}") from error
 
 
 def signal_name(number: int) -> str:

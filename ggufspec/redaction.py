@@ -62,10 +62,10 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_token_option(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line without --token and its value."""
+    """Return the words of a command line without --token, llama-server's --api-key, and their values."""
     kept, rest = [], iter(words)
     for word in rest:
-        if word == "--token":
+        if word in {"--token", "--api-key"}:
             next(rest, None)
         elif not word.startswith("--token="):
             kept.append(word)

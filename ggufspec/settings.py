@@ -24,7 +24,7 @@ SET = "config set"
 KEYS: Mapping[str, tuple[type[Value], str, str]] = {
     "pair": (str, "the pair fetched last, else the embedded one", "llama-3-70b"),
     "llama": (str, "our newest build, else the PATH", "~/llama.cpp/build/bin"),
-    "engine": (str, "binary", "server"),
+    "engine": (str, "the first one that can measure the pair", "server"),
     "suite": (str, "the prompts that fit the pair", "domains"),
     "threads": (int, "all physical cores", "8"),
     "offline": (bool, "false", "true"),

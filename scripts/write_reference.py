@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import ggufspec
-from ggufspec import cli, errors, paths, results, settings
+from ggufspec import cli, errors, paths, results, serving, settings
 from ggufspec.report.schemas import output_schemas
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +68,10 @@ _OTHERS = (
         "passed to compilers and recorded with the build",
     ),
     ("tokens, passwords and keys", "not passed to llama.cpp, compilers or build scripts"),
+    (
+        "`LLAMA_API_KEY` `LLAMA_ARG_HOST` `LLAMA_ARG_PORT` `LLAMA_ARG_API_…` `LLAMA_ARG_SSL_…`",
+        "passed to the server of `serve`, which gets the complete environment but other `LLAMA_ARG_…`",
+    ),
 )
 _FLAGS = {"quiet", "verbose", "debug"}  # of every command
 _PROMISES = """\
@@ -207,6 +211,10 @@ def environment() -> Iterator[str]:
     yield "| variable | what lies there | default |"
     yield "|---|---|---|"
     yield from (f"| `{name}` | {what} | {default} |" for name, what, default in places)
+    yield "\n## Keys\n"
+    yield "| variable | what it is for |"
+    yield "|---|---|"
+    yield f"| `{serving.KEY_VARIABLE}` | servers that run already (`--url`), without `--api-key-file` |"
     yield "\n## Variables of other programs\n"
     yield "| variable | what it does |"
     yield "|---|---|"

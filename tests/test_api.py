@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import ggufspec
 from ggufspec.cli import cli
 from ggufspec.errors import GgufspecError
-from tests.support import fakes, hub_client
+from tests.support import fakes, hub_client, published, swept, values
 from tests.support.hub_server import Hub
 
 
@@ -44,6 +45,44 @@ def test_parse_reads_text() -> None:
     sample = ggufspec.parse(fakes.DRAFTING_LOG)
     assert isinstance(sample, ggufspec.Sample)
     assert (sample.n_drafted, sample.n_accepted, sample.accept_rate) == (24, 18, 0.75)
+
+
+def test_why_says_where_the_time_goes() -> None:
+    diagnosis = ggufspec.why(swept.swept())
+    assert diagnosis.drafting is not None
+    assert diagnosis.drafting.arm.draft_size == 4
+    page = diagnosis._repr_html_()
+    assert all(
+        words in page for words in ("What would pay most", "spent on", "verification", "Engine: inprocess")
+    )
+    assert "Nothing" not in page
+    unmeasured = ggufspec.why(values.bench())
+    assert unmeasured.drafting is None
+    assert "No arm drafts" in unmeasured._repr_html_()
+
+
+def test_a_bundle_is_published_verified_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published.leave_out_pages(monkeypatch)
+    bundle = ggufspec.publish(
+        published.bench(name="mine"), out=tmp_path / "bundle", offline=True, author="Ada"
+    )
+    assert bundle.address is None
+    verification = ggufspec.verify(str(bundle.zip), sha256=bundle.sha256)
+    assert (verification.findings, verification.sha256) == ((), bundle.sha256)
+    assert ggufspec.verify(bundle.folder, sha256="0" * 64).findings != ()
+    board = ggufspec.board([bundle.folder, bundle.zip], out=tmp_path / "board.html", verify=True)
+    assert [shown.state.value for shown in board.bundles] == ["verified"]
+    table = pd.DataFrame(board.rows)
+    assert table["gamma"].tolist() == [3]
+    assert "verified" in board._repr_html_()
+    assert (tmp_path / "board.html").is_file()
+
+
+def test_a_hint_stands_below_the_message_of_an_error() -> None:
+    with pytest.raises(GgufspecError) as caught:
+        ggufspec.load("nowhere")
+    shown = "".join(traceback.format_exception_only(caught.value))
+    assert shown.endswith(f"{caught.value.message}\nhint: {caught.value.hint}\n")
 
 
 def test_mistakes_are_our_errors() -> None:
@@ -90,6 +129,9 @@ def test_plan_check_and_whatif_answer_with_values() -> None:
         ("whatif", {"alhpa": 0.8}, "did you mean 'alpha'"),
         ("fetch", {"zzz": 1}, "its options are pair, target, draft_model"),
         ("suggest", {"target": "x", "mots": 1}, "did you mean 'most'"),
+        ("publish", {"benches": (), "tohub": "x/y"}, "did you mean 'to_hub'"),
+        ("verify", {"bundle": "x", "sha": "5"}, "did you mean 'sha256'"),
+        ("board", {"bundles": "x", "verfiy": True}, "did you mean 'verify'"),
     ],
 )
 def test_an_unknown_option_is_a_type_error_with_the_nearest_name(
@@ -104,12 +146,14 @@ def test_a_request_and_options_exclude_each_other() -> None:
         ggufspec.bench(ggufspec.Request(pair="demo"), draft=3)
 
 
-@pytest.mark.parametrize("name", ["plan", "check", "whatif", "fetch", "suggest"])
+@pytest.mark.parametrize(
+    "name", ["auto", "plan", "check", "whatif", "fetch", "suggest", "publish", "verify", "board"]
+)
 def test_options_have_the_names_of_the_command_line(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     known = {param.name for param in command.params}
-    other = {"check"}  # the opposite of --no-check
+    other = {"check", "benches"}  # the opposite of --no-check, and an argument that is a value here
     signature = inspect.signature(getattr(ggufspec, name))
     assert {*signature.parameters} - other <= known
     assert all(parameter.annotation is not parameter.empty for parameter in signature.parameters.values())

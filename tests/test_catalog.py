@@ -24,7 +24,11 @@ def test_every_entry_is_complete(name: str) -> None:
     models = [model for model in (entry.pair.target, entry.pair.draft) if model is not None]
     assert entry.source
     assert entry.licence != "not stated"
-    assert (entry.pair.draft is None) == (entry.method != "draft-model")
+    assert entry.chain is not None
+    if entry.pair.draft is None:
+        assert not entry.chain.method.needs_drafter
+    else:
+        assert entry.chain.method.drafts_with_model
     for model in models:
         if model.repo is None:
             assert model.path is not None
@@ -49,6 +53,14 @@ def test_the_seeds_pairs_are_there() -> None:
         "QuantFactory/Meta-Llama-3-8B-Instruct-GGUF/Meta-Llama-3-8B-Instruct.Q3_K_L.gguf"
     )
     assert pairs.keys() >= {"demo", "llama-2-13b", "llama-2-13b-chat", "gemma-7b"}
+
+
+def test_the_embedded_pairs_are_those_whose_models_travel_with_the_package(config: Path) -> None:
+    embedded = {name for name in catalog.load_catalogue() if catalog.is_embedded(name)}
+    assert embedded == {"demo", "demo-eagle3", "demo-mtp"}
+    config.write_text('[pairs.demo]\ntarget = { path = "other.gguf" }\n')
+    assert not catalog.is_embedded("demo")
+    assert not catalog.is_embedded("nothing")
 
 
 def test_an_unknown_name_brings_close_ones() -> None:

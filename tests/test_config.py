@@ -356,7 +356,7 @@ def test_verbose_says_who_set_what(config: Path, monkeypatch: pytest.MonkeyPatch
     assert f"llama: {llama} ({config}:1)" in said
     assert "threads: (1,) (GGUFSPEC_THREADS)" in said
     assert "pair: demo (command line)" in said
-    assert "engine: binary (default)" in said
+    assert "offline: False (default)" in said
 
 
 def test_closest_file_beside_one_that_is_missing(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_without_a_server_program_nothing_is_started(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install = installs.find_install(fakes.install(tmp_path / "without", **fakes.AT_ONCE))
-    session = replace(plan.session, install=install)
+    session = replace(plan.session, llama=install)
     served = _serve(replace(plan, session=session), _tuned(g3=1.5), monkeypatch, working={3})
     assert served.launch is None
     assert served.serving == plan.serving

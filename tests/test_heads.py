@@ -26,14 +26,14 @@ from ggufspec.domain import (
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.forecast import costs, whatif
 from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
-from ggufspec.llama.install import Install, releases
+from ggufspec.llama.install import Install
 from ggufspec.measure import find_methods, request
 from ggufspec.measure.request import Request
 from ggufspec.measure.sweep import RunPlan, Sweep
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.compat import Head, heads, judging, read_head
 from tests.support import fake_server, fakes, models, shell, values
-from tests.support.fakes import recorded_install
+from tests.support.fakes import numbered_install
 
 # which build and program drafts by what
 
@@ -68,11 +68,6 @@ DRAFTS = {
 }
 
 
-def _install(build: str) -> Install:
-    numbers = tuple(map(int, build.split(".")))
-    return replace(recorded_install(build), build_number=releases.BUILDS[numbers[0], numbers[1], numbers[2]])
-
-
 def _spec(way: Chain, *, n_max: int | None = None, **changes: Any) -> RunSpec:
     spec = values.spec(Role.DRAFTING, draft=3, path=Path("T"))
     if way.method is Method.DRAFT_MTP or not way.method.drafts_with_model:
@@ -94,7 +89,7 @@ def _argv(spec: RunSpec, install: Install, program: Program) -> tuple[str, ...]:
 def test_every_build_and_program_drafts_by_a_method_or_refuses_it(
     build: str, program: Program, way: Chain
 ) -> None:
-    install = _install(build)
+    install = numbered_install(build)
     if way not in DRAFTS[build][program]:
         with pytest.raises(GgufspecError) as caught:
             _argv(_spec(way), install, program)
@@ -112,7 +107,7 @@ def test_every_build_and_program_drafts_by_a_method_or_refuses_it(
 @pytest.mark.parametrize("method", [method for method in Method if method is not Method.DRAFT_MODEL])
 def test_a_refusal_names_the_first_build_that_drafts_so(method: Method) -> None:
     with pytest.raises(GgufspecError, match=f"cannot draft by {method.value}") as caught:
-        commands.argv(_spec(Chain(method)), _install("0.3.16"), program=Program.SIMPLE)
+        commands.argv(_spec(Chain(method)), numbered_install("0.3.16"), program=Program.SIMPLE)
     first = {
         Method.DRAFT_MTP: 9180,
         Method.DRAFT_EAGLE3: 9606,
@@ -123,12 +118,12 @@ def test_a_refusal_names_the_first_build_that_drafts_so(method: Method) -> None:
 
 
 def test_a_build_of_unknown_number_is_believed() -> None:
-    install = replace(_install("0.3.24"), build_number=None)
+    install = replace(numbered_install("0.3.24"), build_number=None)
     assert "draft-eagle3" in commands.argv(_spec(Chain(Method.DRAFT_EAGLE3)), install, program=Program.SIMPLE)
 
 
 def test_a_head_gets_the_flags_of_a_drafter_and_layers_of_the_target_do_not() -> None:
-    install = _install("0.3.36")
+    install = numbered_install("0.3.36")
     text = " ".join(commands.argv(_spec(Chain(Method.DRAFT_EAGLE3)), install, program=Program.SIMPLE))
     assert (
         " --spec-type draft-eagle3 --model-draft drafter.gguf -ngld 0 --threads-draft 2 "
@@ -147,18 +142,20 @@ def test_a_head_gets_the_flags_of_a_drafter_and_layers_of_the_target_do_not() ->
 @pytest.mark.parametrize(("state", "flag"), [("on", "--spec"), ("off", "--no-spec")])
 def test_where_a_head_samples_is_passed_on(state: str, flag: str) -> None:
     spec = replace(_spec(Chain(Method.DRAFT_EAGLE3)), runtime=Runtime(draft_backend_sampling=state))
-    words = commands.argv(spec, _install("0.3.36"), program=Program.SIMPLE)
+    words = commands.argv(spec, numbered_install("0.3.36"), program=Program.SIMPLE)
     assert f"{flag}-draft-backend-sampling" in words
     assert spec.runtime.words == ("--draft-backend-sampling", state)
     older = replace(_spec(Chain(Method.DRAFT_MODEL)), runtime=spec.runtime)
     with pytest.raises(GgufspecError, match=f"has no {flag}-draft-backend-sampling"):
-        commands.argv(older, _install("0.3.16"), program=Program.SIMPLE)
+        commands.argv(older, numbered_install("0.3.16"), program=Program.SIMPLE)
 
 
 def test_a_chain_says_all_that_decides() -> None:
     way = Chain.parse("draft-eagle3+ngram-mod+ngram-simple")
     ngram = NgramSettings(size_n=16, n_min=4)
-    text = " ".join(commands.argv(_spec(way, ngram=ngram), _install("0.3.36"), program=Program.SIMPLE))
+    text = " ".join(
+        commands.argv(_spec(way, ngram=ngram), numbered_install("0.3.36"), program=Program.SIMPLE)
+    )
     assert " --spec-type ngram-simple,ngram-mod,draft-eagle3 --model-draft drafter.gguf " in text
     assert (
         " --spec-draft-n-max 3 --spec-draft-n-min 0 --draft-p-min 0 --spec-ngram-simple-size-n 16 "

@@ -48,6 +48,7 @@ OWNERS = {
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"settings"},
+    "yaml": {"report/text"},
     "altair": {"report/plot"},
     "vl_convert": {"report/plot"},
     "prompt_toolkit": {"console"},

@@ -87,7 +87,7 @@ def test_options_are_passed_before_the_others() -> None:
 
 def test_commands_are_listed_by_group() -> None:
     text = CliRunner().invoke(cli, ["--help"]).output
-    assert list(GROUPS) == ["Models", "Measure", "Results", "Setup"]
+    assert list(GROUPS) == ["Models", "Measure", "Serve", "Results", "Setup"]
     positions = [text.index(f"\n{title}:\n") for title in GROUPS]
     assert positions == sorted(positions)
     lines = [line.strip() for line in text.splitlines()]

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 import ggufspec
-from ggufspec import paths
+from ggufspec import engines, paths
 from ggufspec.console import talk
-from ggufspec.domain import Chain, Drafting, Method, Pair, Role
+from ggufspec.domain import Chain, Drafting, Method, Pair, Program, Role
 from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
+from ggufspec.llama.install import Install
 from ggufspec.measure import request
 from ggufspec.measure.request import Request
 from ggufspec.modelfiles import catalog
 from ggufspec.tuning import TuneRequest, running
 from tests.support import fake_server, fakes, hub_client, models, shell
+from tests.support.fakes import numbered_install
 from tests.support.hub_client import Run
 from tests.support.hub_server import Hub
 
@@ -121,7 +123,7 @@ def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
     ]
 
 
-def test_an_engine_that_does_not_know_the_method_is_refused() -> None:
+def test_a_named_engine_that_does_not_know_the_method_is_refused() -> None:
     for engine in ("binary", "inprocess"):
         with pytest.raises(
             GgufspecError, match=r"drafts only with a draft model, not by ngram-mod"
@@ -236,7 +238,7 @@ def test_a_fetch_does_not_advise_a_bench_that_leaves_the_method_out(hub: Hub, ru
 
 
 def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(hub: Hub, run: Run) -> None:
-    assert run("fetch", "remote-heads")[2].endswith("\nmeasure it: ggufspec bench --engine server\n")
+    assert run("fetch", "remote-heads")[2].endswith("\nmeasure it: ggufspec bench\n")
     for engine in ("binary", "binary-simple", "server"):
         done = shell.here("bench", "--engine", engine)
         assert (done.returncode, done.stdout) == (1, "")
@@ -246,8 +248,8 @@ def test_a_fetched_pair_whose_target_drafts_is_never_measured_without_drafting(h
 
 def test_a_fetch_advises_a_bench_that_measures_what_drafts(hub: Hub, run: Run) -> None:
     assert run("fetch", "remote-pair")[2].endswith("\nmeasure it: ggufspec bench\n")
-    assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench --engine server\n")
-    assert drafting(Request(engine="server")) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
+    assert run("fetch", "remote-lookup")[2].endswith("\nmeasure it: ggufspec bench\n")
+    assert drafting(Request()) == [Drafting(n_max=64, method=Method.NGRAM_MOD)]
     _, _, err = run("fetch", "--target", hub_client.TARGET)
     assert "note: this target has no drafter; find one: ggufspec suggest me/T-GGUF/" in err
     assert "ggufspec bench" not in err
@@ -274,35 +276,141 @@ def test_the_rest_of_the_catalogue_can_be_measured() -> None:
             assert (method is None) == (name == "alone")
 
 
-@pytest.mark.parametrize("name", [name for name in catalog.load_catalogue() if name != "demo"])
-@pytest.mark.parametrize("engine", ["binary", "binary-simple", "server", "inprocess"])
+def _files(way: Chain, folder: Path) -> tuple[Path, Path | None]:
+    """Write a target and, where the method needs one, a drafter, so small that their headers decide."""
+    in_target = way.method is Method.DRAFT_MTP
+    built = models.with_mtp(context=4096) if in_target else models.llama(context=4096)
+    target = models.write_model(folder / "target.gguf", *built)
+    if not way.method.needs_drafter:
+        return target, None
+    drafter = models.eagle3() if way.method.is_head else models.llama(n_layers=1, context=4096)
+    return target, models.write_model(folder / "drafter.gguf", *drafter)
+
+
+def _use_install(install: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
+    monkeypatch.setattr("ggufspec.llama.install.installs.find_install", lambda named: install)
+    return install
+
+
+RECORDED = ("0.2.63", "0.2.90", "0.3.2", "0.3.16", "0.3.20", "0.3.23", "0.3.24", "0.3.36")
+FIRST = {  # the first recorded build with a program that drafts so
+    "draft-model": "0.2.63",
+    "ngram-mod": "0.3.20",
+    "draft-mtp": "0.3.24",
+    "draft-eagle3": "0.3.36",
+}
+
+
+@pytest.mark.parametrize("build", RECORDED)
+@pytest.mark.parametrize("name", [*catalog.load_catalogue()])
 def test_no_pair_of_the_catalogue_is_measured_without_drafting(
-    name: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, build: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every pair as if it was fetched: with files of its shape, it drafts by its method or is refused."""
+    install = _use_install(numbered_install(build), monkeypatch)
     pair = catalog.find_pair(name)
     way = catalog.drafting_method(pair)
     assert way is not None
-    with_head = way.method is Method.DRAFT_MTP and pair.draft is None
-    built = models.with_mtp(context=4096) if with_head else models.llama(context=4096)
-    target = models.write_model(tmp_path / "target.gguf", *built)
-    drafter = models.write_model(tmp_path / "drafter.gguf", *models.llama(n_layers=1, context=4096))
+    target, drafter = _files(way, tmp_path)
 
     def resolve(listed: Pair, *, offline: bool) -> Pair:
         draft = listed.draft and replace(listed.draft, path=drafter, repo=None)
         return replace(listed, target=replace(listed.target, path=target, repo=None), draft=draft)
 
     monkeypatch.setattr("ggufspec.modelfiles.hub.resolve", resolve)
-    asked = Request(pair=name, engine=engine, prompt=("Hello",), chat=False)
-    can_draft = engine in {"binary-simple", "server"} or (engine, way) == (
-        "binary",
-        Chain(Method.DRAFT_MODEL),
+    is_able = RECORDED.index(build) >= RECORDED.index(FIRST[str(way)])
+    for engine in (None, "binary", "binary-simple", "server", "inprocess"):
+        session = _prepare(Request(pair=name, engine=engine, prompt=("Hello",), chat=False))
+        if isinstance(session, GgufspecError):
+            assert "\n" not in session.message
+            assert session.hint
+            assert engine is not None or not is_able
+            continue
+        arms = [arm for block in session.suite.blocks for arm in block.arms if arm.drafting]
+        assert {arm.drafting.chain for arm in arms if arm.drafting} == {way}
+        assert (engine or session.engine.name, is_able) == (session.engine.name, True)
+        words = [word for arm in arms for word in session.engine.argv(arm)]
+        assert str(drafter or way.method.value) in words
+        assert str(install.executable(engines.ENGINES[session.engine.name]).path) in words
+
+
+def _prepare(asked: Request) -> request.Session | GgufspecError:
+    try:
+        return request.prepare_session(asked)
+    except GgufspecError as error:
+        return error
+
+
+@pytest.mark.parametrize(("name", "method"), [("demo-eagle3", "draft-eagle3"), ("demo-mtp", "draft-mtp")])
+def test_the_embedded_heads_draft_for_their_targets_without_a_network(name: str, method: str) -> None:
+    session = request.prepare_session(Request(pair=name, offline=True))
+    drafting_arms = [arm for arm in session.suite.blocks[0].arms if arm.drafting]
+    assert [str(arm.drafting.chain) for arm in drafting_arms if arm.drafting] == [method]
+    assert session.engine.name == "binary-simple"
+    assert session.notes[0] == (
+        f"engine: binary-simple, because llama-speculative drafts only with a draft model, not by {method}"
     )
-    if can_draft:
-        assert {arm.chain for arm in drafting(asked)} == {way}
+    assert len(session.suite.prompts) == 8
+    assert "story-lantern" in {prompt.id for prompt in session.suite.prompts}
+    done = shell.here("bench", "--pair", name, "--dry-run", "--offline")
+    assert done.stderr.startswith("engine: binary-simple, because ")
+    assert f"--spec-type {method}" in done.stdout
+
+
+def test_a_method_that_no_program_of_a_build_knows_is_refused_by_the_nearest_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _use_install(numbered_install("0.3.16"), monkeypatch)
+    with pytest.raises(GgufspecError, match=r"this llama-speculative-simple cannot draft by draft-eagle3"):
+        request.prepare_session(Request(pair="demo-eagle3"))
+    _use_install(numbered_install("0.2.63"), monkeypatch)
+    with pytest.raises(GgufspecError, match=r"this server cannot draft by draft-eagle3") as caught:
+        request.prepare_session(Request(pair="demo-eagle3"))
+    assert "b9606 and newer" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "pair", "engine", "reason"),
+    [
+        ((), "demo", "binary", ""),
+        ((Program.TREE, Program.SIMPLE), "demo", "server", "has no llama-speculative"),
+        ((Program.PLAIN, Program.TREE, Program.SIMPLE), "demo", "server", "has no llama-completion"),
+        ((Program.PLAIN, Program.TREE, Program.SIMPLE), "demo-mtp", "server", "has no llama-completion"),
+        ((Program.SIMPLE,), "demo-mtp", "server", "not by draft-mtp"),
+        ((Program.TREE, Program.SIMPLE, Program.SERVER), "demo", "inprocess", "has no llama-speculative"),
+    ],
+)
+def test_the_default_engine_is_the_first_one_whose_programs_are_there(
+    missing: tuple[Program, ...], pair: str, engine: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = numbered_install("0.3.36")
+    kept = {program: there for program, there in install.programs.items() if program not in missing}
+    _use_install(replace(install, programs=kept), monkeypatch)
+    monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
+    session = request.prepare_session(Request(pair=pair))
+    assert session.engine.name == engine
+    first = session.notes[0]
+    if not reason:
+        assert first.startswith("pair: ")
         return
-    with pytest.raises(GgufspecError, match=r"drafts only with a draft model|has no shared library"):
-        drafting(asked)
+    assert first.startswith(f"engine: {engine}, because ")
+    assert reason in first
+    limits = {"server": "; it measures memory for a process, not for a run", "inprocess": "; it drafts only"}
+    assert limits[engine] in first
+    with pytest.raises(GgufspecError):
+        request.prepare_session(Request(pair=pair, engine="binary"))
+
+
+def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install = numbered_install("0.3.36")
+    plain = {Program.PLAIN: install.programs[Program.PLAIN]}
+    _use_install(replace(install, programs=plain), monkeypatch)
+    with pytest.raises(NoInstallError, match=r"has no llama-speculative$"):
+        request.prepare_session(Request(pair="demo"))
+    with pytest.raises(NoInstallError, match=r"has no llama-server$"):
+        request.prepare_session(Request(pair="demo-mtp"))
 
 
 def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:

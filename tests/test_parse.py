@@ -45,6 +45,21 @@ def test_jsonl_and_csv_and_sql_say_the_same() -> None:
         ]
 
 
+@pytest.mark.parametrize("program", ["simple", "server"])
+def test_a_chain_shows_what_each_method_drafted(program: str) -> None:
+    log = LOGS / "0.3.36" / f"{program}-ngram-mod+draft-eagle3.log"
+    [row] = json.loads(parse(log, "-o", "json"))
+    first, second = row["by_method"]
+    assert (first["method"], second["method"]) == ("ngram-mod", "draft-eagle3")
+    assert sum(counts["n_accepted"] for counts in row["by_method"]) == row["n_accepted"]
+    [flat] = csv.DictReader(io.StringIO(parse(log, "-o", "csv")))
+    assert flat["by_method"] == f"{first['name']}; {second['name']}"
+    assert first["name"] == f"ngram-mod {first['n_accepted']}/{first['n_drafted']}"
+    assert "by_method" in parse(log).splitlines()[0]
+    [single] = json.loads(parse(LOGS / "0.3.36" / f"{program}-draft-eagle3.log", "-o", "json"))
+    assert single["by_method"] is None
+
+
 def test_standard_input_is_a_dash() -> None:
     [row] = json.loads(parse("-", "-o", "json", stdin=TREE.read_bytes()))
     assert (row["file"], row["program"]) == ("-", "speculative")

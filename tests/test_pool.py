@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -48,3 +49,33 @@ def test_a_load_that_is_not_usable_is_not_returned() -> None:
     pool.put(2, loads[1])
     pool.forget(loads[1])
     assert (pool.get(1), pool.get(2), loads[1].is_usable) == (None, None, False)
+
+
+def test_all_loads_end_at_once() -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    class Slow(Load):
+        def close(self) -> None:
+            together.wait()
+            self.is_usable = False
+
+    pool, loads = Pool[int, Load](capacity=None), [Slow() for _ in range(3)]
+    for key, load in enumerate(loads):
+        pool.put(key, load)
+        pool.put(10 + key, load)  # the same under another key is closed once
+    pool.clear()
+    assert not any(load.is_usable for load in loads)
+    assert not any(pool.holds(key) for key in range(3))
+
+
+def test_an_error_of_one_load_is_raised_after_all_have_ended() -> None:
+    class Broken(Load):
+        def close(self) -> None:
+            raise OSError("no")
+
+    pool, good = Pool[int, Load](capacity=None), Load()
+    pool.put(0, Broken())
+    pool.put(1, good)
+    with pytest.raises(OSError, match="no"):
+        pool.clear()
+    assert not good.is_usable

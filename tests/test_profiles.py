@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -78,7 +79,13 @@ def true_s(part: RoundPart, tokens: int, depth: int) -> float:
 def _curve(
     noise: Callable[[], float] = lambda: 1.0, repeats: int = 5, drafter: ModelFile | None = DRAFTER
 ) -> CostCurve:
-    return profiles.curve(
+    return _measure(noise, repeats, drafter).curve
+
+
+def _measure(
+    noise: Callable[[], float] = lambda: 1.0, repeats: int = 5, drafter: ModelFile | None = DRAFTER
+) -> profiles.MeasuredCurve:
+    return profiles.measure_curve(
         cast("InprocessEngine", _Clockwork(noise)),
         values.spec(),
         drafter,
@@ -108,6 +115,27 @@ def test_exact_timings_give_the_exact_curve() -> None:
     assert curve.resize_s.value == pytest.approx(0.0007)
     assert curve.measured_on is not None
     assert (curve.measured_on.drafter, curve.measured_on.build) == (DRAFTER, values.BUILD)
+
+
+def test_timings_are_stored_and_the_curve_follows_from_them() -> None:
+    noise = functools.partial(random.Random(3).uniform, 0.9, 1.1)
+    first, second = _measure(noise), _measure(noise, drafter=replace(DRAFTER, filename="other.gguf"))
+    shared = second.with_batches(first)
+    assert shared.curve.verify == first.curve.verify
+    for measured in (first, second, shared, _measure(noise, drafter=None)):
+        profiles.save(measured.curve, measured.timings, measured.verify_timings)
+        stored = profiles.known()[-1]
+        assert stored.measured == measured
+        assert measured.curve.measured_on is not None
+        assert measured.curve == profiles.fit(
+            stored.timings, measured.curve.measured_on, verify_timings=stored.verify_timings
+        )
+
+
+def test_without_the_timings_of_its_batches_a_curve_follows_from_none() -> None:
+    measured = _measure()
+    old = profiles.MeasuredCurve(curve=measured.curve)
+    assert measured.with_batches(old).timings == ()
 
 
 def test_the_target_alone_needs_no_drafter() -> None:

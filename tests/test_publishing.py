@@ -12,11 +12,11 @@ import pytest
 from ggufspec import publishing, results
 from ggufspec.domain import Sample
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import Bundle, Identity, archive
+from ggufspec.publishing import Bundle, Identity
 from ggufspec.publishing import publishing as making
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, archive
 from tests.support import published, values
 from tests.support.published import IDENTITY, PRIVATE, SECRETS
 

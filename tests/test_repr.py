@@ -12,7 +12,7 @@ import pytest
 from ggufspec import tuning
 from ggufspec.analysis import comparing
 from ggufspec.analysis.comparing import BenchComparison
-from ggufspec.domain import Prompt, Role, Status
+from ggufspec.domain import Launch, Prompt, Role, ServedRequest, Serving, Status
 from ggufspec.report.html import notebook
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Spent, Tuned, TuningForecast
@@ -21,7 +21,7 @@ from tests.support.swept import HARMFUL, swept
 from tests.support.values import bench, run, whole_bench
 
 PLAIN = {
-    *("div", "p", "small", "strong", "code", "br"),
+    *("div", "p", "small", "strong", "pre", "code", "br"),
     *("table", "thead", "tbody", "tr", "th", "td"),
     *("details", "summary", "dl", "dt", "dd"),
 }
@@ -137,6 +137,29 @@ def test_a_tuning_is_its_verdict_with_the_choice_in_bold() -> None:
     assert len(bold) == 1
     assert "target.gguf + best.gguf" in bold[0]
     assert bold[0].count("<strong>") == bold[0].count("<td")
+
+
+def test_a_tuning_shows_the_command_that_serves_it() -> None:
+    tuned = _tuned(swept(sizes=(4,)))
+    words = Page(tuned._repr_html_()).words
+    assert "llama-server" not in words
+    launch = Launch(
+        argv=("/opt/llama.cpp/llama-server", "-m", "my model.gguf", "--ctx-size", "4096"),
+        requests=(
+            ServedRequest(prompt_tokens=8, answer_tokens=16, tokens_per_s=50.0),
+            ServedRequest(prompt_tokens=2048, answer_tokens=16, tokens_per_s=40.0),
+        ),
+    )
+    served = replace(tuned, launch=launch, serving=Serving(context=4096, slots=1))
+    page = served._repr_html_()
+    command = "/opt/llama.cpp/llama-server -m &#39;my model.gguf&#39; --ctx-size 4096"
+    assert f"<pre><code>{command}</code></pre>" in page
+    assert "It serves one request at a time, each of up to 4,096 tokens." in page
+    assert {tag for tag, _ in Page(page).elements} <= PLAIN
+    failed = replace(served, launch=replace(launch, failure="it did not load"))
+    page = failed._repr_html_()
+    assert "llama-server cannot serve it: it did not load." in page
+    assert "<pre>" not in page
 
 
 def test_a_tuning_that_advises_against_drafting_marks_the_target() -> None:

@@ -177,7 +177,7 @@ def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Request(method="ngram-simple"), "drafts only with a draft model"),
+        (Request(method="ngram-simple", engine="binary"), "drafts only with a draft model"),
         (Request(method="ngram-mod", engine="inprocess"), "no library|drafts only with a draft model"),
         (Request(method="ngram-simple", draft=(3, 8), engine="binary-simple"), "drafts nothing at γ 3, 8"),
         (Request(method="lookahead"), "no drafting method is called 'lookahead'"),

@@ -89,7 +89,7 @@ def test_suggest_ranks_what_it_finds(hub: Hub, run: Run) -> None:
         "b/Model-3-0.5B-GGUF/d-Q8_0.gguf",
         "c/Model-3-1B-other-GGUF/d-Q8_0.gguf",
     ]
-    assert lines[1][1:] == ["1.74", "MiB", "1/24", "90,000", "accepted"]
+    assert lines[1][1:] == ["draft-model", "1.74", "MiB", "1/24", "90,000", "accepted"]
     assert "refused: 1 token differs" in out
     assert err == "".join(
         f"ggufspec fetch --target me/Model-3-8B-GGUF:Q4_K_M --draft-model {line[0]} && ggufspec bench\n"
@@ -110,7 +110,9 @@ def test_suggest_offline_looks_into_the_cache(hub: Hub, run: Run) -> None:
     hub.seen.clear()
     code, out, _ = run("suggest", "me/Big-GGUF", "--offline")
     assert code == 0
-    assert out.splitlines()[1].split() == ["me/D-GGUF/d-Q8_0.gguf", "1.74", "MiB", "1/6", "accepted"]
+    assert out.splitlines()[1].split() == [
+        *("me/D-GGUF/d-Q8_0.gguf", "draft-model", "1.74", "MiB", "1/6", "accepted")
+    ]
     assert hub.seen == []
 
 
@@ -119,7 +121,7 @@ def test_suggest_finds_nothing(hub: Hub, run: Run) -> None:
         22,
         "",
         (
-            "error: no smaller model of the family 'T' was found\n"
+            "error: no head and no smaller model of the family 'T' was found\n"
             "hint: name a drafter: ggufspec fetch --target … --draft-model …\n"
         ),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ggufspec import tuning
+from ggufspec.cli.steps import measuring
 from ggufspec.domain import NO_PROMPT, Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
@@ -20,7 +22,7 @@ from ggufspec.report.text import tuned as tuned_report
 from ggufspec.stats import Estimate
 from ggufspec.tuning import candidates, looking, prospects
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests.support import fakes, models, shapes, values
+from tests.support import fakes, models, shapes, shell, values
 from tests.support.schemas import validate
 
 GIB = 1 << 30
@@ -289,6 +291,36 @@ def test_a_gain_that_may_be_chance_counts_where_it_was_forecast(foretold: float,
     )
     assert tuned.overall.drafts is drafts
     assert not tuned.overall.sure
+
+
+def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tuned = _bench(g3=1.4)
+    doubts = {"few-repeats": "one repeat shows little"}
+    tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))
+    plan = SimpleNamespace(session=SimpleNamespace(install=fakes.recorded_install("0.3.36")))
+
+    def finished(value: object) -> Generator[None, None, object]:
+        yield from ()
+        return value
+
+    steps = {
+        "prepare_tuning": lambda request: plan,
+        "identify": lambda plan: plan,
+        "look": lambda plan, forecast_only: finished(tuned.outlook),
+        "measure_finalists": lambda plan, outlook: finished(tuned),
+        "serve": lambda plan, tuned: tuned,
+        "keep": lambda tuned: None,
+    }
+    for name, step in steps.items():
+        monkeypatch.setattr(tuning, name, step)
+    for name in ("print_notes", "announce_reading", "check_machine"):
+        monkeypatch.setattr(measuring, name, lambda session: {})
+    usual, strict = (shell.here("tune", "--pair", "demo", *words) for words in ((), ("--strict",)))
+    assert (usual.returncode, strict.returncode) == (0, 35)
+    assert strict.stdout == usual.stdout != ""
+    assert f"error: warnings put a verdict in doubt: {tuned.results.meta.id}: few-repeats" in strict.stderr
 
 
 def test_a_bench_without_its_target_has_no_verdict() -> None:

@@ -17,11 +17,21 @@ import pytest
 
 from ggufspec import publishing, results
 from ggufspec.analysis import MeasurementWarning
-from ggufspec.domain import Conditions, Difference, Role, RunResult, Sample, Status
+from ggufspec.domain import (
+    Conditions,
+    Difference,
+    Drafting,
+    Method,
+    Role,
+    RunResult,
+    Sample,
+    Status,
+)
 from ggufspec.errors import ResultsError, VerificationError
-from ggufspec.publishing import Verification, archive, derived, verifying
+from ggufspec.publishing import Verification, derived, verifying
 from ggufspec.report import frames
 from ggufspec.report.text import formats
+from ggufspec.results import archive
 from tests.support import published, shell
 from tests.support.published import IDENTITY, PRIVATE
 
@@ -68,17 +78,20 @@ def make(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
             publishing.publish(
                 [published.bench(engine)], folder, identity=IDENTITY, private=(PRIVATE,), with_texts=True
             )
-            files = {
-                name: file.read_bytes()
-                for name, file in archive.list_files(folder).items()
-                if not name.startswith(("benches/", "verify.txt", "bundle.json"))
-            }
-            _made[engine] = Published(folder, files)
+            _made[engine] = Published(folder, _derived(folder))
         target = tmp_path / f"{engine}-{len(list(tmp_path.iterdir()))}"
         shutil.copytree(_made[engine].folder, target)
         return Published(target, _made[engine].derived)
 
     return copied
+
+
+def _derived(folder: Path) -> dict[str, bytes]:
+    return {
+        name: file.read_bytes()
+        for name, file in archive.list_files(folder).items()
+        if not name.startswith(("benches/", "verify.txt", "bundle.json"))
+    }
 
 
 @pytest.fixture
@@ -169,6 +182,43 @@ def test_what_a_run_counts_as_follows_too(bundle: Published, finding: str) -> No
     bundle.change_runs(RUN_CHANGES[finding])
     wanted = "attempts, but logs of 1" if finding == "1 attempt" else finding
     assert any(wanted in sentence for sentence in bundle.verify().findings)
+
+
+def test_what_each_method_of_a_chain_drafted_follows_from_the_totals_of_a_server(tmp_path: Path) -> None:
+    bench = published.bench("server", way=published.CHAIN)
+    assert bench.runs[5].sample.by_method == published.BY_METHOD
+    accepted = sum(counts.n_accepted for counts in published.BY_METHOD)
+    assert bench.runs[5].sample.n_accepted == accepted
+    folder = tmp_path / "bundle"
+    publishing.publish([bench], folder, identity=IDENTITY, private=(PRIVATE,), with_texts=True)
+    bundle = Published(folder, _derived(folder))
+    verification = bundle.verify()
+    assert verification.findings == ()
+    assert any("runs that were repeated: 0001-drafting" in sentence for sentence in verification.unchecked)
+    first, second = published.BY_METHOD
+    forged = (
+        first._replace(n_accepted=first.n_accepted + 2),
+        second._replace(n_accepted=second.n_accepted - 2),
+    )
+    bundle.change_runs(lambda run: replace(run, sample=replace(run.sample, by_method=forged)))
+    assert any("by_method is" in finding for finding in bundle.verify().findings)
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_the_draft_size_of_every_method_is_that_of_its_log(bundle: Published, method: Method) -> None:
+    """The log shows γ 3. llama.cpp lowers larger sizes to what a head was trained for."""
+
+    def findings(n_max: int) -> list[str]:
+        drafting = Drafting(n_max=n_max, method=method)
+        stored = results.load(bundle.bench)
+        bundle.change_runs(lambda run: replace(run, spec=replace(run.spec, drafting=drafting)))
+        found = [finding for finding in bundle.verify().findings if "draft size" in finding]
+        results.write_bench(bundle.bench, stored.meta, stored.runs)
+        return found
+
+    assert findings(3) == []
+    assert len(findings(2)) == 1
+    assert len(findings(8)) == (0 if method.is_head else 1)
 
 
 def test_a_difference_is_where_the_texts_part(bundle: Published) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
 from ggufspec.analysis.arms import Arm
-from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part
+from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
+from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
 from ggufspec.analysis.crossover import (
     CellSource,
@@ -27,7 +28,10 @@ __all__ = [
     "Arm",
     "AuditSummary",
     "BenchComparison",
+    "Board",
+    "BoardRow",
     "Breakdown",
+    "BundleState",
     "CellSource",
     "CellVerdict",
     "Change",
@@ -42,7 +46,9 @@ __all__ = [
     "ListedBench",
     "MeasurementWarning",
     "Part",
+    "PublishedBundle",
     "compare",
     "map_crossover",
     "read_crossover",
+    "why",
 ]

@@ -83,6 +83,9 @@ class Arm:
         excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
             outside or wrote another text.
         disturbed: the share of the block's runs that were disturbed from outside, 0 to 1.
+        stopping: when the bench was looked at, if it is measured until its verdicts are decided. Intervals
+            and verdicts are then those of the last look, and ``rates`` the repeats up to it.
+        look: the complete repeats at that look; None before the first one, and in other benches.
     """
 
     spec: RunSpec
@@ -98,6 +101,8 @@ class Arm:
     draft_layers: LayerCounts | None
     build: Build
     counterpart: Arm | None = None
+    stopping: stats.StoppingRule | None = None
+    look: int | None = None
 
     @property
     def role(self) -> Role:
@@ -116,8 +121,8 @@ class Arm:
 
     @property
     def draft_size(self) -> int | None:
-        """γ, where something drafts."""
-        return self.spec.drafting.n_max if self.spec.drafting else None
+        """γ, where something drafts and it is known."""
+        return self.spec.draft_size
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -150,7 +155,7 @@ class Arm:
 
         There is no verdict where more than a fifth of the block's runs was disturbed.
         """
-        effect = stats.paired_effect(self.rates, self.baseline.rates) if self.baseline else None
+        effect = self.compare(self.rates, self.baseline.rates) if self.baseline else None
         if effect is None or self.disturbed <= MOST_DISTURBED:
             return effect
         return replace(effect, verdict=stats.SpeedVerdict.NONE)
@@ -158,7 +163,26 @@ class Arm:
     @cached_property
     def gain_of_all(self) -> stats.Effect | None:
         """The speed-up without exclusions: of all cells that this arm and its baseline have."""
-        return stats.paired_effect(self.measured, self.baseline.measured) if self.baseline else None
+        if self.baseline is None:
+            return None
+        return self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the verdict over the baseline is sure: faster, slower or the same."""
+        return self.gain is not None and self.gain.verdict not in {
+            stats.SpeedVerdict.UNCLEAR,
+            stats.SpeedVerdict.NONE,
+        }
+
+    def compare(self, rates: stats.Rates, baseline: stats.Rates) -> stats.Effect | None:
+        """Compare some of this arm's rates with others, by the procedure of the bench's intervals."""
+        if self.stopping is not None and self.look is not None:
+            return stats.sequential_effect(rates, baseline, self.stopping)
+        effect = stats.paired_effect(rates, baseline)
+        if effect is None or self.stopping is None:
+            return effect
+        return stats.without_interval(effect, stats.Gap.NO_LOOK)
 
     @cached_property
     def median_gain(self) -> float | None:
@@ -189,7 +213,7 @@ class Arm:
     @cached_property
     def acceptance(self) -> Acceptance | None:
         """Acceptance over all good runs together; None where nothing drafts."""
-        return acceptance.of(self.outputs) if self.spec.drafting else None
+        return acceptance.of(self.outputs) if self.role is Role.DRAFTING else None
 
     @cached_property
     def acceptance_intervals(self) -> AcceptanceIntervals | None:
@@ -198,7 +222,7 @@ class Arm:
         of_unit: dict[str, list[Sample]] = {}
         for spec, output in zip(self.good.specs, self.outputs, strict=True):
             of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
-        return acceptance.intervals(of_unit) if self.spec.drafting else None
+        return acceptance.intervals(of_unit) if self.role is Role.DRAFTING else None
 
     @property
     def round_ms(self) -> dict[str, float]:
@@ -298,6 +322,13 @@ class Arm:
         return Counter(warnings.outcome(run).value for run in self.runs).most_common(1)[0][0]
 
 
+def _until(rates: stats.Rates, look: int | None) -> stats.Rates:
+    """Return the rates of the repeats up to a look; all of them without one."""
+    if look is None:
+        return rates
+    return rates.where(np.array([[repeat < look for repeat in rates.columns]], dtype=np.bool_))
+
+
 def _cells(runs: Runs) -> list[stats.Cell]:
     """Return the place of each run."""
     return [(spec.prompt.id, repeat) for spec, repeat in zip(runs.specs, runs.column("repeat"), strict=True)]
@@ -339,7 +370,8 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
     good = {spec: np.flatnonzero((arm_of == n) & (tps > 0)).tolist() for n, spec in enumerate(members)}
     grid = _Grid.of(runs, arm_of, own_processes=results.meta.engine.startswith("binary"))
     measured = dict(zip(members, grid.rates(tps), strict=True))
-    selections = _selections(members, measured, grid, runs)
+    stopping = results.meta.stopping
+    selections = _selections(members, measured, grid, runs, stopping)
     layers = {
         spec: _layers([outputs[place] for place in places[spec]], results.meta.build_of(spec).backend)
         for spec in members
@@ -373,6 +405,8 @@ def group(results: ResultSet, runs: Runs | None = None) -> tuple[Arm, ...]:
             else None,
             build=results.meta.build_of(spec),
             counterpart=groups.get(replace(spec, build=first)) if spec.build != first else None,
+            stopping=stopping,
+            look=selection.look,
         )
     return tuple(groups.values())
 
@@ -442,12 +476,19 @@ class _Selection:
     kept: NDArray[np.bool_]
     excluded: frozenset[stats.Cell]
     disturbed: float
+    look: int | None
 
 
 def _selections(
-    members: Sequence[RunSpec], measured: Mapping[RunSpec, stats.Rates], grid: _Grid, runs: Runs
+    members: Sequence[RunSpec],
+    measured: Mapping[RunSpec, stats.Rates],
+    grid: _Grid,
+    runs: Runs,
+    stopping: stats.StoppingRule | None,
 ) -> dict[RunSpec, _Selection]:
     """Return by block which cells count: those that all arms have, less those that are excluded.
+
+    With a stopping rule, these are the cells of the repeats up to the last look.
 
     A run is excluded only for a disturbance from outside that was recorded, or for a text that no near-tie
     explains; then its cell is excluded for all arms. Where that would be most cells, nothing is excluded. An
@@ -456,15 +497,15 @@ def _selections(
     """
     everywhere = np.ones(len(runs), dtype=np.bool_)
     disturbed = grid.table(np.array([*map(_was_disturbed, runs.column("doubts"))], dtype=float), everywhere)
-    texts = zip(runs.column("text_identical"), runs.column("difference"), strict=True)
+    texts = zip(runs.specs, runs.column("text_identical"), runs.column("difference"), strict=True)
     differing = grid.table(np.array([_differs(*text) for text in texts], dtype=float), everywhere)
+    made = ~np.isnan(disturbed)
+    repeats = np.array(grid.repeats)
     selections = {}
     for one_block in dict.fromkeys(map(_block, members)):
-        block = [
-            number
-            for number, spec in enumerate(members)
-            if _block(spec) == one_block and spec.role is not Role.DRAFTER and len(measured[spec])
-        ] or [number for number, spec in enumerate(members) if _block(spec) == one_block]
+        in_block = [number for number, spec in enumerate(members) if _block(spec) == one_block]
+        of_this = [number for number in in_block if members[number].role is not Role.DRAFTER] or in_block
+        block = [number for number in of_this if len(measured[members[number]])] or in_block
         present = np.array([~np.isnan(measured[members[number]].table) for number in block])
         counts = present.sum(axis=(1, 2))
         shared = present[counts >= (1 - _MOST_LACKING) * counts.max()].all(axis=0)
@@ -475,22 +516,39 @@ def _selections(
         excluded = shared & faulty
         if excluded.sum() > _MOST_EXCLUDED * shared.sum():
             excluded = np.zeros_like(shared)
+        look = None if stopping is None else stopping.last_look(_complete_repeats(made[of_this], repeats))
+        kept = shared & ~excluded
         selections[one_block] = _Selection(
-            kept=shared & ~excluded,
+            kept=kept if look is None else kept & (repeats < look),
             excluded=frozenset(
                 (grid.prompts[row], grid.repeats[column]) for row, column in np.argwhere(excluded).tolist()
             ),
             disturbed=float(np.nanmean(of_block)) if present.any() else 0.0,
+            look=look,
         )
     return selections
+
+
+def _complete_repeats(made: NDArray[np.bool_], repeats: NDArray[np.intp]) -> int:
+    """Return how many repeats in a row, from the first on, have every run.
+
+    Args:
+        made: whether there is a run, failed or not, shape (arms, prompts, repeats).
+        repeats: the number of each repeat, ascending.
+    """
+    of_prompts = made[:, made.any(axis=(0, 2))]  # others were for warm-ups alone
+    is_complete = of_prompts.all(axis=(0, 1)) & (repeats == np.arange(len(repeats)))
+    return int(np.logical_and.accumulate(is_complete).sum())
 
 
 def _was_disturbed(names: Sequence[str]) -> bool:
     return not _DISTURBANCES.isdisjoint(names)
 
 
-def _differs(identical: bool | None, difference: Difference | None) -> bool:
-    """Whether a text differs from the target's own by more than near-ties."""
+def _differs(spec: RunSpec, identical: bool | None, difference: Difference | None) -> bool:
+    """Whether a text is known to differ from the target's own by more than near-ties."""
+    if spec.servers is not None:
+        return False  # the target of a running server cannot be asked
     near_tie = difference is not None and difference.verdict is TextVerdict.NEAR_TIE
     return identical is False and not near_tie
 

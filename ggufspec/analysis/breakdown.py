@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ggufspec import notebooks
+from ggufspec.analysis import arms
 from ggufspec.analysis.arms import Arm
 from ggufspec.domain import Program, Role
+from ggufspec.results import ResultSet
 
 
 class Part(StrEnum):
@@ -82,6 +85,22 @@ class Diagnosis:
     batch: float | None = None
     verify_ratio: float | None = None
     gains: tuple[Gain, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return notebooks.html(self)
+
+
+@notebooks.named_options
+def why(results: ResultSet) -> Diagnosis:
+    """Return where the time goes, and what would pay most, as ``ggufspec why`` prints it.
+
+    Args:
+        results: a bench.
+
+    Returns:
+        The fastest arm that drafts and its target alone, each as milliseconds by part, and the gains.
+    """
+    return diagnose(arms.group(results))
 
 
 def diagnose(groups: Sequence[Arm]) -> Diagnosis:

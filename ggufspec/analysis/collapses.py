@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggufspec.analysis.arms import counted
-from ggufspec.domain import NO_PROMPT, RunSpec
+from ggufspec.domain import NO_PROMPT, Role, RunSpec
 from ggufspec.results import Runs
 
 LEAST_REPEATS = 3
@@ -96,8 +96,9 @@ def _evaluations_per_token(runs: Runs, arms: Iterable[RunSpec]) -> NDArray[np.fl
     """Return how often the target is evaluated for each token; NaN where rounds draft unequally much."""
     decoded = runs.numbers("decoded")
     by_round = runs.numbers("n_rounds") / np.where(decoded > 0, decoded, np.nan)
-    drafting = [arm.drafting for arm in arms]
-    plain = np.array([drafts is None for drafts in drafting], dtype=bool)
+    listed = list(arms)
+    drafting = [arm.drafting for arm in listed]
+    plain = np.array([arm.role is not Role.DRAFTING for arm in listed], dtype=bool)
     equal = [
         drafts is not None and drafts.method.drafts_with_model and not drafts.first and not drafts.p_min
         for drafts in drafting

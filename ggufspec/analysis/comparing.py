@@ -80,7 +80,8 @@ class BenchComparison:
 
     ``differences`` name what the benches do not share.
     ``warnings`` has the named warnings of each compared bench and their advice, by the bench's id.
-    ``no_verdict`` says why ratios alone are given; None where they carry verdicts.
+    ``no_verdict`` says why ratios alone are given; None where they carry verdicts. ``is_reported`` is whether
+    the models are those that servers say they serve, so that no checksum shows that they are the same.
     """
 
     before: str  # ids of benches, or of a llama.cpp in one bench
@@ -92,6 +93,7 @@ class BenchComparison:
     warnings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     no_verdict: str | None = None
     same_engine: bool = True
+    is_reported: bool = False
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -178,7 +180,7 @@ def _compare(
         )
         raise ResultsError(
             f"{names[0]} and {names[1]} have no arm in common{named}",
-            "compare benches of the same models, draft sizes, sampling and -n",
+            "compare benches of the same models, draft sizes, sampling, -n, users and prompts",
         )
     no_verdict = _no_verdict(sides, names, design)
     rows = tuple(
@@ -206,6 +208,7 @@ def _compare(
         unmatched=tuple(sorted(_unmatched(first[0], second[0]))),
         no_verdict=no_verdict,
         same_engine=len({bench.meta.engine for side in sides for bench in side}) == 1,
+        is_reported=any(row.before.spec.servers is not None for row in rows),
     )
 
 
@@ -353,11 +356,18 @@ def _identity(spec: RunSpec) -> Identity:
     drafting = spec.drafting
     return (
         spec.role.value,
-        tuple(model.content for model in _models(spec)),
+        tuple(model.content for model in _models(spec)) if spec.servers is None else _served(spec),
         drafting and (str(drafting.chain), drafting.n_max, *_manner(drafting)),
         spec.n_predict,
         spec.sampling,
+        spec.traffic and replace(spec.traffic, service_level=None),
     )
+
+
+def _served(spec: RunSpec) -> Identity:
+    """Return what a server that runs already reports of its model: nobody has read its file."""
+    endpoint = spec.endpoint
+    return () if endpoint is None else (spec.model.filename, endpoint.n_params, endpoint.model_bytes)
 
 
 def label_arm(spec: RunSpec) -> str:
@@ -368,6 +378,8 @@ def label_arm(spec: RunSpec) -> str:
 
 
 def _contents(spec: RunSpec) -> str:
+    if spec.servers is not None:
+        return "as its server reports"
     return " + ".join(f"SHA-256 {(model.content or '')[:12]}…" for model in _models(spec))
 
 
@@ -376,7 +388,7 @@ def _models(spec: RunSpec) -> tuple[ModelFile, ...]:
 
 
 def _refuse_unknown_models(bench: ResultSet) -> None:
-    models = {model for spec in bench.current.specs for model in _models(spec)}
+    models = {model for spec in bench.current.specs if spec.servers is None for model in _models(spec)}
     unknown = sorted(model.filename for model in models if model.content is None)
     if unknown:
         raise ResultsError(
@@ -427,9 +439,20 @@ def _differences(
     if replace(one.build, path="") == replace(two.build, path=""):
         facts |= dict(_other_llama(one.files or (), two.files or ()))
     for row in rows:
+        facts |= {
+            f"{row.after.role.value} server": (_server(row.before.spec), _server(row.after.spec)),
+        }
         ours, theirs = _settings(row.before.spec), _settings(row.after.spec)
         facts |= {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     return ((name, (str(a), str(b))) for name, (a, b) in facts.items() if a != b)
+
+
+def _server(spec: RunSpec) -> str:
+    """Return a server that ran already, in words; an empty text for models that were loaded."""
+    endpoint = spec.endpoint
+    if endpoint is None:
+        return ""
+    return " ".join(filter(None, (endpoint.software, endpoint.version, f"at {endpoint.url}")))
 
 
 _DETAILS = ("microcode", "governor", "smt", "numa_nodes", "kernel", "container", "hypervisor")

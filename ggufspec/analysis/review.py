@@ -253,6 +253,15 @@ def improvable(groups: Iterable[Arm], block: Iterable[RunSpec], precision: float
     return any(spec.key in improvable_keys for spec in block)
 
 
+def is_decided(groups: Iterable[Arm], block: Iterable[RunSpec]) -> bool:
+    """Return whether the verdict of every arm of a block that drafts is sure.
+
+    An arm of which every run failed has no verdict, and more repeats would give it none.
+    """
+    keys = {spec.key for spec in block}
+    return all(arm.is_decided for arm in groups if arm.spec.key in keys and arm.spec.drafting and arm.good)
+
+
 def _reached(arm: Arm, precision: float) -> bool:
     width = arm.gain.ratio.relative_half_width if arm.gain else None
     return width is not None and width <= precision

@@ -90,14 +90,15 @@ def is_good(request: UserRequest, level: ServiceLevel) -> bool:
 
 def _goodput(traffic: Traffic | None, samples: Sequence[TrafficSample]) -> stats.Estimate | None:
     """Return the rate of arrivals times the share of good requests among those behind the first ones."""
-    if traffic is None or traffic.rate is None or traffic.service_level is None:
+    rate = None if traffic is None else traffic.mean_rate
+    if traffic is None or rate is None or traffic.service_level is None:
         return None
     good, every = {}, {}
     for number, sample in enumerate(samples):
         steady = [request for request in sample.requests if request.is_steady]
-        good[str(number)] = traffic.rate * sum(is_good(request, traffic.service_level) for request in steady)
+        good[str(number)] = rate * sum(is_good(request, traffic.service_level) for request in steady)
         every[str(number)] = float(len(steady))
-    return stats.ratio_of_sums(good, every, highest=traffic.rate)
+    return stats.ratio_of_sums(good, every, highest=rate)
 
 
 def _steady(sample: TrafficSample) -> list[UserRequest]:

@@ -55,6 +55,7 @@ class MeasurementWarning(StrEnum):
     REQUESTS_FAILED = "requests-failed"
     CLIENT_BUSY = "client-busy"
     SATURATED = "saturated"
+    OTHER_CLIENTS = "other-clients"
     SUMMARY_RETRIED = "summary-retried"
     RUNS_FAILED = "runs-failed"
     DAMAGED = "damaged"
@@ -182,6 +183,10 @@ ADVICE = {
         "requests arrived faster than they were answered, so they piled up, and their times grow with the "
         "length of the run: lower --rate, or raise --parallel"
     ),
+    MeasurementWarning.OTHER_CLIENTS: (
+        "a running server generated many tokens that were not asked for here, so other clients used it "
+        "meanwhile: measure while nobody else does; acceptance is that of all clients"
+    ),
     MeasurementWarning.SUMMARY_RETRIED: "llama.cpp truncated a log; the run was repeated",
     MeasurementWarning.RUNS_FAILED: (
         "some runs failed and are missing from the means: `ggufspec show --runs` has their status"
@@ -205,6 +210,10 @@ _SERIOUS = {
 
 CLIENT_SHARE = 0.02
 """The client's share of the time between two tokens above which it may slow the server down."""
+
+OTHERS_SHARE = 0.1
+"""The share of a running server's tokens for other clients above which they disturbed a run. Requests that
+are cut off at the end of a run go on for some tokens."""
 
 _NOTES = frozenset(
     {
@@ -249,13 +258,14 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         cores: that this process may use; None where nobody knows.
     """
     warnings = []
-    if run.spec.drafting is not None and run.sample.status is Status.DRAFTING_INACTIVE:
+    if run.spec.role is Role.DRAFTING and run.sample.status is Status.DRAFTING_INACTIVE:
         warnings.append(MeasurementWarning.DRAFTING_INACTIVE)
     warnings += map(MeasurementWarning, offloading.shortfalls(run, gpu=gpu))
     others = (run.conditions.others_cores if run.conditions else None) or 0.0
-    if cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
+    is_ours = run.spec.servers is None  # a server that runs already is one of the other programs
+    if is_ours and cores is not None and _crowded(cores, threads=run.spec.threads, busy_cores=others):
         warnings.append(MeasurementWarning.THREADS_ABOVE_FREE_CORES)
-    if run.conditions is not None and was_busy(run.conditions):
+    if is_ours and run.conditions is not None and was_busy(run.conditions):
         warnings.append(MeasurementWarning.BUSY_MACHINE)
     if run.conditions is not None and (run.conditions.swapped_bytes or 0) > _SWAPPED_BYTES:
         warnings.append(MeasurementWarning.SWAPPING)
@@ -272,6 +282,8 @@ def of_run(run: RunResult, *, gpu: bool | None, cores: int | None = None) -> tup
         warnings.append(MeasurementWarning.CLIENT_BUSY)
     if sent is not None and sent.is_saturated:
         warnings.append(MeasurementWarning.SATURATED)
+    if sent is not None and (sent.others_share or 0.0) > OTHERS_SHARE:
+        warnings.append(MeasurementWarning.OTHER_CLIENTS)
     if run.attempts > 1:
         warnings.append(MeasurementWarning.SUMMARY_RETRIED)
     return tuple(warnings)
@@ -285,6 +297,8 @@ def of_text(run: RunResult) -> MeasurementWarning | None:
     """
     if run.text_identical is not False:
         return None
+    if run.spec.servers is not None:  # the target cannot be asked
+        return MeasurementWarning.NOT_JUDGED if run.spec.role is Role.DRAFTING else None
     verdict = None if run.difference is None else run.difference.verdict
     divergent = None if run.audit is None else run.audit.divergent
     is_explained = verdict is TextVerdict.NEAR_TIE or (verdict is None and divergent == 0)

@@ -39,6 +39,10 @@ GROUPS = {
         "chat": "Chat with a pair; accepted draft tokens are coloured.",
         "prompts": "List the built-in prompt suites and their prompts.",
     },
+    "Serve": {
+        "auto": "Find drafters for a model, tune, and say how to serve it.",
+        "serve": "Run llama-server at a tuned configuration.",
+    },
     "Results": {
         "show": "Print, list or delete stored benches.",
         "why": "Show where the time goes, and what would pay most.",
@@ -47,9 +51,11 @@ GROUPS = {
         "report": "Write an HTML report or charts of a bench.",
         "publish": "Write a redacted bundle of benches that others can verify.",
         "verify": "Recompute a bundle's figures from its raw logs.",
+        "board": "Write a page that compares the bundles of many machines.",
         "parse": "Read llama.cpp logs into a table.",
     },
     "Setup": {
+        "demo": "Build llama.cpp if there is none, and measure the embedded pair.",
         "build": "Build llama.cpp, or list and remove builds.",
         "doctor": "Check this machine, and show how to fix problems.",
         "config": "Show and change default settings.",

@@ -55,9 +55,9 @@ def command(
     """Check whether llama.cpp accepts DRAFTER for TARGET; if not, print the reason and what would help.
 
     Both are files, user/repo:QUANT or halves of a pair (demo:target), also as -m and -md. DRAFTER is a draft
-    model or a head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone can be a pair; without any, it is the one
-    fetched last. Only headers are read. The rule is that of the installed llama.cpp, or of the newest if none
-    is installed. The exit code 7 means refused.
+    model or a head (MTP, EAGLE-3, DFlash, DSpark). TARGET alone is a pair, or a model whose layers for MTP
+    draft; without any, it is the pair fetched last. Only headers are read. The rule is that of the installed
+    llama.cpp, or of the newest if none is installed. The exit code 7 means refused.
 
     \b
     ggufspec check llama-3-70b
@@ -90,12 +90,17 @@ def _name_models(
     Raises:
         UsageError: both were given.
     """
+    from ggufspec.modelfiles import catalog, hub
+
     first, second = names
     if first is None:
         return pair, target, draft_model
     if pair or target or draft_model:
         raise click.UsageError("name the models as arguments or with options, not both")
-    return (first, None, None) if second is None else (None, first, second)
+    if second is not None:
+        return None, first, second
+    is_pair = first in catalog.load_catalogue() or not hub.names_model(first)
+    return (first, None, None) if is_pair else (None, first, None)
 
 
 def _describe_rule(verdict: CompatVerdict, program: Program) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,12 +92,11 @@ def command(
     survey = _survey_models(pair, target, draft_model, revision, access)
     if revision is None and not repin:
         pins.check_pins(survey)
-    drafts, advice = _describe_next_step(survey.pair)
-    if not drafts:
-        echo(f"note: {advice}", err=True)
+    _warn_of_method(survey.pair)
     if dry_run or not quiet:
         hub_access.print_survey(survey, err=not dry_run)
     if dry_run:
+        _print_next_step(survey, quiet=True)
         return
     hub.check_room(survey)
     hub_access.confirm_download(survey, yes=yes, quiet=quiet)
@@ -108,27 +108,56 @@ def command(
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")
-    if drafts and not quiet:
-        echo(advice, err=True)
+    _print_next_step(replace(survey, pair=fetched), quiet=quiet)
 
 
-def _describe_next_step(pair: Pair) -> tuple[bool, str]:
-    """Return whether a bench can measure drafting with a pair, and what to do next or why it cannot."""
-    from ggufspec.domain import Chain, Method
+def _warn_of_method(pair: Pair) -> None:
+    """Print a note if no command can measure what a pair drafts by."""
     from ggufspec.errors import UnsupportedMethodError
     from ggufspec.modelfiles import catalog
 
     try:
-        method = catalog.drafting_method(pair)
+        catalog.drafting_method(pair)
     except UnsupportedMethodError as error:
-        return False, f"{error.message}: no command can measure it"
-    if method is None:
-        target = pair.target
-        model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
+        echo(f"note: {error.message}: no command can measure it", err=True)
+
+
+def _print_next_step(survey: hub.Survey, *, quiet: bool) -> None:
+    """Print how to measure a pair, or where a target without a drafter gets one; quietly, only the latter."""
+    from ggufspec.errors import UnsupportedMethodError
+    from ggufspec.modelfiles import catalog
+
+    pair, target = survey.pair, survey.pair.target
+    try:
+        has_method = catalog.drafting_method(pair) is not None
+    except UnsupportedMethodError:
+        return
+    if has_method or _has_layers_for_mtp(pair):
+        way = "" if has_method else " --method draft-mtp"
+        if not quiet:
+            echo(f"measure it: ggufspec bench{way}", err=True)
+        return
+    model = str(target.path) if target.repo is None else f"{target.repo}/{target.filename}"
+    if not survey.heads:
         find = shlex.join(["ggufspec", "suggest", model])
-        return False, f"this target has no drafter; find one: {find}"
-    is_draft_model = method == Chain(Method.DRAFT_MODEL)
-    return True, "measure it: ggufspec bench" + ("" if is_draft_model else " --engine server")
+        echo(f"note: this target has no drafter; find one: {find}", err=True)
+    for head in survey.heads:
+        words = ["ggufspec", "fetch", "--target", model, "--draft-model", f"{head.repo}/{head.filename}"]
+        echo(f"note: its repository has a head that may draft for it; get it: {shlex.join(words)}", err=True)
+
+
+def _has_layers_for_mtp(pair: Pair) -> bool:
+    """Whether the target can draft for itself; False if its file is not here, or cannot be read."""
+    from ggufspec.errors import GgufspecError
+    from ggufspec.modelfiles import gguf
+    from ggufspec.modelfiles.compat import mtp_layers
+
+    if pair.target.path is None:
+        return False
+    try:
+        return mtp_layers(gguf.read_card(pair.target.path)) > 0
+    except GgufspecError:
+        return False
 
 
 def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:

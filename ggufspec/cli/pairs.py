@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
 from ggufspec.cli.options import completions
-from ggufspec.cli.options.references import token_option
-from ggufspec.cli.options.shared import text_or_json
+from ggufspec.cli.options.placement import machine_options
+from ggufspec.cli.options.references import offline_option, token_option
+from ggufspec.cli.options.shared import Sizes, text_or_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ggufspec.domain import ModelFile
+    from ggufspec.forecast import planning
     from ggufspec.modelfiles import catalog, hub
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completions.pairs)
 @click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
+@click.option("--fits", is_flag=True, help="Show which pairs fit this machine, and tokens/s at most.")
+@click.option(
+    "--vram", type=Sizes(), help="GPU memory for --fits: 24G, or 24G,12G for two. [default: free memory]"
+)
+@machine_options
+@offline_option
 @token_option
 @text_or_json
-def command(*, name: str | None, verify: bool, token: str | None, output: str) -> None:
+def command(
+    *,
+    name: str | None,
+    verify: bool,
+    fits: bool,
+    vram: tuple[int, ...] | None,
+    machine: str | None,
+    host: str | None,
+    offline: bool,
+    token: str | None,
+    output: str,
+) -> None:
     """List the known pairs of models, or print the details of one.
+
+    With --fits, headers and lists of files are read from the Hub where they are not here. "quant that fits"
+    is the largest one of the target's repository that fits completely beside the drafter. Tokens/s are those
+    of the target alone by rooflines: upper bounds, not measured.
 
     Add your own pairs to pairs.toml in your configuration folder, in the format of models/pairs.toml.
 
     \b
     ggufspec pairs
     ggufspec pairs llama-3-70b --verify
+    ggufspec pairs --fits
+    ggufspec pairs --fits --vram 24G --machine rtx-4090
     ggufspec pairs -o json
     """
     from ggufspec.modelfiles import catalog
@@ -41,7 +66,15 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
     if name is not None:
         catalog.find_pair(name)
         entries = {name: entries[name]}
-    if verify:
+    if verify and fits:
+        raise click.UsageError("use either --verify or --fits")
+    if not fits and any(option is not None for option in (vram, machine, host)):
+        raise click.UsageError("--vram, --machine and --host are for --fits")
+    if fits:
+        from ggufspec.modelfiles import hub
+
+        _show_fits(entries, vram, machine, host, hub.Access(token=token, offline=offline), output)
+    elif verify:
         _verify_pairs(entries, token, output)
     elif output == "json":
         echo_json([_format_json(entry) for entry in entries.values()])
@@ -50,6 +83,80 @@ def command(*, name: str | None, verify: bool, token: str | None, output: str) -
     else:
         echo_table(["pair", "target", "drafter", "licence"], _list_cells(entries))
         echo(f"your own pairs: {catalog.user_file()}", err=True)
+
+
+def _show_fits(
+    entries: Mapping[str, catalog.CatalogueEntry],
+    vram: Sequence[int] | None,
+    machine: str | None,
+    host: str | None,
+    access: hub.Access,
+    output: str,
+) -> None:
+    """Print how each pair fits this machine, or the one that options describe."""
+    from ggufspec.forecast import planning
+    from ggufspec.units import counted
+
+    try:
+        site = planning.detect_site(vram, machine, host)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    fits = [*_fit_pairs(entries, site, access)]
+    if output == "json":
+        echo_json([asdict(fit) for fit in fits])
+        return
+    headings = [*_FIT_HEADINGS]
+    rows = [_fit_cells(fit) for fit in fits]
+    shown = [place for place, heading in enumerate(headings) if heading != "GPU layers" or site.has_gpu]
+    echo_table([headings[place] for place in shown], [[row[place] for place in shown] for row in rows])
+    for note in site.notes:
+        echo(note, err=True)
+    echo(
+        f"tokens/s: the target alone, a roofline at a context of {planning.CONTEXT:,} tokens: an upper "
+        "bound, not measured",
+        err=True,
+    )
+    failed = [fit for fit in fits if fit.error is not None]
+    if failed:
+        count = counted(len(failed), "pair")
+        echo(f"not known for {count}; {failed[0].pair}: {failed[0].error}", err=True)
+
+
+def _fit_pairs(
+    entries: Mapping[str, catalog.CatalogueEntry], site: planning.Site, access: hub.Access
+) -> Iterator[planning.PairFit]:
+    """Yield how each pair fits; once the Hub cannot be reached, only the cache is asked."""
+    from ggufspec.cli.entry.output import iterate_with_progress
+    from ggufspec.forecast import planning
+
+    for entry in iterate_with_progress([*entries.values()], lambda entry: entry.pair.name):
+        fit = planning.fit_pair(entry.pair, site, access)
+        if fit.is_unreachable:
+            access = replace(access, offline=True)
+        yield fit
+
+
+_FIT_HEADINGS = ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "tokens/s at most")
+
+
+def _fit_cells(fit: planning.PairFit) -> list[str]:
+    """Return the cells of a pair, under ``_FIT_HEADINGS``; what is not known is empty."""
+    from ggufspec.units import format_bytes, format_rate
+
+    quant = "" if fit.fits is None else "none"
+    if fit.quant is not None and fit.quant_bytes is not None:
+        quant = f"{fit.quant} ({format_bytes(fit.quant_bytes)})"
+    elif fit.fits:
+        quant = "as listed"
+    return [
+        fit.pair,
+        "" if fit.size_bytes is None else format_bytes(fit.size_bytes),
+        fit.fetched.value,
+        "" if fit.fits is None else "yes" if fit.fits else "no",
+        "" if fit.gpu_layers is None else f"{fit.gpu_layers}/{fit.max_layers}",
+        quant,
+        "" if fit.rate is None else format_rate(fit.rate),
+    ]
 
 
 def _list_cells(entries: Mapping[str, catalog.CatalogueEntry]) -> list[list[str]]:

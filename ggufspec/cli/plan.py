@@ -88,6 +88,7 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     ggufspec plan --tuned last --vram 16G
     """
     from ggufspec.modelfiles import memory
+    from ggufspec.modelfiles.compat import mtp_layers
     from ggufspec.report import frames
     from ggufspec.report.text import formats, tables
 
@@ -100,6 +101,8 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
         echo(f"detected: {gpu.name}, {free} of {total} free", err=True)
     if planned.method is not None and planned.draft is None:
         echo(f"note: {planned.pair.name} drafts with {planned.method}, which needs no second model", err=True)
+    if planned.method is None and mtp_layers(planned.target):
+        echo("note: the target has layers for MTP; --method draft-mtp plans memory for them", err=True)
     for role, card in (("target", planned.target), ("drafter", planned.draft)):
         for doubt in memory.doubts(card) if card else ():
             echo(f"note: the memory for the {role} is uncertain: {doubt}", err=True)

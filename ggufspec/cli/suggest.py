@@ -1,4 +1,4 @@
-"""``ggufspec suggest``: find, check and rank drafters for a target."""
+"""``ggufspec suggest``: find, check and rank draft models and heads for a target."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     type=Count(1),
     default=6,
     show_default=True,
-    help="Maximum number of repositories to check.",
+    help="Maximum number of repositories to check, of draft models and of heads.",
 )
 @offline_option
 @token_option
 @text_or_json
 def command(*, target: str, most: int, offline: bool, token: str | None, output: str) -> None:
-    """Find drafters for TARGET: smaller models of the same family that llama.cpp accepts.
+    """Find drafters for TARGET: its layers for MTP, heads, and smaller models of the same family.
 
     TARGET is user/repo:QUANT, user/repo/file.gguf, hf://…, a Hub URL, half of a pair or a local path. Only
-    headers are read. Models that llama.cpp refuses are listed last, with the reason.
+    headers are read. Heads (MTP, EAGLE-3, DFlash, DSpark) are found beside the target, as llama.cpp's -hf
+    finds them, and in repositories of their own. What llama.cpp refuses is listed last, with the reason.
 
     \b
     ggufspec suggest Qwen/Qwen3-32B-GGUF:Q4_K_M
@@ -45,12 +46,13 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
 
     access = hub.Access(token=token, offline=offline)
     model, card = api.find_target(target, access)
-    rule = api.find_rule()
-    checked: list[api.SuggestedDrafter] = []
+    rules = api.find_rules()
+    layers = api.suggest_layers(model, card, rules)
+    checked: list[api.SuggestedDrafter] = [layers] if layers else []
     candidates = api.find_candidates(model, card, access, most=most)
     for candidate in iterate_with_progress(candidates, lambda candidate: candidate.repo):
         try:
-            drafter = api.check_candidate(candidate, card, rule, access)
+            drafter = api.check_candidate(candidate, card, rules, access)
         except GgufspecError as error:  # one broken repository must not end the search
             echo(f"{candidate.repo}: {error.message}", err=True)
         else:
@@ -59,19 +61,25 @@ def command(*, target: str, most: int, offline: bool, token: str | None, output:
     if output == "json":
         echo_json([_format_json(drafter) for drafter in drafters])
     else:
-        headings = ["drafter", "size", "ratio", "downloads", "llama.cpp"]
+        headings = ["drafter", "drafts by", "size", "ratio", "downloads", "llama.cpp"]
         echo_table(headings, [_format_cells(drafter) for drafter in drafters])
     for drafter in [drafter for drafter in drafters if not drafter.is_refused][:3]:
-        echo(
-            f"ggufspec fetch --target {redact(target)} --draft-model {drafter.name} && ggufspec bench",
-            err=True,
-        )
+        echo(_format_command(redact(target), drafter), err=True)
+
+
+def _format_command(target: str, drafter: api.SuggestedDrafter) -> str:
+    """Return the commands that fetch a drafter with its target and measure it."""
+    fetch = f"ggufspec fetch --target {target}"
+    if drafter.in_target:
+        return f"{fetch} && ggufspec bench --method {drafter.method.value}"
+    return f"{fetch} --draft-model {drafter.name} && ggufspec bench"
 
 
 def _format_cells(drafter: api.SuggestedDrafter) -> list[str]:
     verdict = [str(drafter.verdict.outcome), *drafter.verdict.reasons[:1]]
     return [
         drafter.name,
+        drafter.method.value,
         format_bytes(drafter.file.size_bytes or 0),
         f"1/{1 / drafter.ratio:.0f}",
         "" if drafter.downloads is None else f"{drafter.downloads:,}",
@@ -82,6 +90,7 @@ def _format_cells(drafter: api.SuggestedDrafter) -> list[str]:
 def _format_json(drafter: api.SuggestedDrafter) -> dict[str, object]:
     return {
         "drafter": drafter.name,
+        "method": drafter.method.value,
         "size_bytes": drafter.file.size_bytes,
         "ratio": drafter.ratio,
         "downloads": drafter.downloads,

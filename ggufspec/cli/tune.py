@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ggufspec.cli.options.axes import Quants
 from ggufspec.cli.options.bench import measure_options
+from ggufspec.cli.options.serving import capacity_options
 from ggufspec.cli.options.shared import (
-    Count,
     Duration,
     Fraction,
     Size,
@@ -24,18 +25,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @measure_options(many=True, repeating=False, engine="server")
+@capacity_options
 @click.option(
-    "--serve-ctx",
-    type=Count(256),
-    help="Context that each request may use, in tokens. [default: the largest of 4096, 8192, … that fits and "
-    "the models were trained for]",
-)
-@click.option(
-    "--serve-parallel",
-    type=Count(1),
-    default=1,
-    show_default=True,
-    help="Requests to serve at once (slots of llama-server).",
+    "--quantize-drafter",
+    type=Quants(),
+    metavar="TYPES",
+    help="Try the drafters in these quantizations, too: Q8_0,Q5_K_M,Q4_0. llama-quantize makes them once.",
 )
 @click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
 @click.option(

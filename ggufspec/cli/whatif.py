@@ -83,6 +83,12 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     metavar="ID",
     help="Use the costs of a profile of `tune`: its id, or last; `list` prints them all.",
 )
+@click.option(
+    "--like",
+    metavar="BUNDLE",
+    type=click.Path(path_type=Path),
+    help="Forecast for the machine of a published bundle, from the costs in it.",
+)
 @machine_options
 @click.option("--bandwidth", type=Quantity(), help="Memory bandwidth in bytes/s, such as 936G.")
 @click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
@@ -126,7 +132,9 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ranges, such as 0.5-0.9 and 0.5-0.9+0.05.
 
     Costs come from two rates, from headers and a machine's published peak rates, or from a profile of `tune`
-    at the depth nearest to --ctx. With --observed, they come from the rate measured at one --draft.
+    at the depth nearest to --ctx. With --like, they come from a bundle that somebody published after `tune`:
+    if another pair was measured there, times are scaled by the bytes that models read for a token, and lie
+    on the devices as there. With --observed, they come from the rate measured at one --draft.
 
     --machine gives a roofline: an upper bound of tokens/s. For layers that stay on the CPU (--ngl,
     --n-cpu-moe), --host names the machine whose processor computes them.
@@ -140,6 +148,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine rtx-3090 --ngl 45 --host ryzen-7950x --alpha 0.8
     ggufspec whatif --profile last --alpha 0.5-0.9
+    ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096
     """
     from ggufspec.forecast import costs, whatif

@@ -42,10 +42,11 @@ from ggufspec.engines import Failure
 from ggufspec.engines.server import Ending, Stream
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import harmless, one_line
+from ggufspec.modelfiles import catalog
 
 _SAVE = "/save "
 _PRIVATE = 0o600
-_EMBEDDED, _EXAMPLE = "demo", "Story: Mira and the brass lantern"
+_EXAMPLE = "Story: Mira and the brass lantern"
 
 
 class _Commands(Completer):
@@ -284,7 +285,7 @@ class Terminal:
         if not talk.uses_template:
             why = "No chat template is used" if talk.card.chat_template else "The target has no chat template"
             self._console.print(f"{why}: it continues your text. Press Enter to let it go on.")
-        if talk.session.name == _EMBEDDED:
+        if catalog.is_embedded(talk.session.name):
             self._console.print(f"It was trained on stories about one village. Example: {_EXAMPLE}")
         mark = Text("Marked tokens", style=views.mark_style(self._console))
         meaning = " were drafted and accepted. " if talk.has_drafter else ""

@@ -78,7 +78,9 @@ def pairs() -> Finding:
         return remark("pairs", error.message, error.hint)
     downloaded = [name for name, pair in known.items() if _is_here(name)]
     text = f"{len(downloaded)} of {len(known)} downloaded: {', '.join(downloaded)}"
-    return ok("pairs", text) if set(downloaded) - {"demo"} else remark("pairs", text, "ggufspec fetch")
+    if all(map(catalog.is_embedded, downloaded)):
+        return remark("pairs", text, "ggufspec fetch")
+    return ok("pairs", text)
 
 
 def stored(ids: Sequence[str], folder: Path) -> Finding:

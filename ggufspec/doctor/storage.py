@@ -179,6 +179,8 @@ def _other() -> Iterator[StoredItem]:
         yield StoredItem(
             kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="remains of interrupted builds"
         )
+    if _visible(paths.quantized_dir()):
+        yield _item(StorageKind.OTHER, paths.quantized_dir(), note="drafters that were quantized here")
     for file in sorted(paths.cache_dir().glob("vega-*.js")):
         yield _item(StorageKind.OTHER, file, note="draws the charts of reports")
 

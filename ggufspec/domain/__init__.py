@@ -28,22 +28,27 @@ from ggufspec.domain.measurements import (
 )
 from ggufspec.domain.serving import Launch, ServedRequest, Serving
 from ggufspec.domain.specs import (
+    LLAMA_SERVER,
     NO_PROMPT,
     Drafting,
+    Endpoint,
     ModelFile,
     NgramSettings,
     Offload,
     Pair,
     Prompt,
+    RunningServers,
     RunSpec,
     Runtime,
     Sampling,
     ServiceLevel,
     Traffic,
 )
+from ggufspec.domain.stopping import StoppingRule, schedule_looks
 
 __all__ = [
     "ENGINES",
+    "LLAMA_SERVER",
     "NO_PROMPT",
     "Answer",
     "Build",
@@ -51,6 +56,7 @@ __all__ = [
     "Conditions",
     "Difference",
     "Drafting",
+    "Endpoint",
     "Estimate",
     "Experts",
     "FileIdentity",
@@ -74,6 +80,7 @@ __all__ = [
     "RunOutcome",
     "RunResult",
     "RunSpec",
+    "RunningServers",
     "Runtime",
     "Sample",
     "Sampling",
@@ -82,9 +89,11 @@ __all__ = [
     "Serving",
     "SplitMode",
     "Status",
+    "StoppingRule",
     "TextAudit",
     "TextVerdict",
     "Traffic",
     "TrafficSample",
     "UserRequest",
+    "schedule_looks",
 ]

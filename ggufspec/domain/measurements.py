@@ -136,6 +136,8 @@ class TrafficSample:
         client_share: the processor time of the client over the time of the window: its share of the time
             between two tokens.
         is_saturated: whether requests arrived faster than they were answered; None for users who wait.
+        others_share: the share of the tokens that a running server generated meanwhile for other clients, 0
+            to 1, from its own counters; None where it has none.
     """
 
     requests: tuple[UserRequest, ...]
@@ -144,6 +146,7 @@ class TrafficSample:
     burst_share: float | None = None
     client_share: float | None = None
     is_saturated: bool | None = None
+    others_share: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ggufspec.domain import ENGINES, Program, RunResult, Sample, Status
+from ggufspec.domain import ENGINES, MethodCounts, Program, RunResult, Sample, Status
 from ggufspec.engines.binary import generated_text, read_log
 from ggufspec.engines.placement import as_drafter
 from ggufspec.errors import LogError
@@ -65,6 +65,18 @@ def placements(engine: str, logs: Iterable[bytes]) -> Iterator[Sample]:
         yield load
         if not serves:
             yield as_drafter(load)
+
+
+def count_methods(logs: Iterable[bytes]) -> Iterator[tuple[MethodCounts, ...] | None]:
+    """Yield what each method of a chain drafted in each request to a server; None where one method drafts.
+
+    Args:
+        logs: the logs with the suffix ``.err`` of one load, in the order of its requests. They show totals.
+    """
+    before: tuple[MethodCounts, ...] = ()
+    for log in logs:
+        yield parsing.count_by_method(log, before)
+        before = parsing.count_by_method(log) or before
 
 
 def _reread_library(run: RunResult, out: bytes) -> Sample:

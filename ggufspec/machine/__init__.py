@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ggufspec.machine.bandwidth import read_bandwidth
 from ggufspec.machine.gpus import Gpu, nvidia_smi
 from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
 from ggufspec.machine.load import LoadWatch, busy_cores
@@ -17,6 +18,7 @@ __all__ = [
     "busy_cores",
     "memory",
     "nvidia_smi",
+    "read_bandwidth",
     "snapshot",
     "usable_cores",
 ]

@@ -9,15 +9,18 @@ from ggufspec.measure.request import (
     Request,
     Session,
     check_finite,
+    find_drafters,
     find_methods,
     identify,
     prepare_session,
     with_tuned,
 )
+from ggufspec.measure.running import LOADED
 from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
 
 __all__ = [
     "DECIDED",
+    "LOADED",
     "Block",
     "Blocks",
     "ModelName",
@@ -28,6 +31,7 @@ __all__ = [
     "check_finite",
     "fetch_models",
     "file_of",
+    "find_drafters",
     "find_methods",
     "identify",
     "locate_models",

@@ -12,7 +12,7 @@ from ggufspec.analysis import warnings as measurement_warnings
 from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
-from ggufspec.measure import identity, measuring, naming
+from ggufspec.measure import identity, measuring, naming, running
 from ggufspec.measure.request import Request, Session, identify, prepare_session
 from ggufspec.measure.sweep import RunPlan, refuse_endless
 from ggufspec.notebooks import check_options
@@ -38,34 +38,47 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
     check_options("bench", options, [] if request else [field.name for field in fields(Request)])
     asked = request or Request(**options)
     models = naming.fetch_models(asked.models, asked.access)
-    session = identify(prepare_session(asked.with_models(models)))
+    session = identify(prepare(asked.with_models(models)))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
     with session.engine:
         *_, finished = record(session, store)
     return finished
 
 
-def record(session: Session, store: ResultSet) -> Iterator[ResultSet]:
+def prepare(request: Request) -> Session:
+    """Turn a request into something that can run, with models that are loaded or servers that run already.
+
+    Raises:
+        GgufspecError: a subclass for each thing that cannot work, before anything is measured.
+    """
+    if request.names_servers:
+        return running.prepare_session(request)
+    return prepare_session(request)
+
+
+def record(session: Session, store: ResultSet, *, announces: bool = False) -> Iterator[ResultSet]:
     """Measure a session, and yield the growing ResultSet; see ``measuring.record`` for the errors.
 
     Args:
         session: what to measure, after ``identify``.
         store: what ``begin`` returned.
+        announces: also yield before each run, with the run as ``upcoming``.
     """
     return measuring.record(
         session.suite,
         session.engine,
-        session.install,
+        session.llama,
         store,
         render=session.render,
         files=session.files or (),
         builds=session.builds,
+        announces=announces,
     )
 
 
 def look_around(session: Session) -> dict[str, str]:
     """Return the named warnings about this machine as it is now, with advice; takes 0.3 s."""
-    here, threads = machine.snapshot(session.install.devices), session.suite.threads
+    here, threads = machine.snapshot(session.devices), session.suite.threads
     warnings = measurement_warnings.before(here, threads=threads, busy_cores=machine.busy_cores())
     return measurement_warnings.warning_advice(warnings)
 
@@ -93,8 +106,8 @@ def begin(
     """
     refuse_endless(session.suite)
     assert session.files is not None, "identify the session first"
-    here = machine.snapshot(session.install.devices)
-    build = session.install.describe()
+    here = machine.snapshot(session.devices)
+    build = session.build
     if resume is not None:
         store = results.reopen(resume, build=build, machine=here)
         try:
@@ -122,6 +135,7 @@ def begin(
         builds={name: install.describe() for name, install in session.builds.items()},
         software=identity.of_software(),
         suite_sha256=identity.of_prompts(session.suite.prompts),
+        stopping=session.suite.stopping,
     )
 
 
@@ -137,7 +151,7 @@ def _planned_runs(suite: RunPlan, store: ResultSet) -> int:
 
     current = store.current
     others: int = sum(
-        repeat >= suite.repeats or not is_planned(spec)
+        repeat >= suite.most_repeats or not is_planned(spec)
         for spec, repeat in zip(current.specs, current.column("repeat"), strict=True)
     )
     return suite.n_runs + others
@@ -158,6 +172,12 @@ def _refuse_mixture(session: Session, store: ResultSet) -> None:
         raise ResultsError(
             f"the bench {name} was begun with {stored}, not with {given}",
             "resume it with the same --llama options, or start a new one",
+        )
+    if session.suite.stopping != meta.stopping:
+        begun = "without --until" if meta.stopping is None else "with --until decided"
+        raise ResultsError(
+            f"the bench {name} was begun {begun}, and with other looks or arms than these",
+            "resume it with the options that it was begun with, or start a new one",
         )
     _refuse_other_files(session.files or (), store)
     _refuse_other_environment(store)

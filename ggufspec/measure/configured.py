@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import digests, machine
-from ggufspec.domain import ModelFile, NgramSettings, Pair
+from ggufspec.domain import FileUse, ModelFile, NgramSettings, Pair
 from ggufspec.errors import ModelFileError
 from ggufspec.llama.install import Install
-from ggufspec.modelfiles import gguf, hub
+from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.prompts import EMBEDDED
 from ggufspec.results import Configuration
 
@@ -50,7 +50,7 @@ def fields_of(configuration: Configuration) -> dict[str, Any]:
 
 def suite_of(configuration: Configuration) -> str | None:
     """Return the prompts that its pair has by default where no others are named; None for the usual ones."""
-    return EMBEDDED if configuration.spec.pair.name == EMBEDDED else None
+    return EMBEDDED if catalog.is_embedded(configuration.spec.pair.name) else None
 
 
 def llama_of(configuration: Configuration) -> Path | None:
@@ -69,6 +69,41 @@ def locate_models(configuration: Configuration) -> Pair:
     spec = configuration.spec
     draft = None if spec.drafter is None else _locate(spec.drafter)
     return Pair(name=spec.pair.name, target=_locate(spec.pair.target), draft=draft)
+
+
+def verify_models(configuration: Configuration) -> Pair:
+    """Return what ``locate_models`` does, after comparing every file with its checksum.
+
+    Files whose checksum is not remembered are read, which takes a second for each 1 to 2 GB.
+
+    Raises:
+        ModelFileError: a model is not here, cannot be read, or is not the file that was tuned.
+        NotCachedError: a model of the Hub is not in the cache.
+    """
+    pair = locate_models(configuration)
+    known: dict[str, set[str]] = {}
+    for file in configuration.files or ():
+        if file.use is FileUse.MODEL:
+            known.setdefault(file.name, set()).add(file.sha256)
+    for model in (pair.target, pair.draft):
+        for part in gguf.part_paths(model.path) if model is not None and model.path is not None else ():
+            try:
+                sha256 = digests.of_file(part).sha256
+            except OSError as error:
+                raise ModelFileError(f"cannot read {part}: {error.strerror}", "check the file") from error
+            if sha256 not in known.get(part.name, {sha256}):
+                raise _changed(part)
+    return pair
+
+
+def compare_programs(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each file of llama.cpp that is not what it was when the configuration was tuned."""
+    for file in configuration.files or ():
+        if file.use is FileUse.MODEL:
+            continue
+        path = Path(file.path)
+        if not path.is_file() or digests.of_file(path).sha256 != file.sha256:
+            yield f"tuned: {path} has changed since; another configuration may be faster now"
 
 
 def compare_machines(configuration: Configuration, install: Install) -> Iterator[str]:
@@ -108,7 +143,11 @@ def _refuse_other(model: ModelFile, path: Path) -> None:
     digest = digests.remembered(path) if model.sha256 is not None else None
     if model.size_bytes in {None, size} and (digest is None or digest.sha256 == model.sha256):
         return
-    raise ModelFileError(
+    raise _changed(path)
+
+
+def _changed(path: Path) -> ModelFileError:
+    return ModelFileError(
         f"{path} is not the file that was tuned: its size or checksum differs",
         "put that file back, or tune again",
     )

@@ -66,7 +66,9 @@ def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
 
 def of_prompts(prompts: Iterable[Prompt]) -> str:
     """Return a SHA-256 of prompts: their names, texts, categories and later turns, in order."""
-    content = json.dumps([astuple(prompt) for prompt in prompts], ensure_ascii=False)
+    values = (astuple(prompt) for prompt in prompts)
+    # without messages, as earlier versions wrote it
+    content = json.dumps([value if value[-1] else value[:-1] for value in values], ensure_ascii=False)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -32,6 +32,10 @@ def plan_loads(suite: RunPlan, loads: int | None, *, engine: str) -> tuple[RunPl
                 "leave --loads out, or use --engine server or inprocess",
             )
         return suite, ()
+    if loads is not None and suite.stopping is not None:
+        raise GgufspecError(
+            "--until decided loads the models for every repeat, so --loads has no effect", "leave --loads out"
+        )
     if loads is not None and loads > suite.repeats:
         raise GgufspecError(
             f"{loads} loads of each arm need at least {loads} repeats, not {suite.repeats}",
@@ -39,7 +43,8 @@ def plan_loads(suite: RunPlan, loads: int | None, *, engine: str) -> tuple[RunPl
         )
     planned = replace(suite, loads=loads or suite.repeats)
     reason = ""
-    if loads is None and suite.max_time_s is not None and suite.repeats > 1:
+    is_free = loads is None and suite.stopping is None
+    if is_free and suite.max_time_s is not None and suite.repeats > 1:
         planned, reason = _within(planned, suite.max_time_s)
     return planned, tuple(_notes(planned, reason))
 

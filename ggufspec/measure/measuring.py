@@ -26,23 +26,27 @@ _MOST_REPEATS = 1000
 def record(
     suite: RunPlan,
     engine: Engine,
-    install: Install,
+    install: Install | None,
     store: ResultSet,
     *,
     render: Render | None = None,
     files: Sequence[FileIdentity] = (),
     builds: Mapping[str, Install] | None = None,
+    announces: bool = False,
 ) -> Iterator[ResultSet]:
     """Measure a suite and store every run as it ends; yield the growing ResultSet, the given one first.
 
     Args:
         suite: the blocks, prompts and repeats to measure.
         engine: measures one run.
-        install: the llama.cpp behind the engine, or the first of several.
+        install: the llama.cpp behind the engine, or the first of several; None for servers that run already,
+            whose texts are compared, but not judged by their target.
         store: a new bench or a reopened one, whose finished cells are not measured again.
         render: makes the text of the later turns of conversations; see ``PromptTurns``.
         files: the model files; the bench ends where one of them changes meanwhile.
         builds: the llama.cpps behind the engine, by ``RunSpec.build``, where there are several.
+        announces: also yield before each run, with the run as ``upcoming``: the time to show progress, as
+            nothing is measured then.
 
     Raises:
         DiskFullError: results cannot be stored; earlier results stay.
@@ -56,13 +60,15 @@ def record(
             builds=builds or {},
             file_watch=FileWatch(files=files),
         ),
+        announces=announces,
         deadline=None if suite.max_time_s is None else time.monotonic() + suite.max_time_s,
     )
     yield store
     try:
         yield from _measure(suite, session, render)
         engine.close()  # judging loads a target itself
-        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else [(None, install)]
+        judges: list[tuple[str | None, Install]] = [*builds.items()] if builds else []
+        judges += [(None, install)] if install is not None and not builds else []
         for build, judge in judges:
             runs = _of_build(session.recorder.results.runs, build)
             for judged in audit.judge_texts(runs, judge):
@@ -126,6 +132,7 @@ class _Session:
 
     recorder: Recorder
     deadline: float | None
+    announces: bool = False
     _newest: dict[results.CellKey, int] = field(init=False)  # the place of the newest run of each cell
 
     def __post_init__(self) -> None:
@@ -152,6 +159,8 @@ class _Session:
                 continue
             if self.is_over:
                 return
+            if self.announces:
+                yield replace(self.recorder.results, upcoming=cell.spec)
             for _ in self.recorder.measure(cell):
                 yield self.recorder.results
             self._newest[_key(cell)] = len(self.recorder.results.runs) - 1
@@ -185,7 +194,12 @@ def _key(cell: Cell) -> results.CellKey:
 
 
 def _enough(suite: RunPlan, block: Block, repeat: int, so_far: ResultSet) -> bool:
-    """Whether a block needs no more repeats: it is precise enough, or more repeats would not make it so."""
+    """Whether a block needs no more repeats: it is decided or precise enough, or more would not help."""
+    if suite.stopping is not None:
+        if repeat >= suite.stopping.most_repeats:
+            return True
+        is_look = repeat in suite.stopping.looks
+        return is_look and review.is_decided(arms.group(so_far), block.arms)
     if repeat < max(suite.repeats, 1 if suite.precision is None else _LEAST_FOR_SPREAD):
         return False
     if suite.precision is None or repeat >= _MOST_REPEATS:

@@ -33,7 +33,7 @@ class Recorder:
     """
 
     engine: Engine
-    install: Install
+    install: Install | None  # None where the engine runs no llama.cpp of ours
     results: ResultSet
     builds: Mapping[str, Install] = field(default_factory=dict)  # by ``RunSpec.build``, if there are several
     file_watch: FileWatch = field(default_factory=FileWatch)
@@ -109,7 +109,8 @@ class Recorder:
             load=self._number_load(measurement.load),
         )
         cores = self.results.meta.machine.cores
-        raised = warnings.of_run(run, gpu=self._install_of(run.spec).gpu, cores=cores)
+        install = self._install_of(run.spec)
+        raised = warnings.of_run(run, gpu=None if install is None else install.gpu, cores=cores)
         run = replace(run, doubts=tuple(warning.value for warning in raised))
         late = self._late(run)
         run = self._compared(run)
@@ -166,18 +167,22 @@ class Recorder:
     def _against(self, run: RunResult, own: RunResult) -> RunResult:
         if run.sample.traffic is not None and own.sample.traffic is not None:
             pairs = audit.pair_answers(run.sample.traffic, own.sample.traffic)
-            same = all(audit.is_same_answer(*pair, n_predict=run.spec.n_predict) for pair in pairs)
+            assert run.spec.traffic is not None
+            most = run.spec.traffic.tokens_of(run.spec.n_predict)
+            same = all(audit.is_same_answer(*pair, n_predict=most[pair[0].prompt]) for pair in pairs)
             return replace(run, text_identical=same if pairs else None)
+        install = self._install_of(run.spec)
+        assert install is not None, "running servers are measured under traffic"
         difference = audit.locate(
             run.sample,
             own.sample,
-            self._install_of(run.spec),
+            install,
             str(run.spec.pair.target.path),
             n_predict=run.spec.n_predict,
         )
         return replace(run, text_identical=difference is None, difference=difference)
 
-    def _install_of(self, spec: RunSpec) -> Install:
+    def _install_of(self, spec: RunSpec) -> Install | None:
         return self.install if spec.build is None else self.builds[spec.build]
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from ggufspec import engines, machine, serving
 from ggufspec.analysis import MeasurementWarning
 from ggufspec.domain import (
+    Build,
     Chain,
     Drafting,
     FileIdentity,
@@ -25,15 +26,17 @@ from ggufspec.domain import (
     Pair,
     Program,
     Prompt,
+    Role,
+    RunningServers,
     Runtime,
     Sampling,
     ServiceLevel,
+    StoppingRule,
     offloading,
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import (
     check_arguments,
-    check_chain,
     commands,
     draft_sizes,
     longest_draft,
@@ -41,17 +44,18 @@ from ggufspec.llama.command import (
 )
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
-from ggufspec.measure import configured, fitting, identity, loading, naming, texts, traffic
+from ggufspec.measure import configured, fitting, identity, loading, naming, programs, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
 from ggufspec.modelfiles import catalog, gguf, hub
 from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
-from ggufspec.prompts import Render
+from ggufspec.prompts import Recording, Render, read_recording
 from ggufspec.results import Configuration, read_configuration
 
-_EMBEDDED = "demo"
 _LEAST_REPEATS = 2  # one says nothing of how far they spread
 _MOST_LOADS = 32  # at once; more would only be processes that wait
 _MOST_NAMED = 8
+_DECIDED = "decided"
+_MOST_REPEATS = 20  # with --until decided
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 T = TypeVar("T")
 
@@ -71,16 +75,25 @@ class Request:
     token's probability, or the shares of rounds that accept each position. ``offload`` is what places the
     models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads``
     default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
-    bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. ``chat`` says
+    bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. With ``until``
+    "decided", arms are repeated until every verdict is sure, ``max_repeats`` times at most. ``chat`` says
     whether the target's chat template makes the prompts; without it the suite decides. ``loads`` is how often
     an engine that keeps models loaded loads each arm, by default for every repeat, or less often where
     ``max_time`` is too short for that. Several paths of ``llama`` compare the first llama.cpp with each other
-    one. ``tuned`` names a tuned configuration, which decides the models, how they draft, where they are,
-    llama.cpp's settings, the context and the engine. With ``parallel``, that many users send requests at
-    once, each the next one when the last was answered; only the engine ``server`` can measure that. ``depth``
-    is how many tokens of other text stand before each prompt, from ``context_file`` or a built-in text; it
-    needs the same engine, and one user unless ``parallel`` says more. With ``rate``, that many requests/s
-    arrive by themselves, and ``parallel`` is the number of slots; those that keep ``slo`` are good.
+    one. Without ``engine``, the first one of ENGINES measures that can. ``tuned`` names a tuned
+    configuration, which decides the models, how they draft, where they are, llama.cpp's settings, the context
+    and the engine. With ``parallel``, that many users send requests at once, each the next one when the last
+    was answered; only the engine ``server`` can measure that. ``depth`` is how many tokens of other text
+    stand before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
+    unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
+    is the number of slots; those that keep ``slo`` are good.
+
+    ``replay`` is a log of requests, which are sent again when they arrived, in place of other prompts.
+
+    ``url`` is the address of a server that runs already, and ``url_drafting`` that of one that serves the
+    same target and drafts; nothing is loaded then. ``served_model`` names one of several models that they
+    serve. ``api_key_file`` holds the key of both servers, or there is one file for each; without it, the
+    environment variable GGUFSPEC_API_KEY holds it.
     """
 
     tuned: str | None = None
@@ -118,23 +131,31 @@ class Request:
     loads: int | None = None
     warmup: int = 1
     precision: float | None = None
+    until: str | None = None
+    max_repeats: int | None = None
     max_time: float | None = None
     timeout: float = 3600.0
     llama: Path | tuple[Path, ...] | None = None
-    engine: str = "binary"
+    engine: str | None = None
     force: bool = False
     parallel: int | tuple[int, ...] | None = None
     depth: int | tuple[int, ...] | None = None
     context_file: Path | None = None
     rate: float | tuple[float, ...] | None = None
     slo: ServiceLevel | None = None
+    replay: Path | None = None
+    url: str | None = None
+    url_drafting: str | None = None
+    served_model: str | None = None
+    api_key_file: Path | tuple[Path, ...] = ()
 
     @property
     def users(self) -> tuple[int, ...]:
         """The numbers of users to measure; empty for one request after another."""
         if self.parallel is None:
-            return () if self.depth is None and self.rate is None else (1,)
-        return _axis(self.parallel)
+            asks_for_it = (self.depth, self.rate, self.replay, self.url, self.url_drafting)
+            return (1,) if any(value is not None for value in asks_for_it) else ()
+        return list_axis(self.parallel)
 
     @property
     def llamas(self) -> tuple[Path | None, ...]:
@@ -145,6 +166,11 @@ class Request:
     def access(self) -> hub.Access:
         """Access to the Hub."""
         return hub.Access(token=self.token, offline=self.offline)
+
+    @property
+    def names_servers(self) -> bool:
+        """Whether servers that run already are measured."""
+        return self.url is not None or self.url_drafting is not None
 
     @property
     def models(self) -> tuple[naming.ModelName, ...]:
@@ -232,18 +258,48 @@ class Session:
     """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
 
     ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
-    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``install`` is the first.
+    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
+    None where servers are measured that run already.
     """
 
     name: str  # of what is measured
     suite: RunPlan
     engine: engines.Engine
-    install: installs.Install
+    llama: installs.Install | None
     render: Render | None
     notes: tuple[str, ...]
     doubts: tuple[MeasurementWarning, ...] = ()
     files: tuple[FileIdentity, ...] | None = None
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
+
+    @property
+    def install(self) -> installs.Install:
+        """The llama.cpp that is run, or the first of several."""
+        assert self.llama is not None, "servers that run already need no llama.cpp"
+        return self.llama
+
+    @property
+    def build(self) -> Build:
+        """What measures, as results name it."""
+        if self.llama is not None:
+            return self.llama.describe()
+        servers = self.suite.blocks[0].arms[0].servers
+        assert servers is not None
+        return describe_servers(servers)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that llama.cpp lists; none for servers that run already."""
+        return () if self.llama is None else self.llama.devices
+
+
+def describe_servers(servers: RunningServers) -> Build:
+    """Return what results name in place of a llama.cpp: the address, and llama-server's build."""
+    endpoint = servers.alone or servers.drafting
+    assert endpoint is not None
+    known = endpoint.version if endpoint.is_llama_server else None
+    version, _, commit = (known or "").partition("-")
+    return Build(version=version or None, commit=commit or None, backend=None, path=endpoint.url)
 
 
 def prepare_session(request: Request) -> Session:
@@ -253,29 +309,31 @@ def prepare_session(request: Request) -> Session:
         GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
     """
     request, configuration = with_tuned(request)
+    _check_until(request)
     stated = _stated_ways(request)
-    request, left_out = _with_pairs_drafting(request)
     name, targets, drafters, why, pair = _models(request, stated)
     cards = {model: hub.validate_model(model, pair) for model in (*targets, *drafters) if model.path}
     heads = {model: head for model, card in cards.items() if (head := read_head(card)) is not None}
     ways = stated or _infer_ways(drafters, heads)
     drafters = _check_sources(request, ways, targets, drafters, heads)
-    every = _find_installs(request)
+    every = tuple(map(installs.find_install, request.llamas))
     install = every[0]
-    traffic.check_engine(request.users, request.engine)
-    traffic.check_service_level(request.slo, _axis(request.rate))
-    depths = _axis(request.depth or 0)
+    used, why_used = _choose_engine(request, every, ways, drafting=bool(drafters))
+    request, left_out = _with_pairs_drafting(request, used)
+    recording = read_replay(request)
+    if recording is None:
+        traffic.check_service_level(request.slo, list_axis(request.rate))
+    depths = list_axis(request.depth or 0)
     for one in every:
-        _check_programs(one, request.engine, ways, drafting=bool(drafters))
         if request.synthetic_accept is not None:
             methods = tuple(method for way in ways for method in way.methods)
-            engines.check_synthetic(request.engine, one, methods if drafters else ())
+            engines.check_synthetic(used, one, methods if drafters else ())
         _check_devices(request.offload, one)
         for target, drafter, way in product(targets, drafters, ways):
             if way.method in usable_methods(heads.get(drafter)):
-                _check_drafter(cards[target], cards[drafter], one, request.engine, way.method)
-    builds = identity.name_builds(every, request.engine) if len(every) > 1 else {}
-    runtimes = _axis(request.runtime)
+                _check_drafter(cards[target], cards[drafter], one, used, way.method)
+    builds = identity.name_builds(every, used) if len(every) > 1 else {}
+    runtimes = list_axis(request.runtime)
     for runtime in runtimes:
         check_arguments((*runtime.args, *runtime.draft_args))
     longest, never = _sizes(request, ways)
@@ -289,13 +347,22 @@ def prepare_session(request: Request) -> Session:
         chat=request.chat,
         system=request.system,
     )
-    asked = texts.read_texts(sources, cards[targets[0]], embedded=name == _EMBEDDED)
+    is_embedded = pair is not None and catalog.is_embedded(pair.name)
+    asked = (
+        texts.read_texts(sources, cards[targets[0]], embedded=is_embedded)
+        if recording is None
+        else texts.PreparedTexts(
+            prompts=texts.render_recording(recording, cards[targets[0]]), warmups=(), render=None, notes=()
+        )
+    )
+
+    counter = texts.make_counter(targets[0], install)
+    prefaces = {depth: texts.read_preface(request.context_file, depth, counter) for depth in depths}
 
     def read(depth: int) -> tuple[Prompt, ...]:
         """Return the prompts behind so many tokens of other text."""
-        preface = texts.read_preface(request.context_file, depth, targets[0], install)
-        behind = replace(sources, preface=preface)
-        return texts.read_texts(behind, cards[targets[0]], embedded=name == _EMBEDDED).prompts
+        behind = replace(sources, preface=prefaces[depth])
+        return texts.read_texts(behind, cards[targets[0]], embedded=is_embedded).prompts
 
     sweep = Sweep(
         name=name,
@@ -311,21 +378,22 @@ def prepare_session(request: Request) -> Session:
             n_predict=request.n_predict,
             longest_draft=longest,
             depth=max(depths),
+            turns=max(len(preface.turns) for preface in prefaces.values()),
         ),
-        target_layers=_axis(request.ngl),
-        draft_layers=_axis(request.ngld),
+        target_layers=list_axis(request.ngl),
+        draft_layers=list_axis(request.ngld),
         layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
         methods=tuple(way.method for way in ways if not way.first),
         chains=tuple(way for way in ways if way.first),
         heads=heads,
-        ngrams=_axis(request.ngram),
-        draft_sizes=_axis(request.draft),
-        p_mins=_axis(request.p_min or 0.0),
+        ngrams=list_axis(request.ngram),
+        draft_sizes=list_axis(request.draft),
+        p_mins=list_axis(request.p_min or 0.0),
         synthetic=_rates(request.synthetic_accept),
-        threads=_axis(request.threads or machine.usable_cores()),
-        kv_types=_axis(request.kv_type),
-        ubatches=_axis(request.ubatch),
-        sampling=_sampling(request),
+        threads=list_axis(request.threads or machine.usable_cores()),
+        kv_types=list_axis(request.kv_type),
+        ubatches=list_axis(request.ubatch),
+        sampling=choose_sampling(request),
         runtimes=runtimes,
         offload=request.offload,
         builds=tuple(builds) or (None,),
@@ -333,15 +401,22 @@ def prepare_session(request: Request) -> Session:
             traffic.plan_traffics(
                 {depth: read(depth) for depth in depths},
                 request.users,
-                _axis(request.rate),
+                list_axis(request.rate),
                 service_level=request.slo,
                 seed=request.seed,
             )
+            if recording is None
+            else traffic.plan_replays(
+                recording,
+                asked.prompts,
+                request.users,
+                n_predict=request.n_predict,
+                service_level=request.slo,
+            )
         ),
     )
-    engine = _engine(
-        request, install, builds, min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
-    )
+    capacity = min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
+    engine = _make_engine(used, request, install, builds, capacity)
     if request.offload != Offload() or runtimes != (Runtime(),) or builds:
         _check_options(sweep, engine, builds)
     tight = tuple(
@@ -349,26 +424,29 @@ def prepare_session(request: Request) -> Session:
             note for one in every for note in fitting.check_memory(sweep, cards, one, force=request.force)
         )
     )
+    stopping = _stopping(request, sweep)
     suite = RunPlan(
         blocks=sweep.blocks(),
         prompts=asked.prompts,
         warmup_prompts=asked.warmups,
-        repeats=request.repeats,
+        repeats=request.repeats if stopping is None else stopping.looks[0],
         warmups=request.warmup,
         seed=request.seed,
         precision=request.precision,
+        stopping=stopping,
         max_time_s=request.max_time,
     )
     if sweep.has_traffic:
         suite = traffic.plan_runs(suite)
-    suite, about_loads = loading.plan_loads(suite, request.loads, engine=request.engine)
+    suite, about_loads = loading.plan_loads(suite, request.loads, engine=used)
     return Session(
         name=name,
         suite=suite,
         engine=engine,
-        install=install,
+        llama=install,
         render=asked.render,
         notes=(
+            *why_used,
             *_tuned(configuration, install),
             f"pair: {name} ({why})",
             *(f"llama.cpp: {one.version or 'unknown version'} in {one.root}" for one in every),
@@ -380,19 +458,96 @@ def prepare_session(request: Request) -> Session:
             *left_out,
             *_same_layers(sweep),
             *_without_drafter(sweep),
-            *traffic.describe(sweep),
+            *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
+            *traffic.describe_replay(recording, request.n_predict),
             *tight,
             *about_loads,
+            *_looks(stopping),
         ),
         doubts=tuple(
             dict.fromkeys(
                 doubt
                 for one in every
-                for doubt in _doubts(sweep, cards, one, repeats=request.repeats, tight=bool(tight))
+                for doubt in _doubts(sweep, cards, one, repeats=suite.repeats, tight=bool(tight))
             )
         ),
         builds=builds,
     )
+
+
+def _check_until(request: Request) -> None:
+    """Refuse what contradicts measuring until verdicts are decided.
+
+    Raises:
+        GgufspecError: the request has another rule as well, or nothing that can be decided so.
+    """
+    if request.until is None:
+        if request.max_repeats is not None:
+            raise GgufspecError("--max-repeats is for --until decided", "give both, or use --repeats")
+        return
+    if request.until != _DECIDED:
+        raise GgufspecError(f"--until is {_DECIDED!r}, not {request.until!r}")
+    if request.precision is not None:
+        raise GgufspecError("--until and --precision both say when to stop", "use one of them")
+    if len(request.llamas) > 1:
+        raise GgufspecError(
+            "--until decided measures one llama.cpp", "to compare several, use --repeats or --precision"
+        )
+    if request.users:
+        raise GgufspecError(
+            "--until decided measures one request after another", "with several users, use --repeats"
+        )
+    most = _most_repeats(request)
+    if most < request.repeats:
+        raise GgufspecError(
+            f"--max-repeats is {most}, less than the {request.repeats} of --repeats",
+            "raise --max-repeats, or lower --repeats",
+        )
+
+
+def _most_repeats(request: Request) -> int:
+    return _MOST_REPEATS if request.max_repeats is None else request.max_repeats
+
+
+def _stopping(request: Request, sweep: Sweep) -> StoppingRule | None:
+    """Return when a bench is looked at, if it is measured until its verdicts are decided.
+
+    Raises:
+        GgufspecError: what is measured has no verdicts.
+    """
+    if request.until is None:
+        return None
+    comparisons = sweep.blocks().n_arms[Role.DRAFTING]
+    if not comparisons:
+        raise GgufspecError("nothing drafts, so there is no verdict to decide", "leave --until out")
+    most = _most_repeats(request)
+    return StoppingRule(least_repeats=request.repeats, most_repeats=most, comparisons=comparisons)
+
+
+def _looks(stopping: StoppingRule | None) -> Iterator[str]:
+    """Yield when a bench is looked at, if it is measured until its verdicts are decided."""
+    if stopping is not None:
+        looks = ", ".join(map(str, stopping.looks))
+        yield f"until: every speed-up is decided; complete repeats at each look: {looks}"
+
+
+_WITHOUT_REPLAY = ("suite", "prompt", "prompt_file", "per_category", "chat", "system", "rate", "depth")
+"""Fields of a request that recorded requests decide."""
+
+
+def read_replay(request: Request) -> Recording | None:
+    """Return the recorded requests that are to be sent again; None where none are.
+
+    Raises:
+        GgufspecError: the file cannot be used, or the request names what the recording decides.
+    """
+    if request.replay is None:
+        return None
+    named = [name for name in _WITHOUT_REPLAY if getattr(request, name) != getattr(_DEFAULT, name)]
+    if named:
+        option = f"--{named[0].replace('_', '-')}"
+        raise GgufspecError(f"recorded requests decide {option}", f"leave {option} or --replay out")
+    return read_recording(request.replay)
 
 
 def identify(session: Session) -> Session:
@@ -406,7 +561,9 @@ def identify(session: Session) -> Session:
     """
     models = identity.of_models(identity.models(session.suite.blocks))
     suite = replace(session.suite, blocks=identity.with_contents(session.suite.blocks, models))
-    installs_ = session.builds.values() or (session.install,)
+    if session.llama is None:
+        return replace(session, files=())
+    installs_ = session.builds.values() or (session.llama,)
     llama = dict.fromkeys(
         file for install in installs_ for file in identity.of_llama(install, session.engine.name)
     )
@@ -427,7 +584,7 @@ def _tuned(configuration: Configuration | None, install: installs.Install) -> It
     yield from configured.compare_machines(configuration, install)
 
 
-def _axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
+def list_axis(values: T | tuple[T, ...]) -> tuple[T, ...]:
     """Return the values of an axis, each once."""
     return tuple(dict.fromkeys(values)) if isinstance(values, tuple) else (values,)
 
@@ -436,7 +593,8 @@ def _rates(accept: float | tuple[float, ...] | None) -> tuple[float, ...] | None
     return (accept,) if isinstance(accept, float | int) else accept
 
 
-def _sampling(request: Request) -> Sampling:
+def choose_sampling(request: Request) -> Sampling:
+    """Return how tokens are chosen; see ``Request``."""
     asked_for = request.top_k not in {None, 1} or request.top_p < 1 or request.min_p > 0
     temperature = request.temp if request.temp is not None else float(asked_for)
     return Sampling(
@@ -469,6 +627,15 @@ def find_methods(request: Request) -> tuple[str, ...]:
     return tuple(map(str, ways))
 
 
+def find_drafters(request: Request) -> tuple[ModelFile, ...]:
+    """Return the drafters of a request, which are on this machine: those that are named, or the pair's own.
+
+    Raises:
+        GgufspecError: as ``prepare_session`` does for models that cannot be used.
+    """
+    return _named(request).drafters
+
+
 def _stated_ways(request: Request) -> tuple[Chain, ...]:
     """Return what drafts by the request or the catalogue; nothing where the headers of the files decide.
 
@@ -479,7 +646,7 @@ def _stated_ways(request: Request) -> tuple[Chain, ...]:
         GgufspecError: a method is unknown.
     """
     if request.method is not None:
-        return tuple(dict.fromkeys(map(_parse_way, _axis(request.method))))
+        return tuple(dict.fromkeys(map(_parse_way, list_axis(request.method))))
     if request.target is not None or request.draft_model is not None:
         return ()
     pair, _ = _pair(request)
@@ -487,7 +654,7 @@ def _stated_ways(request: Request) -> tuple[Chain, ...]:
     return () if way is None or catalog.entry_of(pair) is None else (way,)
 
 
-def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
+def _with_pairs_drafting(request: Request, engine: str) -> tuple[Request, tuple[str, ...]]:
     """Return a request with the draft size and p-min of the pair's catalogue entry, where it names none.
 
     The entry's values are for its own drafter and method. Notes say what the engine cannot do.
@@ -500,8 +667,8 @@ def _with_pairs_drafting(request: Request) -> tuple[Request, tuple[str, ...]]:
     request = replace(request, draft=request.draft or entry.gamma or ())
     if request.p_min is not None or not entry.p_min:
         return request, ()
-    if engines.ENGINES[request.engine] is Program.TREE:
-        why = f"the engine {request.engine} has none; --engine server does"
+    if engines.ENGINES[engine] is Program.TREE:
+        why = f"the engine {engine} has none; --engine server does"
         return request, (f"p-min: {entry.p_min:g} of the pair is left out, because {why}",)
     return replace(request, p_min=entry.p_min), ()
 
@@ -564,10 +731,10 @@ def _sizes(request: Request, ways: tuple[Chain, ...]) -> tuple[int, tuple[str, .
     Raises:
         GgufspecError: a method drafts at no draft size, or no method has a setting of n-grams.
     """
-    asked = _axis(request.draft)
+    asked = list_axis(request.draft)
     longest = 0
     notes: dict[str, None] = {}
-    for ngram in _axis(request.ngram):
+    for ngram in list_axis(request.ngram):
         unused = unused_settings(ways, ngram)
         if unused:
             raise GgufspecError(
@@ -636,7 +803,7 @@ def _pair(request: Request) -> tuple[Pair, str]:
     last = hub.last_pair()
     if last is not None:
         return last, "the last fetched pair"
-    return catalog.find_pair(_EMBEDDED), "the embedded pair, as nothing was fetched yet"
+    return catalog.find_pair(catalog.EMBEDDED), "the embedded pair, as nothing was fetched yet"
 
 
 def _files(
@@ -645,30 +812,36 @@ def _files(
     return tuple(naming.find_model(name, request.access) for name in naming.list_names(names))
 
 
-def _find_installs(request: Request) -> tuple[installs.Install, ...]:
-    """Return the llama.cpps to measure with.
+def _choose_engine(
+    request: Request, every: Sequence[installs.Install], ways: tuple[Chain, ...], *, drafting: bool
+) -> programs.ChosenEngine:
+    """Return the engine that is named, or the first one that can measure.
 
     Raises:
-        NoInstallError: a named place holds no llama.cpp, or none was found anywhere.
-        GgufspecError: the engine cannot measure with several.
+        GgufspecError: it cannot measure what is requested.
     """
-    if len(request.llamas) > 1 and request.engine == "inprocess":
-        raise GgufspecError(
-            "the engine inprocess measures one llama.cpp, the library of the installed llama-cpp-python",
-            "use --engine binary or server to compare two",
-        )
-    return tuple(map(installs.find_install, request.llamas))
+    if request.engine is None:
+        chosen = programs.choose_engine(every, ways, drafting=drafting)
+        traffic.check_engine(request.users, chosen.name)
+        return chosen
+    traffic.check_engine(request.users, request.engine)
+    programs.check_engine(request.engine, every, ways, drafting=drafting)
+    return programs.ChosenEngine(request.engine)
 
 
-def _engine(
-    request: Request, install: installs.Install, builds: Mapping[str, installs.Install], capacity: int
+def _make_engine(
+    name: str,
+    request: Request,
+    install: installs.Install,
+    builds: Mapping[str, installs.Install],
+    capacity: int,
 ) -> engines.Engine:
     make = serving.make if request.users else engines.make
     if builds:
         return engines.make_for_builds(
-            request.engine, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
+            name, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
         )
-    return make(request.engine, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+    return make(name, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
 
 
 def _check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, installs.Install]) -> None:
@@ -714,35 +887,10 @@ def _same_builds(builds: Mapping[str, installs.Install]) -> Iterator[str]:
             yield f"llama.cpp: {name} and {', '.join(twins)} hold the same programs; any difference is chance"
 
 
-def _check_programs(
-    install: installs.Install, engine: str, ways: tuple[Chain, ...], *, drafting: bool
-) -> None:
-    """Miss a program now, not after the target has been measured."""
-    others = [way for way in ways if way != Chain(Method.DRAFT_MODEL)]
-    if engine == "inprocess":
-        if others:
-            raise GgufspecError(
-                f"the engine {engine} drafts only with a draft model, not by {others[0]}",
-                "use --engine server or binary-simple",
-            )
-        engines.check_library(install)
-        return
-    drafts_with = engines.ENGINES[engine]
-    install.executable(Program.SERVER if drafts_with is Program.SERVER else Program.PLAIN)
-    if drafting:
-        program = install.executable(drafts_with)
-        if drafts_with is Program.SERVER and not commands.can_draft(program.options):
-            raise GgufspecError(
-                f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
-            )
-    for way in others:
-        check_chain(install, drafts_with, way)
-
-
 def _check_drafter(
     target: gguf.ModelCard, draft: gguf.ModelCard, install: installs.Install, engine: str, method: Method
 ) -> None:
-    rule = judging.rule_of(install, engines.ENGINES[engine])
+    rule = judging.rule_for(engines.ENGINES[engine], install.build_number)
     verdict = judging.check_pair(target, draft, rule, build=install.build_number, method=method)
     if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)
@@ -816,7 +964,7 @@ def _without_drafter(sweep: Sweep) -> Iterator[str]:
         f"drafter: none, so {measured} measured; name one with -md FILE, or find one with `ggufspec suggest`"
     )
     if any(target in sweep.heads for target in sweep.targets) and Chain(Method.DRAFT_MTP) not in sweep.ways:
-        yield "drafter: the target has layers for MTP, which draft with --method draft-mtp --engine server"
+        yield "drafter: the target has layers for MTP, which draft with --method draft-mtp"
 
 
 def _doubts(

@@ -73,8 +73,9 @@ def _texts(run: RunResult) -> tuple[_Text, ...]:
             answer.prompt: replace(baseline, prompt=spec.traffic.prompts[answer.prompt], traffic=None)
             for answer in sample.traffic.answers
         }
+        most = spec.traffic.tokens_of(spec.n_predict)
         return tuple(
-            _Text(alone[answer.prompt], answer.text, answer.tokens < spec.n_predict)
+            _Text(alone[answer.prompt], answer.text, answer.tokens < most[answer.prompt])
             for answer in sample.traffic.answers
         )
     assert sample.text is not None

@@ -25,6 +25,7 @@ from ggufspec.domain import (
     RunSpec,
     Runtime,
     Sampling,
+    StoppingRule,
     Traffic,
 )
 from ggufspec.errors import GgufspecError
@@ -401,7 +402,8 @@ class RunPlan:
     """Everything one bench measures: blocks, prompts, how often, and when to stop.
 
     With ``precision`` (a relative half width of the speed-ups' intervals, such as 0.02), ``repeats`` is only
-    the least; ``max_time_s`` ends the bench in any case.
+    the least; ``max_time_s`` ends the bench in any case. With ``stopping``, ``repeats`` is its first look,
+    and a block ends at the look at which all of its verdicts are decided.
 
     ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
     models. A load makes the same number of repeats as the others, or one more. ``has_anchors`` is whether the
@@ -415,6 +417,7 @@ class RunPlan:
     warmups: int = 1
     seed: int = 1
     precision: float | None = None
+    stopping: StoppingRule | None = None
     max_time_s: float | None = None
     loads: int | None = None
     has_anchors: bool = True
@@ -532,10 +535,15 @@ class RunPlan:
         return max(arm.threads for block in self.blocks for arm in block.arms)
 
     @property
+    def most_repeats(self) -> int:
+        """How many repeats are planned: with a stopping rule its most, otherwise the least number."""
+        return self.repeats if self.stopping is None else self.stopping.most_repeats
+
+    @property
     def n_runs(self) -> int:
-        """How many runs the least number of repeats makes, without warm-ups and anchors."""
+        """How many runs the planned repeats make, without warm-ups and anchors."""
         turns = sum(1 + len(prompt.followups) for prompt in self.prompts)
-        return self.n_arms.total() * turns * self.repeats
+        return self.n_arms.total() * turns * self.most_repeats
 
     @property
     def n_warmups(self) -> int:

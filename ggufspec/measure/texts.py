@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ggufspec import prompts
 from ggufspec.domain import ModelFile, Prompt
@@ -15,12 +16,30 @@ from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
 from ggufspec.modelfiles import gguf
-from ggufspec.prompts import Message, PromptSuite, Render, chat
+from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
 
+_JOINT_TEXT = "\n\n"  # between other text and a prompt
 _JOINT = 8  # tokens more that two texts may have together than apart
+_TEMPLATE = 64  # tokens of a chat template for each turn, at most
 _CONTEXT_STEP = 256  # llama.cpp pads its key-value cache to this many tokens
 _LONGEST_TOKEN = 16  # characters of running text for one token, at most
 _OTHER_TEXT = "give the text to continue, e.g. --prompt 'Once upon a time'"
+
+
+class Preface(NamedTuple):
+    """What stands before each prompt: a text, or the turns of a chat."""
+
+    text: str = ""
+    turns: tuple[Message, ...] = ()
+
+    def messages(self, prompt: str) -> tuple[Message, ...]:
+        """Return a chat that ends with a prompt; it continues a last message of the user."""
+        if self.turns and self.turns[-1].role == "user":
+            return (*self.turns[:-1], Message("user", f"{self.turns[-1].content}\n\n{prompt}"))
+        return (*self.turns, Message("user", prompt))
+
+
+NO_PREFACE = Preface()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +48,7 @@ class TextSources:
 
     ``per_category`` takes that many prompts of each category of each file or suite, drawn with ``seed``.
     ``chat`` says whether the target's chat template makes the prompts; without it the suites decide.
-    ``preface`` is other text that stands before each prompt.
+    ``preface`` stands before each prompt.
     """
 
     prompt: tuple[str, ...] = ()
@@ -39,7 +58,7 @@ class TextSources:
     seed: int = 1
     chat: bool | None = None
     system: str | None = None
-    preface: str = ""
+    preface: Preface = NO_PREFACE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +78,7 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         GgufspecError: nothing to read, ids that repeat, or no template where one is needed.
     """
     has_template = chat.has_template(target)
-    suite = _suite(sources, embedded=embedded, has_template=has_template)
-    if sources.preface:
-        behind = (replace(prompt, text=f"{sources.preface}\n\n{prompt.text}") for prompt in suite.prompts)
-        suite = replace(suite, prompts=tuple(behind))
-    wanted = suite.instructions if sources.chat is None else sources.chat
-    if sources.system is not None and not wanted:
-        raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
-    if sources.system is not None:
-        check_text(sources.system, "the system prompt")
+    suite, wanted = _read_suite(sources, embedded=embedded, has_template=has_template)
     if not wanted:
         return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
     if not has_template:
@@ -77,7 +88,7 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
     everything = (*suite.prompts, *suite.warmups)
     rendered = chat.render(
-        target, [[Message("user", each.text)] for each in everything], system=sources.system
+        target, [sources.preface.messages(each.text) for each in everything], system=sources.system
     )
     made = tuple(
         replace(each, text=text, message=each.text) for each, text in zip(everything, rendered, strict=True)
@@ -87,6 +98,63 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         warmups=made[len(suite.prompts) :],
         render=partial(_render, target, sources.system),
         notes=("prompts: in the target's own chat template",),
+    )
+
+
+def read_for_servers(sources: TextSources) -> tuple[tuple[Prompt, ...], bool]:
+    """Return prompts for servers that run already, and whether these put them into their chat template.
+
+    Raises:
+        GgufspecError: there is nothing to read, or ids repeat.
+    """
+    suite, is_chat = _read_suite(sources, embedded=False, has_template=True)
+    if not sources.preface.turns:
+        return suite.prompts, is_chat
+    system = [] if sources.system is None else [("system", sources.system)]
+    behind = (
+        replace(
+            prompt,
+            messages=(
+                *system,
+                *((turn.role, turn.content) for turn in sources.preface.messages(prompt.text)),
+            ),
+        )
+        for prompt in suite.prompts
+    )
+    return tuple(behind), is_chat
+
+
+def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prompt, ...]:
+    """Return recorded requests as the target will read them, chats in its own template.
+
+    Raises:
+        GgufspecError: there is no template, or it fails.
+    """
+    requests = recording.requests
+    if not recording.is_chat:
+        return tuple(
+            Prompt(id=f"request-{number}", text=request.text) for number, request in enumerate(requests, 1)
+        )
+    texts: dict[int, str] = {}
+    for system in dict.fromkeys(request.system for request in requests):
+        places = [place for place, request in enumerate(requests) if request.system == system]
+        rendered = chat.render(target, [requests[place].turns for place in places], system=system)
+        texts |= dict(zip(places, rendered, strict=True))
+    return tuple(Prompt(id=f"request-{place + 1}", text=texts[place]) for place in range(len(requests)))
+
+
+def list_recording(recording: Recording) -> tuple[Prompt, ...]:
+    """Return recorded requests for servers that run already and have templates of their own."""
+    return tuple(
+        Prompt(
+            id=f"request-{number}",
+            text=request.text,
+            messages=(
+                *([("system", request.system)] if request.system is not None else []),
+                *((message.role, message.content) for message in request.turns),
+            ),
+        )
+        for number, request in enumerate(recording.requests, 1)
     )
 
 
@@ -100,17 +168,18 @@ def context(
     n_predict: int,
     longest_draft: int,
     depth: int = 0,
+    turns: int = 0,
 ) -> int:
     """Choose the context in tokens, or check the wanted one: old builds overrun it in silence.
 
     A token is at least one byte of text, so a context that holds the bytes, a BOS and the space that some
     vocabularies put first, holds the prompt; each later turn adds itself and an answer. ``depth`` is the
-    number of tokens before each prompt.
+    number of tokens before each prompt, in that many ``turns`` of a chat.
 
     Raises:
         ContextTooSmallError: a prompt and its answer do not fit.
     """
-    room = n_predict + longest_draft + 2 + (depth and depth + _JOINT)
+    room = n_predict + longest_draft + 2 + (depth and depth + _JOINT) + _TEMPLATE * turns
     needed = max(_most_tokens(prompt, n_predict) for prompt in asked) + room
     limit = min((card.context_length for card in cards if card.context_length), default=needed)
     chosen = wanted or min(limit, -(-needed // _CONTEXT_STEP) * _CONTEXT_STEP)
@@ -129,31 +198,44 @@ def context(
     return chosen
 
 
-def read_preface(file: Path | None, n_tokens: int, target: ModelFile, install: Install) -> str:
-    """Return the beginning of a long text: as many complete words as have at most so many tokens.
+def make_counter(target: ModelFile, install: Install) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text with llama.cpp's tokenizer program, without a BOS.
 
-    Args:
-        file: the text; None for the built-in one.
-        n_tokens: the number of tokens, at least 0.
-        target: whose tokens count.
-        install: the llama.cpp whose tokenizer program counts them.
-
-    Raises:
-        GgufspecError: the file cannot be read, the text is too short, or there is no tokenizer program.
+    It raises a GgufspecError if there is no such program.
     """
-    if not n_tokens:
-        return ""
-    text = prompts.read_long_text(file)
 
-    def count(end: int) -> int:
-        """Return the number of tokens of the beginning of the text, the BOS not counted."""
-        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text[:end], ""))
+    def count(text: str) -> int:
+        ids, without = (tokens.tokenize(install, str(target.path), part) for part in (text, ""))
         if ids is None or without is None:
             raise GgufspecError(
                 f"the llama.cpp in {install.root} has no tokenizer program for long texts; --depth needs one",
                 "`ggufspec build` makes one",
             )
         return len(ids) - len(without)
+
+    return count
+
+
+def read_preface(file: Path | None, n_tokens: int, count_tokens: Callable[[str], int]) -> Preface:
+    """Return the beginning of a long text or chat: as many complete words as have at most so many tokens.
+
+    What a chat template adds to the messages of a chat is not counted.
+
+    Args:
+        file: the text, or a chat in JSON or JSONL; None for the built-in text.
+        n_tokens: the number of tokens, at least 0.
+        count_tokens: returns the number of tokens of a text, the BOS not counted.
+
+    Raises:
+        GgufspecError: the file cannot be read, the text is too short, or its tokens cannot be counted.
+    """
+    if not n_tokens:
+        return NO_PREFACE
+    turns = None if file is None else prompts.read_conversation(file)
+    text = prompts.read_long_text(file) if turns is None else _JOINT_TEXT.join(turn.content for turn in turns)
+
+    def count(end: int) -> int:
+        return count_tokens(text[:end])
 
     head = text[: n_tokens * _LONGEST_TOKEN]
     ends = [*(blank.start() for blank in re.finditer(r"\s+", head)), len(head)]
@@ -164,7 +246,17 @@ def read_preface(file: Path | None, n_tokens: int, target: ModelFile, install: I
             f"the {name} has {count(end):,} tokens, fewer than a depth of {n_tokens:,}",
             "give a longer text with --context-file, or a smaller --depth",
         )
-    return text[:end]
+    return Preface(text=text[:end]) if turns is None else Preface(turns=_cut_turns(turns, end))
+
+
+def _cut_turns(turns: Sequence[Message], length: int) -> tuple[Message, ...]:
+    """Return the turns of which the joined text has so many characters; the last one may be cut."""
+    kept: list[Message] = []
+    for turn in turns:
+        if length > 0:
+            kept.append(replace(turn, content=turn.content[:length]))
+        length -= len(turn.content) + len(_JOINT_TEXT)
+    return tuple(kept)
 
 
 def check_text(text: str, what: str) -> str:
@@ -177,6 +269,27 @@ def check_text(text: str, what: str) -> str:
         return prompts.check_text(text, what)
     except prompts.BadPromptError as problem:
         raise GgufspecError(str(problem), problem.hint or _OTHER_TEXT) from problem
+
+
+def _read_suite(sources: TextSources, *, embedded: bool, has_template: bool) -> tuple[PromptSuite, bool]:
+    """Return the prompts behind the preface, and whether they are messages for a chat template."""
+    suite = _suite(sources, embedded=embedded, has_template=has_template)
+    if sources.preface.text:
+        before = f"{sources.preface.text}{_JOINT_TEXT}"
+        suite = replace(
+            suite, prompts=tuple(replace(prompt, text=before + prompt.text) for prompt in suite.prompts)
+        )
+    wanted = suite.instructions if sources.chat is None else sources.chat
+    if sources.preface.turns and not (wanted and has_template):
+        raise GgufspecError(
+            "a conversation before the prompts needs a chat template",
+            "add --chat, or give a plain text with --context-file",
+        )
+    if sources.system is not None and not wanted:
+        raise GgufspecError("a system prompt needs a chat template", "add --chat, or leave --system out")
+    if sources.system is not None:
+        check_text(sources.system, "the system prompt")
+    return suite, wanted
 
 
 def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> PromptSuite:
@@ -209,5 +322,5 @@ def _render(target: gguf.ModelCard, system: str | None, messages: Sequence[Messa
 
 
 def _most_tokens(prompt: Prompt, n_predict: int) -> int:
-    later = sum(len(turn.encode()) + n_predict + 64 for turn in prompt.followups)  # 64: the template's own
+    later = sum(len(turn.encode()) + n_predict + _TEMPLATE for turn in prompt.followups)
     return len(prompt.text.encode()) + 2 + later

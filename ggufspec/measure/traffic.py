@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ggufspec.domain import ENGINES, Program, Prompt, Runtime, ServiceLevel, Traffic
+from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, ServiceLevel, Traffic
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
-from ggufspec.measure.sweep import RunPlan, Sweep
-from ggufspec.serving import plan_traffic
-from ggufspec.units import counted
+from ggufspec.measure.sweep import RunPlan
+from ggufspec.prompts import Recording
+from ggufspec.serving import plan_replay, plan_traffic
+from ggufspec.units import counted, format_duration
 
 PROMPT = Prompt(id="traffic", text="")
 """Stands for the prompts of ``RunSpec.traffic`` in the runs of several users."""
@@ -62,7 +63,7 @@ def check_service_level(service_level: ServiceLevel | None, rates: Sequence[floa
     """
     if service_level is not None and None in rates:
         raise GgufspecError(
-            "users who wait for their answers have no goodput", "add --rate, or leave --slo out"
+            "users who wait for their answers have no goodput", "add --rate or --replay, or leave --slo out"
         )
 
 
@@ -89,6 +90,49 @@ def plan_traffics(
         yield plan_traffic(behind, number, seed=seed, depth=depth, rate=rate, service_level=service_level)
 
 
+def plan_replays(
+    recording: Recording,
+    prompts: Sequence[Prompt],
+    users: Sequence[int],
+    *,
+    n_predict: int,
+    service_level: ServiceLevel | None,
+) -> Iterator[Traffic]:
+    """Yield the recorded traffic for each number of slots.
+
+    Args:
+        recording: the requests.
+        prompts: their texts, in the same order.
+        users: the numbers of slots.
+        n_predict: the most tokens of an answer.
+        service_level: which requests count as good.
+    """
+    lengths = [request.answer_tokens or n_predict for request in recording.requests]
+    for number in users:
+        yield plan_replay(
+            prompts,
+            number,
+            arrivals=[request.at_s for request in recording.requests],
+            answer_tokens=[min(length, n_predict) for length in lengths],
+            service_level=service_level,
+        )
+
+
+def describe_replay(recording: Recording | None, n_predict: int) -> Iterator[str]:
+    """Yield notes about recorded requests; none without them."""
+    if recording is None:
+        return
+    duration = format_duration(recording.duration_s)
+    requests = counted(len(recording.requests), "request")
+    yield f"replay: {requests} over {duration}; each run takes at least as long"
+    if recording.left_out:
+        yield f"replay: {counted(recording.left_out, 'other request')} left out, such as those with pictures"
+    longer = sum((request.answer_tokens or 0) > n_predict for request in recording.requests)
+    if longer:
+        yield f"replay: {counted(longer, 'answer')} longer than {n_predict} tokens are cut there (-n)"
+    yield "replay: the texts are stored with the results on this machine, and are not published"
+
+
 def plan_runs(suite: RunPlan) -> RunPlan:
     """Return the runs of a bench with traffic: one run is one load of the models with all its requests.
 
@@ -98,17 +142,22 @@ def plan_runs(suite: RunPlan) -> RunPlan:
     return replace(suite, prompts=(PROMPT,), warmup_prompts=(), warmups=0, has_anchors=False)
 
 
-def describe(sweep: Sweep) -> Iterator[str]:
-    """Yield notes about the traffic of a sweep."""
-    traffics = [traffic for traffic in sweep.traffics if traffic is not None]
+def describe(traffics: Sequence[Traffic], ways: Sequence[Chain] = ()) -> Iterator[str]:
+    """Yield notes about the traffic of a bench.
+
+    Args:
+        traffics: all of them; empty for one request after another.
+        ways: what drafts, if it is known.
+    """
     if not traffics:
         return
-    for users, requests in {traffic.users: traffic.n_requests for traffic in traffics}.items():
+    closed = [traffic for traffic in traffics if not traffic.arrivals]
+    for users, requests in {traffic.users: traffic.n_requests for traffic in closed}.items():
         yield (
             f"traffic: {counted(users, 'user')}, {requests} requests of "
             f"{counted(len(traffics[0].prompts), 'prompt')} in each run; the first of each user is left out"
         )
-    learning = [str(way) for way in sweep.ways if not LEARNING_METHODS.isdisjoint(way.methods)]
+    learning = [str(way) for way in ways if not LEARNING_METHODS.isdisjoint(way.methods)]
     if learning and any(traffic.n_requests > len(traffic.prompts) for traffic in traffics):
         yield (
             f"traffic: {', '.join(learning)} learns from earlier requests and drafts its earlier answers, "

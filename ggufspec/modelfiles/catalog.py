@@ -17,6 +17,8 @@ from ggufspec.errors import CatalogError, UnsupportedMethodError
 
 DEFAULT = "llama-3-70b"
 """The Llama-3 notebook's pair: the default of ``ggufspec fetch``."""
+EMBEDDED = "demo"
+"""The pair that commands use where nothing is named and nothing was fetched."""
 
 _NO_METHOD = "none"
 _MODEL_KEYS = {"repo", "file", "path", "quant", "revision", "sha256"}
@@ -78,6 +80,12 @@ def entries() -> Mapping[str, CatalogueEntry]:
 def load_catalogue() -> Mapping[str, Pair]:
     """Return every pair by name."""
     return {name: entry.pair for name, entry in entries().items()}
+
+
+def is_embedded(name: str) -> bool:
+    """Whether a pair's models travel with the package; they know one village, and have their own prompts."""
+    entry = entries().get(name)
+    return entry is not None and entry.catalogue.parent == paths.models_dir() and not entry.pair.target.repo
 
 
 def find_pair(name: str) -> Pair:

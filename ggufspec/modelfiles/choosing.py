@@ -7,10 +7,8 @@ from dataclasses import replace
 from ggufspec.domain import Chain, Method, ModelFile, Pair
 from ggufspec.errors import NotCachedError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.modelfiles.compat import mtp_layers
+from ggufspec.modelfiles.compat import mtp_layers, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
-
-EMBEDDED = "demo"
 
 
 def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
@@ -35,7 +33,7 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
-    pair = last or catalog.find_pair(name or EMBEDDED)
+    pair = last or catalog.find_pair(name or catalog.EMBEDDED)
     way = catalog.drafting_method(pair)
     if way is None or not way.method.drafts_with_model:
         pair = replace(pair, draft=None)
@@ -47,14 +45,23 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         return hub.survey_pair(pair, access).pair
 
 
-def choose_way(pair: Pair, method: str | None) -> Chain | None:
-    """Return what drafts: the named method, or the pair's own; None where neither says.
+def choose_way(pair: Pair, method: str | None, draft: ModelCard | None) -> Chain | None:
+    """Return what drafts: the named method, the pair's own, or that of the drafter; None where none says.
+
+    Args:
+        pair: the models.
+        method: a method or a chain.
+        draft: the drafter's header.
 
     Raises:
         ValueError: there is no such method.
         UnsupportedMethodError: the pair's own method cannot be measured here.
     """
-    return Chain.parse(method) if method is not None else catalog.drafting_method(pair)
+    if method is not None:
+        return Chain.parse(method)
+    if catalog.entry_of(pair) is None and draft is not None:
+        return Chain(usable_methods(read_head(draft))[0])
+    return catalog.drafting_method(pair)
 
 
 def drafts_by_mtp(way: Chain | None, target: ModelCard) -> bool:

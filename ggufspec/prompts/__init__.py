@@ -13,6 +13,7 @@ from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
 from ggufspec.prompts import chat, jsonl, tables
 from ggufspec.prompts.chat import Message, PromptTurns, Render
+from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
     LONGEST_NAME,
     BadPromptError,
@@ -32,18 +33,22 @@ __all__ = [
     "Message",
     "PromptSuite",
     "PromptTurns",
+    "RecordedRequest",
+    "Recording",
     "Render",
     "chat",
     "check_text",
     "decode",
     "default",
     "load",
+    "read_conversation",
     "read_long_text",
+    "read_recording",
     "suite",
 ]
 
 EMBEDDED = "demo"
-"""The suite of the embedded pair, from the stories that the pair was trained on."""
+"""The suite of the embedded pairs, from the stories that they were trained on."""
 DEFAULT = "domains"
 """Messages to an assistant, in nine categories."""
 CONTINUATIONS = "general"
@@ -79,7 +84,7 @@ def default(*, embedded: bool, has_template: bool) -> PromptSuite:
     """Return the default prompts: few enough for a bench of minutes.
 
     Args:
-        embedded: whether the embedded pair is measured.
+        embedded: whether an embedded pair is measured.
         has_template: whether the target has a chat template for messages.
     """
     if embedded:

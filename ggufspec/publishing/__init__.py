@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ggufspec.publishing.boards import read_bundle
 from ggufspec.publishing.publishing import Bundle, named_repositories, publish
 from ggufspec.publishing.redacting import Identity, read_identity
 from ggufspec.publishing.sentences import describe_bundle, describe_verification
@@ -15,6 +16,7 @@ __all__ = [
     "describe_verification",
     "named_repositories",
     "publish",
+    "read_bundle",
     "read_identity",
     "verify",
 ]

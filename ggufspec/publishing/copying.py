@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec import prompts, results
-from ggufspec.domain import ENGINES, Build, Program, Prompt, RunResult, Sample
+from ggufspec.domain import ENGINES, Build, Machine, Program, Prompt, RunResult, Sample
 from ggufspec.engines import rereading
 from ggufspec.errors import LogError
 from ggufspec.publishing.redacting import Redactor
@@ -291,9 +291,9 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
         meta,
         id=name,
         command=tuple(_without_folder(word, redactor) for word in command),
-        build=_redact_build(meta.build, redactor),
-        builds={redactor(key): _redact_build(build, redactor) for key, build in meta.builds.items()},
-        machine=replace(redactor.redact_value(meta.machine), hostname="host"),
+        build=redact_build(meta.build, redactor),
+        builds={redactor(key): redact_build(build, redactor) for key, build in meta.builds.items()},
+        machine=redact_machine(meta.machine, redactor),
         files=redactor.redact_value(meta.files),
         environment=None
         if meta.environment is None
@@ -302,7 +302,13 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
     )
 
 
-def _redact_build(build: Build, redactor: Redactor) -> Build:
+def redact_machine(machine: Machine, redactor: Redactor) -> Machine:
+    """Return a machine as it is published."""
+    return replace(redactor.redact_value(machine), hostname="host")
+
+
+def redact_build(build: Build, redactor: Redactor) -> Build:
+    """Return a llama.cpp as it is published."""
     flags = tuple(_without_paths(redactor(flag)) for flag in build.flags)
     return replace(redactor.redact_value(build), flags=flags)
 

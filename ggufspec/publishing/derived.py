@@ -22,6 +22,9 @@ from ggufspec.results import ResultSet
 
 BENCHES = "benches"
 FORMAT = 1
+_TITLES = ("arms", "runs")
+"""How the names of the tables end."""
+_TAGS = ["speculative-decoding", "llama.cpp", "gguf", "benchmark"]
 _LIBRARIES = ("ggufspec", "altair", "vl-convert-python", "numpy", "pandas", "scipy")
 
 
@@ -115,7 +118,7 @@ def _tables(bench: ResultSet, facts: Facts) -> dict[str, bytes]:
     name, groups = bench.meta.id, arms.group(bench)
     origin = {**frames.origin(bench.meta), "ggufspec_version": facts.versions["ggufspec"]}
     files: dict[str, bytes] = {}
-    for title, table in {"arms": frames.summary(bench), "runs": frames.runs(bench)}.items():
+    for title, table in zip(_TITLES, (frames.summary(bench), frames.runs(bench)), strict=True):
         files[f"tables/{name}-{title}.json"] = formats.render(table, "json", origin=origin).encode()
         if facts.with_parquet:
             content = formats.render(table, "parquet")
@@ -128,7 +131,26 @@ def _tables(bench: ResultSet, facts: Facts) -> dict[str, bytes]:
     return files
 
 
+def _card(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
+    """Yield what the Hub reads of a dataset's README: tags, and a configuration for each Parquet table.
+
+    Tables have configurations of their own, as columns without a value have another type in each bench.
+    """
+    yield "---"
+    yield f"tags: {json.dumps(_TAGS)}"
+    names = [f"{bench.meta.id}-{title}" for bench in benches for title in _TITLES]
+    if facts.with_parquet:
+        yield "configs:"
+        for place, name in enumerate(names):
+            yield f"- config_name: {json.dumps(name)}"  # JSON is YAML, and quotes what YAML would convert
+            yield f"  data_files: {json.dumps(f'tables/{name}.parquet')}"
+            if place == 0:
+                yield "  default: true"
+    yield "---\n"
+
+
 def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
+    yield from _card(benches, facts)
     yield "# Measurements of speculative decoding with llama.cpp\n"
     yield (
         f"Made with ggufspec {facts.versions['ggufspec']} on {facts.made_at[:10]}. Names of users, hosts, "
@@ -144,6 +166,7 @@ def _readme(benches: Sequence[ResultSet], facts: Facts) -> Iterator[str]:
         "`tables/`": "arms and runs as JSON, Markdown, LaTeX" + (", Parquet" if facts.with_parquet else ""),
         "`charts/`": "charts as SVG",
         f"`{BENCHES}/`": "every run, and its raw logs",
+        "`costs.json`": "what evaluations cost, if the pair was tuned; for `ggufspec whatif --like`",
         "`verify.txt`": "the SHA-256 of each file",
     }.items():
         yield f"| {name} | {content} |"

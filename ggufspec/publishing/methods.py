@@ -69,6 +69,15 @@ def _sentences(bench: ResultSet) -> Iterator[str]:
         "Every arm was measured on every prompt in every repeat, with prompts and arms in random order "
         f"(seed {groups[0].spec.sampling.seed}); warm-ups and {_n_anchors(bench)} do not count."
     )
+    if meta.stopping is not None:
+        rule = meta.stopping
+        yield (
+            "It was measured until its verdicts were decided, with looks after "
+            f"{', '.join(map(str, rule.looks))} complete repeats. Its speed-ups have another interval than "
+            "stated below: Student's t over repeats, of means over these prompts, with an error of 5 % "
+            f"divided equally among {units.counted(len(rule.looks), 'look')} and "
+            f"{units.counted(rule.comparisons, 'comparison')} (Bonferroni)."
+        )
     failed = len(bench.current) - sum(len(arm.good) for arm in groups)
     if failed:
         yield f"{units.counted(failed, 'run')} failed or contradicted the clock, and are left out."

@@ -10,11 +10,14 @@ from functools import cache
 from pathlib import Path
 
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import archive, copying
+from ggufspec.forecast import profiles
+from ggufspec.forecast.profiles import SharedProfile
+from ggufspec.publishing import copying
+from ggufspec.publishing.costs import redact_costs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.publishing.redacting import Identity, Redactor, find_repositories, make_redactor
 from ggufspec.publishing.verifying import Verification, verify
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, archive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,8 @@ class Bundle:
         sha256: of its ``verify.txt``, which names all other files.
         left_out: how many prompts have no text in it.
         verification: what follows from the logs, and what cannot be recomputed.
+        n_curves: how many cost curves it has.
+        address: of the dataset on the Hub; None if it was not uploaded.
     """
 
     folder: Path
@@ -34,6 +39,8 @@ class Bundle:
     sha256: str
     left_out: int
     verification: Verification
+    n_curves: int = 0
+    address: str | None = None
 
 
 def named_repositories(benches: Sequence[ResultSet]) -> tuple[str, ...]:
@@ -53,6 +60,7 @@ def publish(
     private: Collection[str] = (),
     with_texts: bool = False,
     author: str | None = None,
+    costs: Sequence[SharedProfile] = (),
 ) -> Bundle:
     """Write a bundle of benches, verify it, and pack it into one zip beside the folder.
 
@@ -63,11 +71,20 @@ def publish(
         private: repositories whose names are replaced, such as ``owner/name``.
         with_texts: whether to publish texts that are not built in.
         author: for the BibTeX entry.
+        costs: what evaluations cost on the machines of the benches.
 
     Raises:
-        ResultsError: the folder or the zip exists, or figures do not follow from the raw logs.
+        ResultsError: the folder or the zip exists, figures do not follow from the raw logs, or a bench has
+            several users.
         OSError: a log cannot be read, or the bundle cannot be written.
     """
+    for bench in benches:
+        if any(spec.traffic is not None for spec in bench.runs.specs):
+            raise ResultsError(
+                f"{bench.meta.id} measured several users or a running server, and such benches cannot be "
+                "published: their figures are not verified from the raw logs yet",
+                "publish benches of one request after another",
+            )
     packed = folder.with_name(f"{folder.name}.zip")
     for place in (folder, packed):
         if place.exists():
@@ -75,7 +92,9 @@ def publish(
     draft = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        derived = _write_files(benches, draft, identity, private, with_texts=with_texts, author=author)
+        derived = _write_files(
+            benches, draft, identity, private, with_texts=with_texts, author=author, costs=costs
+        )
         sha256 = archive.write_hashes(draft)
         verification = verify(draft, derived=derived)
         if verification.findings:
@@ -88,7 +107,14 @@ def publish(
         shutil.rmtree(draft, ignore_errors=True)
     archive.write_zip(folder, packed)
     left_out = 0 if with_texts else sum(len(copying.hidden_prompts(bench)) for bench in benches)
-    return Bundle(folder=folder, zip=packed, sha256=sha256, left_out=left_out, verification=verification)
+    return Bundle(
+        folder=folder,
+        zip=packed,
+        sha256=sha256,
+        left_out=left_out,
+        verification=verification,
+        n_curves=len(costs),
+    )
 
 
 def _write_files(
@@ -99,6 +125,7 @@ def _write_files(
     *,
     with_texts: bool,
     author: str | None,
+    costs: Sequence[SharedProfile],
 ) -> dict[str, bytes]:
     """Write all files but the hashes; return those that follow from the benches."""
     logs = [log for bench in benches for log in copying.all_logs(bench)]
@@ -124,6 +151,9 @@ def _write_files(
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+    if costs:
+        redacted = [redact_costs(profile, redactor) for profile in costs]
+        (folder / profiles.SHARED).write_bytes(profiles.write_shared(redacted))
     return derived
 
 

@@ -18,6 +18,11 @@ def describe_bundle(bundle: Bundle) -> str:
             f"Left out: the texts of {units.counted(bundle.left_out, 'prompt')} and the answers to them, as "
             "they are not built into ggufspec; --with-texts publishes them."
         )
+    if bundle.n_curves:
+        lines.append(
+            f"It has {units.counted(bundle.n_curves, 'cost curve')} of this machine: "
+            "`ggufspec whatif --like` forecasts other pairs with them."
+        )
     lines += [
         "Names, paths and tokens were replaced as far as known: read the bundle before you publish it.",
         f"SHA-256: {bundle.sha256}",

@@ -10,29 +10,38 @@ import hashlib
 import json
 import math
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ggufspec import results
 from ggufspec.analysis import MeasurementWarning, warnings
-from ggufspec.domain import ENGINES, FileIdentity, FileUse, Program, Role, RunResult, Sample, Status
+from ggufspec.domain import (
+    ENGINES,
+    FileIdentity,
+    FileUse,
+    MethodCounts,
+    Program,
+    Role,
+    RunResult,
+    Sample,
+    Status,
+)
 from ggufspec.engines import keeps_loads, rereading
 from ggufspec.errors import GgufspecError, LogError, ResultsError
+from ggufspec.forecast import profiles
 from ggufspec.harmless import one_line
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
-from ggufspec.publishing import archive
+from ggufspec.publishing import costs
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.report import frames
 from ggufspec.report.text import formats
-from ggufspec.results import ResultSet
+from ggufspec.results import ResultSet, archive
 from ggufspec.units import counted
 
 _CLOSE = 1e-9  # relative: sums round differently on other processors and Pythons
@@ -63,6 +72,7 @@ CLOCK = (
     "times and memory by ggufspec's own clock (wall_s, program_s, started_at, peak_rss_bytes), and the "
     "conditions of runs (load, temperature, energy): llama.cpp's logs do not have them"
 )
+SIZES = "what the models of cost curves read and compute, as the models are not in the bundle"
 IDENTITY = (
     "the machine, command lines and settings that no log names, and the hashes of models and programs, which "
     "are not in the bundle"
@@ -129,26 +139,13 @@ def verify(
         ResultsError: it is not a bundle, or has what no bundle has, such as paths that lead out of it.
         OSError: it cannot be read.
     """
-    with ExitStack() as resources:
-        if bundle.is_dir():
-            folder = bundle
-        elif bundle.is_file():
-            scratch = resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-"))
-            folder = archive.unpack(bundle, Path(scratch))
-        else:
-            raise ResultsError(f"there is no bundle {bundle}", "name the folder or the zip of a bundle")
-        return _verify_folder(folder, bundle, sha256, derived)
+    with archive.opened(bundle) as contents:
+        return _verify_files(contents.folder, contents.files, sha256, derived)
 
 
-def _verify_folder(
-    folder: Path, bundle: Path, sha256: str | None, derived: Mapping[str, bytes] | None
+def _verify_files(
+    folder: Path, files: Mapping[str, Path], sha256: str | None, derived: Mapping[str, bytes] | None
 ) -> Verification:
-    files = archive.list_files(folder)
-    if archive.HASHES not in files or archive.FACTS not in files:
-        raise ResultsError(
-            f"{bundle} is not a bundle: it has no {archive.HASHES} or no {archive.FACTS}",
-            "`ggufspec publish` makes one",
-        )
     report = _Report()
     own_hash = archive.hash_file(files[archive.HASHES])
     if sha256 is not None and sha256.strip().lower() != own_hash:
@@ -216,6 +213,7 @@ def _check_benches(
         report.skip("tables, charts and report, as a bench cannot be read")
         return
     _check_derived(benches, files, facts, report, derived)
+    _check_costs(benches, files, report)
 
 
 def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -> None:
@@ -243,9 +241,10 @@ def _check_bench(bench: ResultSet, files: Mapping[str, Path], report: _Report) -
         }:
             report.find(f"{file} is not a file of a bench")
     loads = _samples_of_loads(bench.runs, logs_of)
+    methods = _methods_of_runs(bench.runs, logs_of)
     for place, run in enumerate(bench.runs):
         label = f"{name}, run {place} ({run.log})"
-        _check_run(run, label, logs_of[run.log], loads, report)
+        _check_run(run, label, logs_of[run.log], loads, methods.get(run.log), report)
         _check_cell(run, label, report)
         _check_warnings(run, label, bench.meta.machine.cores, report)
         build = bench.meta.build if run.spec.build is None else bench.meta.builds.get(run.spec.build)
@@ -280,14 +279,41 @@ def _samples_of_loads(
     return {load: list(rereading.placements(engines[load], logs[load])) for load in logs}
 
 
+def _methods_of_runs(
+    runs: Sequence[RunResult], logs_of: Mapping[str, Mapping[str, RawLogs]]
+) -> dict[str, tuple[MethodCounts, ...] | None]:
+    """Return what each method of a chain drafted in runs of servers, by the logs of the runs."""
+    requests: dict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        if run.load is not None and ENGINES.get(run.engine) is Program.SERVER:
+            requests[run.load].append(run.log)
+    return {
+        log: counts
+        for logs in requests.values()
+        for log, counts in zip(
+            logs, rereading.count_methods(logs_of[log][""].err for log in logs), strict=True
+        )
+    }
+
+
 def _check_run(
     run: RunResult,
     label: str,
     logs: Mapping[str, RawLogs],
     loads: Mapping[int, Sequence[Sample]],
+    methods: tuple[MethodCounts, ...] | None,
     report: _Report,
 ) -> None:
-    """Compare a run's sample with what its raw logs show."""
+    """Compare a run's sample with what its raw logs show.
+
+    Args:
+        run: what is stored.
+        label: its name in findings.
+        logs: its raw logs, also of lost attempts.
+        loads: what the logs of each load show.
+        methods: for a run of a server, what each method of a chain drafted by the logs of its load.
+        report: gets what is found.
+    """
     if len(logs) != run.attempts:
         report.find(f"{label}: {counted(run.attempts, 'attempt')}, but logs of {len(logs)}")
     raw = logs[""]
@@ -299,6 +325,8 @@ def _check_run(
     except LogError as error:
         report.find(f"{label}: {error.message}")
         return
+    if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
+        reread = replace(reread, by_method=methods)
     left_out = run.spec.prompt.text == ""
     if left_out:
         report.skip("texts that are left out, and whether drafting changed them", run.log)
@@ -311,6 +339,9 @@ def _check_run(
             report.find(f"{label}: it counts as {run.sample.status.value}, but its log is complete")
         else:
             report.skip(_ONLY_EXIT_CODE, run.log)
+    if methods and run.attempts > 1:  # the totals contain attempts of this load that were lost
+        skipped.add("by_method")
+        report.skip("what each method of a chain drafted, in runs that were repeated", run.log)
     shares_load = keeps_loads(run.engine)
     if shares_load:
         skipped |= {*_PLACEMENTS}
@@ -355,7 +386,10 @@ def _check_cell(run: RunResult, label: str, report: _Report) -> None:
     if ending is not None and (ending[1], int(ending[2])) != (letter, run.repeat):
         report.find(f"{label}: it counts as {letter}{run.repeat}, but its log is named otherwise")
     drafting, logged = run.spec.drafting, run.sample.n_draft
-    if drafting and drafting.method.needs_drafter and logged not in {None, drafting.n_max}:
+    if drafting is None or logged is None:
+        return
+    is_lowered = drafting.method.is_head and logged < drafting.n_max  # to what a head was trained for
+    if logged != drafting.n_max and not is_lowered:
         report.find(f"{label}: its draft size is {drafting.n_max}, but its log shows {logged}")
 
 
@@ -456,7 +490,8 @@ def _check_derived(
     except (GgufspecError, ValueError, KeyError, ArithmeticError) as error:
         report.find(f"tables and charts cannot be made from the runs: {error}")
         return
-    present = {name for name in files if not name.startswith(f"{BENCHES}/")} - {archive.HASHES, archive.FACTS}
+    others = {archive.HASHES, archive.FACTS, profiles.SHARED}
+    present = {name for name in files if not name.startswith(f"{BENCHES}/")} - others
     is_same = facts.versions == library_versions()
     for name in sorted(present - expected.keys()):
         if name.endswith(".parquet") and facts.with_parquet and not can_compare:
@@ -467,6 +502,31 @@ def _check_derived(
         report.find(f"{name} is missing, although the benches have figures for it")
     for name in sorted(expected.keys() & present):
         _check_file(name, files[name].read_bytes(), expected[name], report, is_same=is_same)
+
+
+def _check_costs(benches: Sequence[ResultSet], files: Mapping[str, Path], report: _Report) -> None:
+    """Compare cost curves with their timings, and what they were measured on with the benches."""
+    file = files.get(profiles.SHARED)
+    if file is None:
+        return
+    try:
+        shared = profiles.read_shared(file.read_bytes())
+    except ResultsError as error:
+        report.find(error.message)
+        return
+    report.skip(SIZES)
+    for place, profile in enumerate(shared):
+        label = f"{profiles.SHARED}, curve {place}"
+        if not any(costs.belongs(profile.curve.measured_on, bench) for bench in benches):
+            report.find(f"{label} is of a pair, a llama.cpp or a machine that no bench has")
+        try:
+            follows = _close(asdict(costs.recompute(profile)), asdict(profile.curve))
+        except (ValueError, ArithmeticError):
+            follows = False
+        if follows:
+            report.n_figures += len(profile.curve.points)
+        else:
+            report.find(f"{label} does not follow from its timings")
 
 
 def _check_file(name: str, content: bytes, expected: bytes, report: _Report, *, is_same: bool) -> None:

@@ -40,7 +40,7 @@ from ggufspec.results.tuned import (
     read_configuration,
     write_configuration,
 )
-from ggufspec.results.writer import Lock, disk, read_object, write_object
+from ggufspec.results.writer import Lock, disk, read_object, read_value, write_object
 
 __all__ = [
     "CONFIGURATION_VERSION",
@@ -77,6 +77,7 @@ __all__ = [
     "read_configuration",
     "read_crossover_axes",
     "read_object",
+    "read_value",
     "reopen",
     "stored_schemas",
     "write_bench",

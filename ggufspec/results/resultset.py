@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggufspec import notebooks
-from ggufspec.domain import Build, FileIdentity, Machine, RunSpec
+from ggufspec.domain import Build, FileIdentity, Machine, RunSpec, StoppingRule
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
@@ -26,7 +26,8 @@ class Meta:
     neither of the last two, nor ``details`` of the machine, nor ``compiler`` and ``flags`` of a build.
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
-    which they were given; ``build`` is the first. It is empty for a bench of one.
+    which they were given; ``build`` is the first. It is empty for a bench of one. ``stopping`` is when a
+    bench that is measured until its verdicts are decided is looked at; None for other benches.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Meta:
     builds: Mapping[str, Build] = field(default_factory=dict)
     software: Mapping[str, str] | None = None
     suite_sha256: str | None = None
+    stopping: StoppingRule | None = None
     schema_version: int = SCHEMA_VERSION
 
     def build_of(self, spec: RunSpec) -> Build:
@@ -62,6 +64,7 @@ class ResultSet:
     runs: Runs
     damage: tuple[str, ...] = field(default=(), compare=False)
     writer: Writer | None = field(default=None, repr=False, compare=False)  # None: opened for reading only
+    upcoming: RunSpec | None = field(default=None, repr=False, compare=False)  # about to be measured
 
     @property
     def measured(self) -> Runs:

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import structs
 
 from ggufspec import paths
-from ggufspec.domain import Build, FileIdentity, Machine, RunResult
+from ggufspec.domain import Build, FileIdentity, Machine, RunResult, StoppingRule
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import reading, records, seals
 from ggufspec.results.ledger import Ledger
@@ -133,6 +133,7 @@ def create(
     builds: Mapping[str, Build] | None = None,
     software: Mapping[str, str] | None = None,
     suite_sha256: str | None = None,
+    stopping: StoppingRule | None = None,
 ) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
@@ -149,6 +150,7 @@ def create(
         builds: the llama.cpps that are measured, by their ids, if there are several.
         software: the versions of ggufspec, Python and packages.
         suite_sha256: identifies the prompts.
+        stopping: when the bench is looked at, if it is measured until its verdicts are decided.
 
     Raises:
         ResultsError: the name is invalid or in use, or the folder cannot be written.
@@ -175,6 +177,7 @@ def create(
         builds=builds or {},
         software=software,
         suite_sha256=suite_sha256,
+        stopping=stopping,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+import msgspec
 from filelock import lock_descriptor
 
 from ggufspec import paths
@@ -19,6 +20,7 @@ from ggufspec.results import records, seals
 from ggufspec.results.ledger import Ledger
 
 _LOCK = "lock"
+T = TypeVar("T")
 
 
 class Lock:
@@ -196,6 +198,14 @@ def read_object(path: Path) -> bytes:
     if seals.has_seal(content) and seals.follow(content, 0) is None:
         raise ResultsError(f"{path} does not match its checksum", "it is damaged or was edited")
     return content
+
+
+def read_value(path: Path, expected: type[T]) -> T | None:
+    """Return the value of such a file; None where there is none, a damaged one, or another version's."""
+    try:
+        return msgspec.json.decode(read_object(path), type=expected, dec_hook=records.decode_hook)
+    except (OSError, ValueError, ResultsError):  # msgspec's errors are ValueErrors
+        return None
 
 
 def replace_file(path: Path, content: bytes) -> None:

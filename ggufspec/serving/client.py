@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from ggufspec.serving.dealing import arrival_times
 from ggufspec.serving.records import RequestRecord
 
 _CONNECT_S = 10.0
-_END = "[DONE]"  # ends streams in OpenAI's format
+END = "[DONE]"  # ends streams in OpenAI's format
 
 
 @dataclass(kw_only=True)
@@ -40,6 +40,10 @@ class Reply:
     def fail(self, outcome: RequestOutcome, reason: object) -> None:
         """Say how the request failed."""
         self.outcome, self.reason = outcome, " ".join(str(reason).split())[:300] or None
+
+
+Take = Callable[[str, float, Reply], bool]
+"""Adds an event, which arrived at a time, to a reply; returns whether more may follow."""
 
 
 class _TimedStream(httpx2.AsyncByteStream):
@@ -73,10 +77,12 @@ def open_client(base_url: str | httpx2.URL, headers: Mapping[str, str]) -> httpx
     )
 
 
-async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], reply: Reply) -> None:
+async def stream_reply(
+    client: httpx2.AsyncClient, path: str, body: Mapping[str, Any], reply: Reply, take: Take
+) -> None:
     """Request a completion, and fill in the reply while it arrives. Failures become its outcome."""
     try:
-        async with client.sse("/completion", method="POST", json=dict(body)) as events:
+        async with client.sse(path, method="POST", json=dict(body)) as events:
             response = events.response
             if response.status_code != httpx2.codes.OK:
                 text = (await response.aread()).decode(errors="replace")
@@ -84,7 +90,7 @@ async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], repl
                 outcome = RequestOutcome.UNAVAILABLE if is_busy else RequestOutcome.REFUSED
                 reply.fail(outcome, f"HTTP {response.status_code}: {failures.error_message(text)}")
                 return
-            await take_events(events, reply)
+            await take_events(events, reply, take)
     except httpx2.TimeoutException as error:
         reply.fail(RequestOutcome.TIMED_OUT, error)
     except httpx2.SSEError as error:
@@ -97,26 +103,9 @@ async def stream_reply(client: httpx2.AsyncClient, body: Mapping[str, Any], repl
             reply.fail(RequestOutcome.DISCONNECTED, error)
 
 
-async def take_events(events: httpx2.EventSource, reply: Reply) -> None:
-    """Fill in a reply from the events of its stream, until one ends it.
-
-    Raises:
-        httpx2.HTTPError: the stream broke, or is not a stream of events.
-    """
-    response = events.response
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    timed = response.stream = _TimedStream(response.stream)
-    messages = aiter(events)
-    assert isinstance(messages, AsyncGenerator)
-    async with aclosing(messages):
-        async for message in messages:
-            if not _take(message.data, timed.arrived_at, reply):
-                return
-
-
-def _take(data: str, arrived_at: float, reply: Reply) -> bool:
-    """Add an event to a reply; return whether more may follow."""
-    if data == _END:
+def take_event(data: str, arrived_at: float, reply: Reply) -> bool:
+    """Add an event of llama-server's /completion to a reply; return whether more may follow."""
+    if data == END:
         return True
     try:
         event = read_event(data)
@@ -139,19 +128,39 @@ def _take(data: str, arrived_at: float, reply: Reply) -> bool:
     return True
 
 
+async def take_events(events: httpx2.EventSource, reply: Reply, take: Take = take_event) -> None:
+    """Fill in a reply from the events of its stream, until one ends it.
+
+    Raises:
+        httpx2.HTTPError: the stream broke, or is not a stream of events.
+    """
+    response = events.response
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    timed = response.stream = _TimedStream(response.stream)
+    messages = aiter(events)
+    assert isinstance(messages, AsyncGenerator)
+    async with aclosing(messages):
+        async for message in messages:
+            if not take(message.data, timed.arrived_at, reply):
+                return
+
+
 @dataclass(kw_only=True)
 class TrafficRun:
     """Users who send requests until enough of them have ended.
 
-    Each sends the next request when the last one was answered; with a rate, requests arrive by themselves.
-    Further requests are sent until the last one that counts has ended, so that it has company; those that are
-    cut off at the end have the outcome STOPPED. Each request is written when it ends, whatever its outcome.
+    Each sends the next request when the last one was answered; with a rate or recorded times, requests arrive
+    by themselves. Further ones are sent until the last one that counts has ended, so that it has company, but
+    none after recorded ones; those that are cut off at the end have the outcome STOPPED. Each request is
+    written when it ends, whatever its outcome.
 
     Attributes:
         client: sends the requests.
         traffic: what to send.
         make_body: returns the body of a request for a prompt.
         write: stores a record.
+        path: where requests are sent.
+        take: reads the events of answers from there.
         seed: fixes the times at which requests arrive.
         timeout_s: time limit for everything; None for none.
     """
@@ -160,6 +169,8 @@ class TrafficRun:
     traffic: Traffic
     make_body: Callable[[Prompt], Mapping[str, Any]]
     write: Callable[[RequestRecord], None]
+    path: str = "/completion"
+    take: Take = take_event
     seed: int = 1
     timeout_s: float | None = None
     _numbers: Iterator[int] = field(default_factory=count)
@@ -181,8 +192,8 @@ class TrafficRun:
             self._deadline = asyncio.get_running_loop().time() + self.timeout_s
         try:
             async with asyncio.TaskGroup() as group:
-                if self.traffic.rate is not None:
-                    await self._receive(group, self.traffic.rate)
+                if self.traffic.is_open:
+                    await self._receive(group)
                     return
                 users = [group.create_task(self._act(user)) for user in range(self.traffic.users)]
                 await self._finished.wait()
@@ -202,10 +213,13 @@ class TrafficRun:
             if number >= self.traffic.n_requests and outcome is not RequestOutcome.OK:
                 return  # it keeps nobody company, and would be sent again at once
 
-    async def _receive(self, group: asyncio.TaskGroup, rate: float) -> None:
-        """Send each request when it arrives, at most as many again as count."""
+    async def _receive(self, group: asyncio.TaskGroup) -> None:
+        """Send each request when it arrives; at random times, at most as many again as count."""
         sent = []
-        arrivals = islice(arrival_times(rate, seed=self.seed), 2 * self.traffic.n_requests)
+        traffic = self.traffic
+        arrivals: Iterable[float] = traffic.arrivals
+        if traffic.rate is not None:
+            arrivals = islice(arrival_times(traffic.rate, seed=self.seed), 2 * traffic.n_requests)
         for number, at_s in enumerate(arrivals):
             wait_s = self._started + at_s - time.perf_counter()
             with suppress(TimeoutError):
@@ -235,7 +249,7 @@ class TrafficRun:
         reply, sent_at = Reply(), time.perf_counter()
         try:
             async with asyncio.timeout_at(self._deadline):
-                await stream_reply(self.client, body, reply)
+                await stream_reply(self.client, self.path, body, reply, self.take)
         except TimeoutError:
             reply.fail(RequestOutcome.TIMED_OUT, f"no complete answer within {self.timeout_s:g} s")
         except asyncio.CancelledError:

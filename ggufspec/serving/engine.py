@@ -48,16 +48,18 @@ class TrafficEngine(ServerEngine):
             outcomes[one.outcome] += 1
             record.write(encode_record(one))
 
+        traffic = spec.traffic
+        tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
+
         def make_body(prompt: Prompt) -> Mapping[str, Any]:
-            return make_request(spec, prompt, loaded)
+            return make_request(spec, prompt, loaded) | {"n_predict": tokens[prompt]}
 
         async def send_all() -> None:
             base_url, headers = loaded.server.client.base_url, loaded.server.client.headers
             async with open_client(base_url, headers) as client:
-                assert spec.traffic is not None
                 await TrafficRun(
                     client=client,
-                    traffic=spec.traffic,
+                    traffic=traffic,
                     make_body=make_body,
                     write=store,
                     seed=spec.sampling.seed,

@@ -48,8 +48,8 @@ def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     """Return the time in which all users were served and none waited for the others to begin.
 
     It begins when every user has had an answer, and ends with the last request that counts. Until then every
-    user sends further requests, so that there is no tail. Where requests arrive at a rate, it begins with the
-    first one behind as many as there are slots.
+    user sends further requests, so that there is no tail. Where requests arrive by themselves, it begins with
+    the first one behind as many as there are slots.
 
     Args:
         requests: of all users.
@@ -58,20 +58,21 @@ def find_window(requests: Sequence[_Sent], traffic: Traffic) -> Window | None:
     Returns:
         The window; None if a user had no answer, or the last request ended before that.
     """
-    if traffic.rate is not None:
-        started = [request.sent_s for request in requests if request.number == traffic.users]
+    if traffic.is_open:
+        first = min(traffic.users, traffic.n_requests // 2)  # a short recording has fewer than slots
+        started = [request.sent_s for request in requests if request.number == first]
         ended = [request.end_s for request in requests if request.number < traffic.n_requests]
         return Window(started[0], max(ended)) if started else None
     users, n_requests = traffic.users, traffic.n_requests
-    first: dict[int, float] = {}
+    first_end: dict[int, float] = {}
     end_s = 0.0
     for request in requests:
-        first[request.user] = min(request.end_s, first.get(request.user, request.end_s))
+        first_end[request.user] = min(request.end_s, first_end.get(request.user, request.end_s))
         if request.number < n_requests:
             end_s = max(end_s, request.end_s)
-    if len(first) < users or max(first.values()) >= end_s:
+    if len(first_end) < users or max(first_end.values()) >= end_s:
         return None
-    return Window(max(first.values()), end_s)
+    return Window(max(first_end.values()), end_s)
 
 
 def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Parsed:
@@ -103,7 +104,7 @@ def summarize(spec: RunSpec, read: Callable[[], Iterable[RequestRecord]]) -> Par
         spec,
         requests,
         client_share=_client_share(sent, window),
-        saturated=None if traffic.rate is None else is_saturated(sent, traffic),
+        saturated=is_saturated(sent, traffic) if traffic.is_open else None,
     )
     remark = _describe(failed, len(requests), reasons) if failed else None
     if sample.status is not Status.OK and remark is None:
@@ -157,6 +158,7 @@ class _Tally:
         timings = record.timings
         if timings is None:
             return
+        self._reports_drafts = self._reports_drafts or timings.draft_n is not None
         n, accepted = timings.predicted_n or 0, timings.draft_n_accepted or 0
         self._generated += n
         self._drafted += timings.draft_n or 0
@@ -175,7 +177,7 @@ class _Tally:
         saturated: bool | None,
     ) -> Sample:
         """Return the sample of all records that were added."""
-        n_draft = spec.drafting.n_max if spec.drafting else None
+        drafts = spec.drafting is not None or (spec.servers is not None and self._reports_drafts)
         steady = [request for request in requests if request.is_steady]
         ttfts = [request.ttft_s for request in steady if request.ttft_s is not None]
         gaps = [request.token_s for request in steady if request.token_s is not None]
@@ -186,9 +188,9 @@ class _Tally:
             prompt_tps=self._n_prompt / self._prompt_s if self._prompt_s else None,
             gen_tokens=self._generated,
             gen_s=None if self._window is None else self._window.end_s - self._window.start_s,
-            n_draft=n_draft,
-            n_drafted=None if n_draft is None else self._drafted,
-            n_accepted=None if n_draft is None else self._accepted,
+            n_draft=spec.draft_size,
+            n_drafted=self._drafted if drafts else None,
+            n_accepted=self._accepted if drafts else None,
             n_rounds=self._rounds,
             ttft_s=median(ttfts) if ttfts else None,
             itl_s=median(gaps) if gaps else None,

@@ -6,7 +6,7 @@ What each figure means in plain words, and how it was validated, stands in ``doc
 
 from __future__ import annotations
 
-from ggufspec.domain import Estimate
+from ggufspec.domain import Estimate, StoppingRule, schedule_looks
 from ggufspec.stats.cells import Cell, Rates, align
 from ggufspec.stats.effects import (
     MIN_LOADS,
@@ -31,6 +31,7 @@ from ggufspec.stats.limits import LimitTest, LogEffect, compare_units, judge_lim
 from ggufspec.stats.percentiles import LEAST_BEYOND, percentile_over_loads
 from ggufspec.stats.planning import Needed, expected_width, needed
 from ggufspec.stats.ratios import ratio_of_sums
+from ggufspec.stats.sequences import ERROR, sequential_effect, without_interval
 from ggufspec.stats.spread import UNSTABLE_ABOVE, outliers, outlying_cells, spread, unstable
 from ggufspec.stats.student import t_quantile, t_tail
 from ggufspec.stats.texts import (
@@ -46,6 +47,7 @@ from ggufspec.stats.trend import drift
 __all__ = [
     "BINS",
     "CONFIDENCE",
+    "ERROR",
     "LEAST_BEYOND",
     "LEAST_TOKENS",
     "MIN_LOADS",
@@ -62,6 +64,7 @@ __all__ = [
     "Needed",
     "Rates",
     "SpeedVerdict",
+    "StoppingRule",
     "align",
     "compare_units",
     "count_places",
@@ -83,9 +86,12 @@ __all__ = [
     "place_token",
     "quantile",
     "ratio_of_sums",
+    "schedule_looks",
+    "sequential_effect",
     "spread",
     "t_quantile",
     "t_tail",
     "uniform_p_value",
     "unstable",
+    "without_interval",
 ]

@@ -44,7 +44,7 @@ MIN_LOADS = 3
 
 _POOLED_ABOVE = 0.5  # p of the F test: for prompts, and for loads that made several runs
 _REPEATS_POOLED_ABOVE = 0.05  # for repeats of runs that each had a process of their own
-_WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
+WIDEST = 100.0  # in logarithms: a factor of 1e43 says "unknown", and stays finite
 _SLIGHT = 1e-9  # standard errors below this are rounding, not spread
 
 
@@ -64,6 +64,7 @@ class Gap(StrEnum):
     SINGLE = "single"  # one prompt in one load
     NOT_INTERLEAVED = "not-interleaved"  # fewer than three loads of several runs each
     EQUAL = "equal"  # all values are the same: their spread is not known
+    NO_LOOK = "no-look"  # the bench ended before its first look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ class Fit:
         """Return half of the two-sided interval of the mean, in logarithms; None without a standard error."""
         if self.error is None or self.degrees is None:
             return None
-        return min(quantile(self.degrees, confidence) * self.error, _WIDEST)
+        return min(quantile(self.degrees, confidence) * self.error, WIDEST)
 
     @property
     def estimate(self) -> Estimate:
@@ -201,7 +202,7 @@ def paired_effect(
         ratio=ratio,
         p_value=p_value,
         degrees=fitted.degrees,
-        verdict=_verdict(ratio, p_value, threshold),
+        verdict=judge_speed(ratio, p_value, threshold),
         components=fitted.components,
         cells=fitted.cells,
         gap=fitted.gap,
@@ -257,7 +258,7 @@ def fit(
         gap = Gap.SINGLE
     elif not own_processes and loads < MIN_LOADS:
         gap = Gap.NOT_INTERLEAVED
-    elif math.sqrt(variance) <= _SLIGHT * max(1.0, abs(mean)):
+    elif is_constant(math.sqrt(variance), mean):
         gap = Gap.EQUAL
     return Fit(
         mean=mean,
@@ -274,6 +275,11 @@ def fit(
         cells=round(float(counts.sum())),
         gap=gap,
     )
+
+
+def is_constant(error: float, mean: float) -> bool:
+    """Return whether a standard error is mere rounding: then all values are the same."""
+    return error <= _SLIGHT * max(1.0, abs(mean))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,7 +426,8 @@ def group_repeats(*arms: Rates) -> tuple[list[int], bool]:
     return [order[first] for first in group], own_processes
 
 
-def _verdict(ratio: Estimate, p_value: float | None, threshold: float) -> SpeedVerdict:
+def judge_speed(ratio: Estimate, p_value: float | None, threshold: float) -> SpeedVerdict:
+    """Return the verdict that an interval, its p and a practical threshold give."""
     if p_value is None or ratio.lo is None or ratio.hi is None:
         return SpeedVerdict.NONE
     if p_value < 1 - CONFIDENCE and ratio.value > 1 + threshold:

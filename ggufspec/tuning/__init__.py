@@ -1,7 +1,8 @@
-"""Forecast every configuration and measure the best few; map for how many users drafting pays."""
+"""Find the fastest drafter, draft size and offload, and up to how many users drafting pays."""
 
 from __future__ import annotations
 
+from ggufspec.tuning.automatic import auto
 from ggufspec.tuning.crossing import (
     CrossoverPlan,
     CrossoverRequest,
@@ -14,8 +15,10 @@ from ggufspec.tuning.crossing import (
     measure_crossover,
     prepare_crossover,
 )
+from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
 from ggufspec.tuning.looking import look, outlook
 from ggufspec.tuning.recommending import configuration_of
+from ggufspec.tuning.resuming import Attempt, find_attempt
 from ggufspec.tuning.running import (
     Bench,
     TuneRequest,
@@ -30,24 +33,32 @@ from ggufspec.tuning.running import (
     tune,
 )
 from ggufspec.tuning.serving import choose_serving, serve
+from ggufspec.tuning.sources import AutoRequest, DraftSource, DraftSources, find_sources
 from ggufspec.tuning.values import Choice, Plan, Prospect, Selection, Spent, Stage, Tuned, TuningForecast
 from ggufspec.tuning.verdicts import THRESHOLD, judge_finalists, select_arms, why_unusable
 
 __all__ = [
     "THRESHOLD",
+    "Attempt",
+    "AutoRequest",
     "Bench",
     "Choice",
     "CrossoverPlan",
     "CrossoverRequest",
     "CrossoverStep",
+    "DraftSource",
+    "DraftSources",
     "Plan",
     "Prospect",
     "Selection",
+    "ServerCommand",
+    "ServerOption",
     "Spent",
     "Stage",
     "TuneRequest",
     "Tuned",
     "TuningForecast",
+    "auto",
     "begin_crossover",
     "choose_serving",
     "coarse_places",
@@ -57,6 +68,8 @@ __all__ = [
     "crossover_request",
     "default",
     "finals",
+    "find_attempt",
+    "find_sources",
     "follow_edge",
     "identify",
     "identify_crossover",
@@ -67,6 +80,7 @@ __all__ = [
     "measure_finalists",
     "outlook",
     "prepare_crossover",
+    "prepare_server",
     "prepare_tuning",
     "select_arms",
     "serve",

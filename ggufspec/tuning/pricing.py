@@ -11,7 +11,7 @@ from ggufspec.analysis import warnings
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.forecast import profiles
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
 from ggufspec.tuning.values import Plan, Stage
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def curves(
     shallow = min(text.target_trace.n_prompt for text in texts)
     deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
     by_place: Curves = {}
-    first_curves: dict[Offload, CostCurve] = {}  # the first drafter's
+    first_curves: dict[Offload, MeasuredCurve] = {}  # the first drafter's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
         yield Stage(name="measuring costs", done=number, total=len(most))
@@ -76,16 +76,16 @@ def curves(
         stored = profiles.find_profile(measured_on, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
             by_place[offload, drafter] = stored.curve
-            first_curves.setdefault(offload, stored.curve)
+            first_curves.setdefault(offload, stored.measured)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
             continue
         shared = first_curves.get(offload)
-        if shared is not None and shared.most_tokens < tokens:
+        if shared is not None and shared.curve.most_tokens < tokens:
             shared = None
         few = shared is not None
         batches, repeats = _affordable(time_s / len(most), token_s, tokens, len(depths), few=few)
         with machine.Watch.start() as watch:
-            measured = profiles.curve(
+            measured = profiles.measure_curve(
                 engine,
                 spec,
                 drafter,
@@ -97,13 +97,13 @@ def curves(
             )
             conditions = watch.conditions()
         if shared is not None:
-            measured = replace(measured, verify=shared.verify)
+            measured = measured.with_batches(shared)
         first_curves.setdefault(offload, measured)
-        by_place[offload, drafter] = measured
+        by_place[offload, drafter] = measured.curve
         if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None
         else:
-            profiles.save(measured)
+            profiles.save(measured.curve, measured.timings, measured.verify_timings)
     return by_place, tuple(notes)
 
 

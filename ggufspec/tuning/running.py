@@ -34,9 +34,19 @@ from ggufspec.measure import prepare_session as checked
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet, write_configuration
-from ggufspec.tuning import candidates, looking, prospects, recommending, serving, values, verdicts
+from ggufspec.tuning import (
+    candidates,
+    looking,
+    prospects,
+    quantizing,
+    recommending,
+    serving,
+    values,
+    verdicts,
+)
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
+_ENGINE = "server"
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
@@ -47,6 +57,7 @@ _TUNING_OPTIONS = {
     "fresh": "fresh",
     "serve_ctx": "serve_ctx",
     "serve_parallel": "serve_parallel",
+    "quantize_drafter": "quantize_drafter",
 }
 _BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
 _REPEATS = 2  # of the selection
@@ -65,11 +76,13 @@ class TuneRequest:
 
     Attributes:
         request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
-            engine is the one that the choice will be used with. Without ``draft``, all sizes up to 16 are.
+            engine is the one that the choice will be used with, by default the server. Without ``draft``, all
+            sizes up to 16 are.
         methods: what may draft, as for a bench; None for whatever the engine's program can.
         serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
             that fits, see ``serving.choose_serving``.
         serve_parallel: slots, requests that are served at once.
+        quantize_drafter: quantizations to make of each drafter, as further drafters to choose from.
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
         precision: half of the speed-ups' intervals over the speed-ups.
@@ -80,6 +93,7 @@ class TuneRequest:
     methods: tuple[str, ...] | None = None
     serve_ctx: int | None = None
     serve_parallel: int = 1
+    quantize_drafter: tuple[str, ...] = ()
     vram_bytes: int | None = None
     max_time_s: float | None = 300.0
     precision: float | None = 0.02
@@ -105,14 +119,17 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
-    (llama, *others), program = asked.request.llamas, ENGINES[asked.request.engine]
+    llama, *others = asked.request.llamas
+    engine = asked.request.engine or _ENGINE
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
     install = installs.find_install(llama)
+    with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
     request = replace(
-        asked.request,
-        p_min=0.0 if program is Program.TREE else asked.request.p_min,  # it knows none
-        method=asked.methods or _methods(install, asked.request),
+        with_quantized,
+        engine=engine,
+        p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
+        method=asked.methods or _methods(install, with_quantized, engine),
         draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
         precision=asked.precision,
         max_time=None,
@@ -157,7 +174,7 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         )
     notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
     return Plan(
-        session=replace(session, notes=(*notes, _serving_note(to_serve, why))),
+        session=replace(session, notes=(*notes, *about_drafters, _serving_note(to_serve, why))),
         serving=to_serve,
         blocks=blocks,
         vram_bytes=vram,
@@ -203,17 +220,17 @@ def identify(plan: Plan) -> Plan:
     )
 
 
-def _methods(install: Install, request: Request) -> tuple[str, ...]:
+def _methods(install: Install, request: Request, engine: str) -> tuple[str, ...]:
     """Return what the models draft by, and the n-gram methods of the engine at some of the given draft sizes.
 
     Raises:
         GgufspecError: the pair's own method cannot be measured here.
     """
     methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
-    program = ENGINES[request.engine]
+    program = ENGINES[engine]
     sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
     for method in Method:
-        if method.drafts_with_model or request.engine == "inprocess" or not draft_sizes(method, sizes):
+        if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, sizes):
             continue
         with suppress(GgufspecError):
             check_chain(install, program, Chain(method))
@@ -400,7 +417,7 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
             tuned: Tuned = serving.serve(plan, end.value)
             keep(tuned)
             return tuned
-        stored = _measured(stage.session, command, resume=stage.resume)
+        stored = measure_bench(stage.session, command, resume=stage.resume)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -491,8 +508,11 @@ def _without_verdict(cause: str, outlook: TuningForecast) -> InconclusiveError:
     return InconclusiveError(f"there is no verdict: {cause}; {forecast}", _QUIETER)
 
 
-def _measured(session: Session, command: tuple[str, ...], resume: str | None = None) -> ResultSet:
-    store = api.begin(session, command=command, resume=resume)
+def measure_bench(
+    session: Session, command: tuple[str, ...], *, name: str | None = None, resume: str | None = None
+) -> ResultSet:
+    """Measure a bench to its end, for callers that show no progress; see ``api.begin`` for the arguments."""
+    store = api.begin(session, command=command, name=name, resume=resume)
     with session.engine:
         *_, results = api.record(session, store)
     return results
@@ -521,6 +541,8 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
     """Tell a tuning's own options from those of its benches; both have the command line's names."""
     methods = options.pop("method", None)
     tuning_options = {field: options.pop(name) for name, field in _TUNING_OPTIONS.items() if name in options}
+    if isinstance(kind := tuning_options.get("quantize_drafter"), str):
+        tuning_options["quantize_drafter"] = (kind,)
     return TuneRequest(
         request=default(**options),
         methods=(methods,) if isinstance(methods, str) else methods,
@@ -530,4 +552,4 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
 
 def default(**options: Any) -> Request:
     """Return a request with tuning's own defaults: several p_min, in the server."""
-    return Request(**{"p_min": _P_MINS, "engine": "server", **options})
+    return Request(**{"p_min": _P_MINS, "engine": _ENGINE, **options})

@@ -94,7 +94,8 @@ def _curve(bench: Bench, drafting: Sequence[Arm], seconds: float) -> CostCurve:
     batches = sorted({1, 2, *(size + 1 for size in bench.preset.sizes if size <= largest)})
     with engines.make("inprocess", install, timeout_s=seconds) as made:
         engine = cast("InprocessEngine", made)
-        return profiles.curve(engine, alone, drafter, batches=batches, depths=depths, repeats=1)
+        measured = profiles.measure_curve(engine, alone, drafter, batches=batches, depths=depths, repeats=1)
+        return measured.curve
 
 
 def _ratios(arm: Arm, curve: CostCurve) -> Iterator[float]:

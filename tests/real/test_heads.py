@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, paths, proc
+from ggufspec import engines, paths, proc, results
 from ggufspec.domain import (
     Drafting,
     Method,
@@ -28,6 +28,7 @@ from ggufspec.llama.install import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import heads, judging, read_head
 from ggufspec.modelfiles.gguf import validate_file
+from tests.support import shell
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TARGET = paths.models_dir() / "demo" / "target.gguf"
@@ -132,3 +133,18 @@ def test_headers_say_what_a_program_does_with_a_head(
     rule = judging.rule_of(llama, Program.SIMPLE)
     verdict = judging.check_pair(validate_file(target), validate_file(head), rule)
     assert (verdict.outcome is judging.CompatOutcome.ACCEPTED) == belongs
+
+
+@pytest.mark.parametrize("pair", ["demo-eagle3", "demo-mtp"])
+def test_the_embedded_heads_are_measured_offline(
+    llama: Install, monkeypatch: pytest.MonkeyPatch, pair: str
+) -> None:
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    words = ("bench", "--pair", pair, "--offline", "-n", "40", "-r", "1", "--per-category", "1", "-t", "1")
+    done = shell.ggufspec(*words, "--name", pair)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("engine: binary-simple, because llama-speculative drafts only with")
+    bench = results.load(pair)
+    drafting = [run for run in bench.current if run.spec.role is Role.DRAFTING]
+    assert drafting
+    assert all(run.sample.n_accepted for run in drafting)

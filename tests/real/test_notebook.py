@@ -1,4 +1,4 @@
-"""The notebook of scripts/ runs from a clean kernel on real builds, and its tables hold what was measured."""
+"""The notebooks of scripts/ run from a clean kernel on real builds, and show what was measured."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ggufspec import prompts, results
+from ggufspec import prompts, publishing, results
 from ggufspec.domain import Role
 from ggufspec.llama.install.installs import Install
 
-NOTEBOOK = Path(__file__).parents[2] / "scripts" / "summary_tables.ipynb"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+NOTEBOOKS = ("summary_tables.ipynb", "llama3_notebook.ipynb")
 SMALL = "N_PREDICT, REPEATS, DRAFT, THREADS, TUNE_S = 16, 1, (4,), 1, 30\n"
 NAMES = ("native_and_assisted", "layers_and_gain", "drafts_kept", "comparison", "per_prompt")
 TABLES = (
@@ -22,8 +23,8 @@ TABLES = (
 )
 
 
-def _read() -> Any:
-    with NOTEBOOK.open(encoding="utf-8") as file:
+def _read(name: str) -> Any:
+    with (SCRIPTS / name).open(encoding="utf-8") as file:
         return nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]
 
 
@@ -36,7 +37,7 @@ def ran(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The notebook with small parameters, executed in an empty folder and home."""
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")  # without it, Jupyter's client warns
-    book = _read()
+    book = _read("summary_tables.ipynb")
     place = next(at for at, cell in enumerate(book.cells) if "parameters" in cell.metadata.get("tags", ()))
     book.cells.insert(place + 1, _cell(SMALL))
     book.cells.append(_cell(TABLES))
@@ -50,8 +51,9 @@ def _outputs(book: Any, kind: str) -> list[str]:
     return [data[kind] for data in shown if kind in data]
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
-    book = _read()
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_kept_without_outputs(name: str) -> None:
+    book = _read(name)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
@@ -106,3 +108,46 @@ def test_every_cell_runs_and_every_table_holds_what_was_measured(ran: Any) -> No
     assert {row["draft"] for row in tables["per_prompt"]} == {4}
     # one, tuned, served, seven, and one for each k; a tuning confirms its winner, if there is one, in another
     assert len(results.ids()) in {6, 7}
+
+
+@pytest.fixture
+def ran_llama3(llama: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The notebook on Llama 3 with the embedded pair, executed in an empty folder and home."""
+    monkeypatch.setenv("GGUFSPEC_PAIR", "demo")
+    if llama.origin == "GGUFSPEC_LLAMA":  # else the notebook's own build finds that of the tests
+        monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    book = _read("llama3_notebook.ipynb")
+    book.cells.append(_cell("print(layers_and_gain.to_json(orient='records'))"))
+    book.cells.append(_cell("ggufspec.load('nowhere')"))
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(book, timeout=300, resources=resources, allow_errors=True).execute()
+    return book
+
+
+def _errors(cell: Any) -> list[Any]:
+    return [output for output in cell.get("outputs", ()) if output.output_type == "error"]
+
+
+def test_the_llama3_notebook_does_its_whole_job_on_the_embedded_pair(ran_llama3: Any, tmp_path: Path) -> None:
+    *cells, table, broken = ran_llama3.cells
+    assert not [error for cell in (*cells, table) for error in _errors(cell)]
+    (error,) = _errors(broken)
+    shown = "\n".join(error.traceback)
+    assert "hint: " in shown  # below the message, as notebooks show no traceback of ours
+    target, drafter, drafting = json.loads(table.outputs[0].text)
+    assert [row["Model"] for row in (target, drafter)] == ["target.gguf", "drafter.gguf"]
+    assert (target["Gain"], drafter["Gain"], target["Accepted"]) == ("-", "-", "")
+    gain = drafting["Tokens/second"] / target["Tokens/second"] - 1
+    assert int(drafting["Gain"].removesuffix("%")) / 100 == pytest.approx(gain, abs=0.01)
+    assert 0 < float(drafting["Accepted"].removesuffix("%")) <= 100
+
+    pages = [page for page in _outputs(ran_llama3, "text/html") if "tex2jax_ignore" in page]
+    bench, why, tuning = pages
+    assert "engine binary" in bench
+    assert "What would pay most" in why or "No single change" in why
+    assert any(words in tuning for words in ("Draft with", "Do not draft"))
+    assert "<pre><code>" in tuning
+    assert "llama-server" in tuning
+    (packed,) = tmp_path.glob("*-bundle.zip")
+    assert publishing.verify(packed).findings == ()

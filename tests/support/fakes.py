@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Program
+from ggufspec.llama.install import releases
 from ggufspec.llama.install.installs import NAMES, Executable, Install
 from ggufspec.llama.install.options import parse_help
 
@@ -146,3 +148,9 @@ def recorded_install(build: str, backend: str | None = "cpu") -> Install:
         commit=None,
         backend=backend,
     )
+
+
+def numbered_install(build: str) -> Install:
+    """The install of a recorded build, with its build number."""
+    first, second, third = map(int, build.split("."))
+    return replace(recorded_install(build), build_number=releases.BUILDS[first, second, third])

@@ -7,6 +7,7 @@ queue: each names the requests it spoils and how often.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -25,6 +26,7 @@ SIGNATURE = "X-Amz-Credential=KEYOFTHECLOUD&X-Amz-Signature=0123456789abcdef&Pol
 """What makes an address of the content host valid for whoever has it, and for a while."""
 
 _STRIDE = 256 << 10
+_COMMIT_KEYS = ("header", "file", "lfsFile")
 
 
 @dataclass
@@ -81,6 +83,16 @@ class Seen:
     headers: Mapping[str, str]  # names in lower case
 
 
+@dataclass(frozen=True)
+class Commit:
+    """One commit that was made through the API."""
+
+    repo: str
+    message: str
+    lfs: frozenset[str]  # paths of the files that the content host received before
+    regular: frozenset[str]
+
+
 class Hub:
     """The two servers, and everything a test wants to set or know."""
 
@@ -90,6 +102,8 @@ class Hub:
         self.tokens = {"hf_good": True, "hf_no_access": False}  # token -> may it read gated repositories?
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
+        self.commits: list[Commit] = []
+        self.uploaded: dict[str, bytes] = {}  # what the content host received, by its SHA-256
         self.bytes_served = 0
         self.page_size = 3
         self.rate: float | None = None
@@ -180,12 +194,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        self._answer()
+
     def log_message(self, *_: object) -> None:
         pass
 
     def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
-        posted = self.rfile.read(length)
+        posted = self._read_body()
         seen = Seen(
             self.host, self.command, self.path, {key.lower(): text for key, text in self.headers.items()}
         )
@@ -203,7 +219,21 @@ class Handler(BaseHTTPRequestHandler):
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         self._route(parts, query, posted, fault)
 
+    def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while length := int(self.rfile.readline(), 16):
+            body += self.rfile.read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
     def _route(self, parts: list[str], query: dict[str, str], posted: bytes, fault: Fault | None) -> None:
+        if self.host == "content" and self.command == "PUT":
+            self.hub.uploaded[parts[0]] = posted
+            self._send(200, b"", {})
+            return
         if self.host == "content":
             file = next(
                 f for repo in self.hub.repos.values() for f in repo.files.values() if f.digest == parts[0]
@@ -225,6 +255,22 @@ class Handler(BaseHTTPRequestHandler):
             case ["api", "models", owner, name, "paths-info", revision]:
                 wanted = parse_qs(posted.decode()).get("paths", [])
                 self._with(f"{owner}/{name}", revision, lambda repo: self._paths_info(repo, wanted))
+            case ["api", "repos", "create"]:
+                self._create(json.loads(posted))
+            case ["api", "validate-yaml"]:
+                self._json({"errors": [], "warnings": []})
+            case ["api", "datasets", owner, name]:
+                self._with(f"datasets/{owner}/{name}", "main", self._info)
+            case ["api", "datasets", owner, name, "preupload", revision]:
+                files = json.loads(posted)["files"]
+                self._with(f"datasets/{owner}/{name}", revision, lambda _: self._preupload(files))
+            case ["api", "datasets", owner, name, "commit", revision]:
+                lines = [json.loads(line) for line in posted.splitlines()]
+                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._commit(repo, lines))
+            case ["datasets", owner, name, "info", "lfs", "objects", "batch"]:
+                objects = json.loads(posted)["objects"]
+                repo = f"datasets/{owner}/{name.removesuffix('.git')}"
+                self._with(repo, "main", lambda _: self._batch(objects))
             case [owner, name, "resolve", revision, *path]:
                 self._with(
                     f"{owner}/{name}", revision, lambda repo: self._resolve(repo, "/".join(path), fault)
@@ -281,6 +327,51 @@ class Handler(BaseHTTPRequestHandler):
             found = [repo for repo in found if query["filter"] in repo.info.get("tags", ["gguf"])]
         found.sort(key=lambda repo: -int(repo.info.get("downloads", 0)))
         self._json([{"id": repo.name, **repo.info} for repo in found[: int(query.get("limit", 1000))]])
+
+    # -- writing
+
+    def _create(self, wanted: dict[str, Any]) -> None:
+        name = f"{wanted['type']}s/{wanted['organization']}/{wanted['name']}"
+        if not self.hub.tokens.get(self._token() or "", False):
+            self._error(403, None, "You don't have the rights to create a dataset under this namespace")
+            return
+        exists = name in self.hub.repos
+        if not exists:
+            self.hub.add(name, {".gitattributes": b"*.parquet filter=lfs"}, lfs=False)
+            self.hub.repos[name].private = wanted["visibility"] == "private"
+        url = json.dumps({"url": f"{self.hub.url}/{name}"}).encode()
+        self._send(409 if exists else 200, url, {"Content-Type": "application/json"})
+
+    def _preupload(self, files: list[dict[str, Any]]) -> None:
+        modes = [
+            {
+                "path": file["path"],
+                "uploadMode": "lfs" if file["path"].endswith(".parquet") else "regular",
+                "shouldIgnore": False,
+            }
+            for file in files
+        ]
+        self._json({"files": modes})
+
+    def _batch(self, objects: list[dict[str, Any]]) -> None:
+        actions = [
+            {**wanted, "actions": {"upload": {"href": f"{self.hub.content_url}/{wanted['oid']}?{SIGNATURE}"}}}
+            for wanted in objects
+        ]
+        self._json({"transfer": "basic", "objects": actions})
+
+    def _commit(self, repo: Repo, lines: list[dict[str, Any]]) -> None:
+        values = {key: [line["value"] for line in lines if line["key"] == key] for key in _COMMIT_KEYS}
+        regular = {value["path"]: base64.b64decode(value["content"]) for value in values["file"]}
+        large = {value["path"]: self.hub.uploaded[value["oid"]] for value in values["lfsFile"]}
+        self.hub.add(repo.name, regular, lfs=False)
+        self.hub.add(repo.name, large)
+        assert all(repo.files[value["path"]].digest == value["oid"] for value in values["lfsFile"])
+        (header,) = values["header"]
+        self.hub.commits.append(
+            Commit(repo.name, header["summary"], lfs=frozenset(large), regular=frozenset(regular))
+        )
+        self._json({"commitUrl": f"{self.hub.url}/{repo.name}/commit/{'c' * 40}", "commitOid": "c" * 40})
 
     # -- files
 

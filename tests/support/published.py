@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ggufspec import prompts, results
 from ggufspec.domain import (
     Build,
+    Chain,
     Conditions,
     Drafting,
     FileIdentity,
     FileUse,
     Machine,
+    Method,
+    MethodCounts,
     ModelFile,
     Pair,
     Prompt,
@@ -29,7 +34,8 @@ from ggufspec.domain import (
 from ggufspec.engines import rereading
 from ggufspec.engines.placement import with_placement
 from ggufspec.measure import audit
-from ggufspec.publishing import Identity
+from ggufspec.publishing import Identity, verifying
+from ggufspec.publishing import publishing as making
 from ggufspec.results import ResultSet
 from tests.support import fakes
 
@@ -49,6 +55,10 @@ HOME = f"/home/{USER}"
 IDENTITY = Identity(users=(USER, FULL_NAME), hosts=(HOST,), homes=(HOME,), secrets=(PASSWORD,))
 BUILT_IN = prompts.suite(prompts.EMBEDDED).prompts[0]
 OWN = Prompt(id=f"letter-{USER}", text=TEXT, message=TEXT, category="mail")
+MODEL = Chain(Method.DRAFT_MODEL)
+CHAIN = Chain(Method.DRAFT_MODEL, (Method.NGRAM_MOD,))
+BY_METHOD = (MethodCounts("ngram-mod", 1, 16, 5), MethodCounts("draft-simple", 8, 24, 20))
+"""What each method drafts in a request to a server that drafts by the chain."""
 HASHES = {"target": "a1" * 32, "drafter": "b2" * 32}
 _RESPONSES = Path(__file__).parent.parent / "responses" / "0.3.36"
 _NOISE = (
@@ -59,6 +69,19 @@ _NOISE = (
     f"log: {HOME}/{PROJECT}/deep/notes.txt\n"
     f"load: /home/{USER}/.cache/huggingface/hub/models--{OWNER}--{REPO}/snapshots/1/t.gguf\n"
 )
+
+
+def leave_out_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let bundles have a few small files instead of tables, charts and reports, which take longest."""
+    files = {
+        "README.md": b'---\ntags: ["x"]\n---\n',
+        "methods.md": b"# Methods\n",
+        "report.html": b"<!doctype html>",
+        "tables/mine-arms.parquet": b"PAR1",
+        "tables/mine-runs.parquet": b"PAR1 too",
+    }
+    for module in (making, verifying):
+        monkeypatch.setattr(module, "derive_files", lambda benches, facts: files)
 
 
 def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:
@@ -77,7 +100,7 @@ def pair(folder: str = f"/data/{PROJECT}/models") -> Pair:
     )
 
 
-def spec(role: Role, prompt: Prompt, n_max: int = 3) -> RunSpec:
+def spec(role: Role, prompt: Prompt, n_max: int = 3, way: Chain = MODEL) -> RunSpec:
     """What a run of such a bench measures."""
     models = pair()
     return RunSpec(
@@ -87,7 +110,7 @@ def spec(role: Role, prompt: Prompt, n_max: int = 3) -> RunSpec:
         n_predict=32,
         context=512,
         threads=1,
-        drafting=Drafting(n_max=n_max) if role is Role.DRAFTING else None,
+        drafting=Drafting(n_max=n_max, method=way.method, first=way.first) if role is Role.DRAFTING else None,
         runtime=Runtime(args=("--log-file", f"{HOME}/x.log")),
     )
 
@@ -116,7 +139,18 @@ def server_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
             value["chunk"]["prompt"] = run.prompt.text
         record.append(json.dumps(value))
     loaded = "load_tensors: offloaded 0/7 layers to GPU\n" if repeat == 0 else ""
-    return "\n".join(record) + "\n", _NOISE + loaded + "srv  log_server_r: done request\n"
+    totals = _statistics(repeat // 2 + 1) if run.drafting and run.drafting.first else ""
+    return "\n".join(record) + "\n", _NOISE + loaded + totals + "srv  log_server_r: done request\n"
+
+
+def _statistics(requests: int) -> str:
+    """What a server that drafts by a chain logs after so many requests that drafted: totals."""
+    return "".join(
+        f"spec common_specu: statistics {counts.method}: #calls(b,g,a) = {requests} {requests} {requests}, "
+        f"#gen drafts = {requests * counts.n_drafts}, #acc drafts = {requests}, "
+        f"#gen tokens = {requests * counts.n_drafted}, #acc tokens = {requests * counts.n_accepted}\n"
+        for counts in BY_METHOD
+    )
 
 
 def library_logs(run: RunSpec, repeat: int) -> tuple[str, str]:
@@ -155,6 +189,7 @@ def bench(
     name: str = f"of-{USER}",
     runs_of: Sequence[Prompt] = (BUILT_IN, OWN),
     repeats: int = 2,
+    way: Chain = MODEL,
 ) -> ResultSet:
     """A stored bench with secrets everywhere; its figures follow from its logs."""
     stored = results.create(
@@ -189,19 +224,22 @@ def bench(
             "GGML_PASSWORD": PASSWORD,
         },
     )
-    for run in _runs(engine, runs_of, repeats, stored.folder / "logs"):
+    for run in _runs(engine, runs_of, repeats, stored.folder / "logs", way):
         stored = results.append(stored, run)
     results.close(stored)
     return results.load(name)
 
 
-def _runs(engine: str, texts: Sequence[Prompt], repeats: int, folder: Path) -> Iterator[RunResult]:
+def _runs(
+    engine: str, texts: Sequence[Prompt], repeats: int, folder: Path, way: Chain
+) -> Iterator[RunResult]:
     own: dict[str, RunResult] = {}
     number = 0
     for repeat in range(repeats):
         for prompt in texts:
             for role in (Role.TARGET, Role.DRAFTING):
-                run = _run(engine, spec(role, prompt, 8 if engine == "server" else 3), repeat, number, folder)
+                run_spec = spec(role, prompt, 8 if engine == "server" else 3, way)
+                run = _run(engine, run_spec, repeat, number, folder)
                 key = run.spec.baseline.key
                 first = own.setdefault(key, run) if role is Role.TARGET else own[key]
                 if first is not run and run.sample.text is not None:
@@ -249,4 +287,6 @@ def _run(engine: str, run_spec: RunSpec, repeat: int, number: int, folder: Path)
         first = folder / f"{0:04d}-{Role.TARGET.value}-{BUILT_IN.id}-r0.err"
         load = next(iter(rereading.placements(engine, (first.read_bytes(),))))
         sample = replace(with_placement(sample, load, None), build=load.build)
+    if run_spec.drafting and run_spec.drafting.first:
+        sample = replace(sample, by_method=BY_METHOD)
     return replace(run, sample=sample)

@@ -14,7 +14,7 @@ from ggufspec.errors import CatalogError, GgufspecError
 from ggufspec.report.text import formats
 from ggufspec.settings import Setting, SettingSource
 
-_REPLACED_BY = {"pair": ("target", "largest"), "suite": ("prompt", "prompt_file")}
+_REPLACED_BY = {"pair": ("target", "largest"), "suite": ("prompt", "prompt_file", "replay")}
 """Setting -> options that replace it, as they choose the same thing in another way."""
 _IGNORED = {("pair", "whatif"), ("engine", "tune"), ("engine", "crossover"), ("engine", "chat")}
 """Settings that a command ignores: a what-if can do with rates, the others choose their own engine."""

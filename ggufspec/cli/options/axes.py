@@ -21,6 +21,10 @@ _MOST = 1000  # values of one axis
 _LONGEST_DRAFT = 64  # tokens
 _LONGEST_NGRAM = 1024  # tokens, the most that llama.cpp accepts
 _NGRAM = {"size-n": 1, "size-m": 1, "min-hits": 1, "n-min": 0}  # settings, with the least value of each
+_QUANTS = (
+    *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0"),
+    *("IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K", "F16", "BF16"),
+)
 
 Value = int | float | str
 
@@ -137,6 +141,24 @@ class Methods(Axis):
             yield str(Chain.parse(text))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Quants(click.ParamType[tuple[str, ...]]):
+    """Quantizations that llama-quantize makes without an importance matrix: ``Q8_0,Q4_0``."""
+
+    name = "types"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names in llama.cpp's spelling, each once."""
+        if isinstance(value, tuple):
+            return value
+        kinds = tuple(dict.fromkeys(part.strip().upper() for part in str(value).split(",")))
+        unknown = next((kind for kind in kinds if kind not in _QUANTS), None)
+        if unknown is not None:
+            self.fail(f"{unknown!r} is not one of {', '.join(_QUANTS)}", param, ctx)
+        return kinds
 
 
 class Ngram(click.ParamType["NgramSettings"]):

@@ -12,6 +12,7 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Depths, Limits, Methods, Ngram, Shares, join_values
 from ggufspec.cli.options.placement import layer_options, placement_options
 from ggufspec.cli.options.references import model_options
+from ggufspec.cli.options.running import server_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import (
     Command,
@@ -150,13 +151,19 @@ _TRAFFIC = (
 _CONTEXT_FILE = click.option(
     "--context-file",
     type=_FILE,
-    help="Text for --depth. [default: plays of Shakespeare, in the public domain]",
+    help="Text or chat (JSONL) for --depth. [default: plays of Shakespeare, in the public domain]",
 )
 _REPEATING = (
     click.option(
         "--slo",
         type=Limits(),
         help="What a request must keep to count as good, with --rate: ttft=500ms,itl=50ms.",
+    ),
+    click.option(
+        "--replay",
+        type=_FILE,
+        help="Send recorded requests again when they arrived: JSONL with times, or llama-server's log with "
+        "--verbose.",
     ),
     _CONTEXT_FILE,
     click.option(
@@ -184,6 +191,12 @@ _REPEATING = (
     click.option(
         "--precision", type=Fraction(), help="Repeat until speed-ups are within this margin, such as 2%."
     ),
+    click.option(
+        "--until",
+        type=click.Choice(("decided",)),
+        help="Repeat until every speed-up is decided: faster, slower or the same within 1 %.",
+    ),
+    click.option("--max-repeats", type=Count(4), help="Most repeats with --until decided. [default: 20]"),
     click.option("--max-time", type=Duration(), help="Stop measuring after this time: 10m, 2h."),
     click.option(
         "--resume",
@@ -216,7 +229,7 @@ def measure_options(
     many: bool,
     repeating: bool = True,
     llama: bool = True,
-    engine: str = next(iter(ENGINES)),
+    engine: str | None = None,
     n_predict: int = 250,
 ) -> Decorator:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
@@ -225,7 +238,7 @@ def measure_options(
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
         llama: add --llama.
-        engine: the default.
+        engine: the default; None for the first one that can measure.
         n_predict: the default.
     """
     return add_options(
@@ -251,10 +264,11 @@ def measure_options(
             type=click.Choice(tuple(ENGINES)),
             default=engine,
             show_default=True,
-            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library.",
+            help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library."
+            + ("" if engine else " [default: the first one that can measure the pair]"),
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
-        *(_REPEATING if repeating else ()),
+        *((*_REPEATING, server_options) if repeating else ()),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,7 +29,7 @@ def tuned_option(text: str, *, decides: bool = True) -> Callable[[Command], Comm
         @functools.wraps(command)
         def check_and_run(*, tuned: str | None, **values: Any) -> None:
             if tuned is not None and decides:
-                _refuse_decided(click.get_current_context())
+                _refuse_decided()
             command(tuned=tuned, **values)
 
         return click.option("--tuned", metavar="NAME", shell_complete=completions.tunings, help=text)(
@@ -55,7 +55,7 @@ def with_configuration(request: Request, tuned: str | None) -> Request:
     return replace(request, tuned=tuned, **left)
 
 
-def _refuse_decided(ctx: click.Context) -> None:
+def _refuse_decided() -> None:
     """Raise where the command line has an option that the configuration decides."""
     from dataclasses import fields
 
@@ -63,8 +63,21 @@ def _refuse_decided(ctx: click.Context) -> None:
     from ggufspec.measure import DECIDED
 
     grouped = (field.name for group in (PlacementOptions, RuntimeOptions) for field in fields(group))
-    decided = {*DECIDED, "engine", *grouped} - {*_GROUPS}
+    refuse_typed({*DECIDED, "engine", *grouped} - {*_GROUPS}, "--tuned")
+
+
+def refuse_typed(names: Collection[str], decider: str) -> None:
+    """Raise where the command line of the current command has one of the options.
+
+    Args:
+        names: of options, as click names them.
+        decider: what decides them instead.
+
+    Raises:
+        click.UsageError: naming the option.
+    """
+    ctx = click.get_current_context()
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name or "")
-        if param.name in decided and source is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--tuned decides {param.opts[-1]}: leave one of them out")
+        if param.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{decider} decides {param.opts[-1]}: leave one of them out")

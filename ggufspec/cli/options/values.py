@@ -211,7 +211,7 @@ class MeasureOptions(RunOptions):
     prompt_file: tuple[Path, ...]
     per_category: int | None
     timeout: float
-    engine: str
+    engine: str | None
 
     def to_request(self) -> Request:
         """Return the request of one bench with these options."""
@@ -237,10 +237,17 @@ class BenchOptions(MeasureOptions):
     context_file: Path | None
     rate: tuple[float, ...] | None
     slo: ServiceLevel | None
+    replay: Path | None
+    url: str | None
+    url_drafting: str | None
+    served_model: str | None
+    api_key_file: tuple[Path, ...]
     repeats: int
     loads: int | None
     warmup: int
     precision: float | None
+    until: str | None
+    max_repeats: int | None
     max_time: float | None
 
     def to_request(self) -> Request:
@@ -253,10 +260,17 @@ class BenchOptions(MeasureOptions):
             context_file=self.context_file,
             rate=self.rate,
             slo=self.slo,
+            replay=self.replay,
+            url=self.url,
+            url_drafting=self.url_drafting,
+            served_model=self.served_model,
+            api_key_file=self.api_key_file,
             repeats=self.repeats,
             loads=self.loads,
             warmup=self.warmup,
             precision=self.precision,
+            until=self.until,
+            max_repeats=self.max_repeats,
             max_time=self.max_time,
         )
 
@@ -270,6 +284,7 @@ class TuneOptions(MeasureOptions):
 
     serve_ctx: int | None
     serve_parallel: int
+    quantize_drafter: tuple[str, ...] | None
     vram: int | None
     max_time: float
     precision: float
@@ -385,6 +400,7 @@ class WhatIfOptions(_PlacedModels):
     verify_ratio: float | None
     observed: float | None
     profile: str | None
+    like: Path | None
     bandwidth: float | None
     flops: float | None
     ctx: int

@@ -1,17 +1,21 @@
-"""The progress of a build of llama.cpp."""
+"""A build of llama.cpp: its progress, and what is built where a command needs one."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Generator
 from contextlib import closing
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.llama import progress
-from ggufspec.llama.install import Built
+from ggufspec.llama.install import Backend, Built, installs
 
 
 def print_build(state: str, built: Built) -> None:
@@ -19,8 +23,50 @@ def print_build(state: str, built: Built) -> None:
     echo(f"{state}: llama.cpp {built.version} ({built.backend})", err=True)
 
 
-def build_with_progress(steps: Generator[progress.BuildProgress, None, Built], state: str) -> Built:
-    """Run a build with a progress bar on a terminal, otherwise with a few lines."""
+def start_default_build() -> Generator[progress.BuildProgress, None, Built]:
+    """Return the build that ``ggufspec build`` makes without options; print why it is for this backend."""
+    from ggufspec.llama.build import building, toolchain
+    from ggufspec.llama.source import choose_source
+
+    backend, reason = toolchain.choose_backend()
+    echo(f"backend: {reason}", err=True)
+    return building.build(
+        building.BuildRequest(
+            source=choose_source(None, None),
+            backend=backend,
+            jobs=toolchain.default_jobs(),
+            architectures=toolchain.cuda_architectures(None) if backend is Backend.CUDA else (),
+        )
+    )
+
+
+def offer_build() -> None:
+    """Where no usable llama.cpp is found, ask on a terminal whether to build it, and do so.
+
+    Without a terminal nothing happens: the error that follows says which command builds one.
+    """
+    is_asked = sys.stdin is not None and sys.stdin.isatty() and Console(stderr=True).is_terminal
+    if verbosity.current(click.get_current_context()).quiet or not is_asked or installs.is_any_found():
+        return
+    question = "No usable llama.cpp was found. Build it now? It takes some minutes."
+    if click.confirm(question, default=True, err=True):
+        build_with_progress(start_default_build(), "built")
+
+
+def build_with_progress(
+    steps: Generator[progress.BuildProgress, None, Built],
+    state: str,
+    *,
+    seconds: dict[progress.BuildStep, float] | None = None,
+) -> Built:
+    """Run a build with a progress bar on a terminal, otherwise with a few lines.
+
+    Args:
+        steps: from ``building.build``.
+        state: what is said of the finished build.
+        seconds: gets the time of each step.
+    """
+    seconds = {} if seconds is None else seconds
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description:9}"),
@@ -32,12 +78,17 @@ def build_with_progress(steps: Generator[progress.BuildProgress, None, Built], s
     with closing(steps), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
         printed: set[str] = set()
         last_quarter, task = "", bar.add_task("", total=None)
+        step, since = progress.BuildStep.WAIT, time.monotonic()
         while True:
             try:
                 at = next(steps)
             except StopIteration as end:
                 built: Built = end.value
+                seconds[step] = seconds.get(step, 0.0) + time.monotonic() - since
                 break
+            now = time.monotonic()
+            seconds[step] = seconds.get(step, 0.0) + now - since
+            step, since = at.step, now
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
             if at.notice or (quiet and quarter != last_quarter):
                 echo(at.line if at.notice else quarter, err=True)

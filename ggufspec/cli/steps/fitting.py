@@ -16,17 +16,18 @@ CONTEXT = 4096
 def choose_largest(access: hub.Access) -> tuple[str, str]:
     """Return the name of the largest pair that fits completely, and the reason as a sentence.
 
-    Headers are read only of pairs whose files alone would fit, from the largest down.
+    The largest target counts, then the smallest drafter. Headers are read only of pairs whose files alone
+    would fit, from the largest down.
 
     Raises:
         OutOfMemoryError: not even the smallest fits.
     """
     available, place, offload = _detect_memory()
-    surveys = _survey_catalogue(access)
-    for size, survey in sorted(surveys, key=lambda sized: -sized[0]):
-        if size + memory.RESERVE_BYTES > available or survey.pair.draft is None:
+    for survey in sorted(_survey_catalogue(access), key=_order):
+        target, draft = survey.pair.target, survey.pair.draft
+        if draft is None or sum(_sizes(survey)) + memory.RESERVE_BYTES > available:
             continue
-        cards = [hub.read_card(model, access) for model in (survey.pair.target, survey.pair.draft)]
+        cards = [hub.read_card(model, access) for model in (target, draft)]
         plan = memory.plan(cards[0], cards[1], offload, memory.MemorySettings(context=CONTEXT))
         needed = plan.gpu_bytes if offload.target_layers == "all" else plan.host_bytes
         if needed + memory.RESERVE_BYTES <= available:
@@ -40,18 +41,26 @@ def choose_largest(access: hub.Access) -> tuple[str, str]:
     )
 
 
-def _survey_catalogue(access: hub.Access) -> list[tuple[int, hub.Survey]]:
-    """Look up every pair on the Hub, with its size in bytes; unavailable ones are counted and left out."""
-    surveys: list[tuple[int, hub.Survey]] = []
+def _sizes(survey: hub.Survey) -> tuple[int, int]:
+    """Return the bytes of a pair's target and of its drafter."""
+    draft = survey.pair.draft
+    return survey.pair.target.size_bytes or 0, (draft.size_bytes or 0) if draft else 0
+
+
+def _order(survey: hub.Survey) -> tuple[int, int]:
+    target, draft = _sizes(survey)
+    return -target, draft
+
+
+def _survey_catalogue(access: hub.Access) -> list[hub.Survey]:
+    """Look up every pair on the Hub; unavailable ones are counted and left out."""
+    surveys: list[hub.Survey] = []
     failures: list[GgufspecError] = []
     for pair in iterate_with_progress([*catalog.load_catalogue().values()], lambda pair: pair.name):
         try:
-            survey = hub.survey_pair(pair, access)
+            surveys.append(hub.survey_pair(pair, access))
         except GgufspecError as error:
             failures.append(error)
-        else:
-            size = sum(model.size_bytes or 0 for model in (survey.pair.target, survey.pair.draft) if model)
-            surveys.append((size, survey))
     if failures:
         echo(f"{len(failures)} unavailable pairs are left out; the first: {failures[0].message}", err=True)
     return surveys

@@ -56,13 +56,21 @@ def print_survey(survey: hub.Survey, *, err: bool) -> None:
     )
 
 
-def confirm_download(survey: hub.Survey, *, yes: bool, quiet: bool) -> None:
+def confirm_download(
+    survey: hub.Survey, *, yes: bool, quiet: bool, above_bytes: int = ASK_ABOVE_BYTES
+) -> None:
     """Ask for confirmation of a large download.
+
+    Args:
+        survey: what is missing.
+        yes: do not ask.
+        quiet: nothing may be printed.
+        above_bytes: ask if more than this is missing.
 
     Raises:
         ConsentNeededError: there is no terminal to ask on, or nothing may be printed.
     """
-    if yes or survey.missing_bytes <= ASK_ABOVE_BYTES:
+    if yes or survey.missing_bytes <= above_bytes:
         return
     needs = f"the download of {format_bytes(survey.missing_bytes)} needs confirmation"
     if quiet:

@@ -6,30 +6,37 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from ggufspec import errors, redaction, units
-from ggufspec.analysis import MeasurementWarning, warnings
+from ggufspec.analysis import Arm, MeasurementWarning, arms, warnings
+from ggufspec.cli.entry.live import LiveText
 from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options.running import with_servers
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.tuned import with_configuration
 from ggufspec.cli.options.values import BenchOptions
-from ggufspec.cli.steps import benches, hub_access
+from ggufspec.cli.steps import benches, building, hub_access
 from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
-from ggufspec.harmless import CONTROL, one_line
+from ggufspec.harmless import CONTROL
 from ggufspec.llama.install import environment
-from ggufspec.measure import Session, api, refuse_endless, request
-from ggufspec.report.text import formats, overview, tables
+from ggufspec.measure import Request, RunPlan, Session, api, refuse_endless, request
+from ggufspec.report.text import formats, growing, overview, tables
 from ggufspec.results import ResultSet
 
 _READ_BYTES_PER_S = 1e9  # and computing the digest
 _LONG_BYTES = 1 << 30
 _OWN = {"LC_ALL": "C.UTF-8", "XDG_CONFIG_HOME": "/nonexistent"}
+
+GROUPING_SHARE = 50.0
+"""Seconds of measuring for each second of grouping runs into arms."""
 
 _PRINTED_AT_ONCE = {MeasurementWarning.THREADS_ABOVE_FREE_CORES.value}
 """Warnings that are printed before the table: they can make hours of measuring useless."""
@@ -42,8 +49,21 @@ def prepare_bench(options: BenchOptions, tuned: str | None = None) -> Session:
         options: what to measure.
         tuned: the name of a tuned configuration, which decides the rest.
     """
-    asked = with_configuration(options.to_request(), tuned)
-    session = request.prepare_session(hub_access.fetch_models(asked, yes=options.yes))
+    return prepare_request(with_servers(with_configuration(options.to_request(), tuned)), yes=options.yes)
+
+
+def prepare_request(asked: Request, *, yes: bool = False) -> Session:
+    """Check a bench; print what was chosen, and the warnings that are known already.
+
+    On a terminal, offers to build llama.cpp where none is found.
+
+    Args:
+        asked: what to measure.
+        yes: do not ask before a large download.
+    """
+    if asked.llamas == (None,) and not asked.names_servers:
+        building.offer_build()
+    session = api.prepare(hub_access.fetch_models(asked, yes=yes))
     print_notes(session)
     return session
 
@@ -62,7 +82,10 @@ def print_warnings(advice: Mapping[str, str]) -> None:
 
 
 def show_commands(session: Session, out: Path | None) -> None:
-    """Print the commands of a bench, one line per distinct run, ready to paste into a shell."""
+    """Print the commands of a bench, one line per distinct run, ready to paste into a shell.
+
+    Of servers that run already, it is where requests are sent.
+    """
     switches = environment.switches()
     needed = [name for name in environment.inherited() if name not in {*switches, *_OWN}]
     env = " ".join(
@@ -73,7 +96,10 @@ def show_commands(session: Session, out: Path | None) -> None:
         ]
     )
     suite = session.suite
-    specs = (spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt))
+    specs = [spec for block in suite.blocks for prompt in suite.prompts for spec in block.on(prompt)]
+    if session.llama is None:
+        emit("".join(dict.fromkeys(f"{' '.join(session.engine.argv(spec))}\n" for spec in specs)), out)
+        return
     lines = dict.fromkeys(
         f'(cd "$(mktemp -d)" && {env} {" ".join(map(_quote, session.engine.argv(spec)))} </dev/null)\n'
         for spec in specs
@@ -92,7 +118,11 @@ def _quote(word: str) -> str:
 
 def announce_reading(session: Session) -> None:
     """Print that models are read for their digests, if that takes long."""
-    sizes = request.unread_files(session)
+    announce_files(request.unread_files(session))
+
+
+def announce_files(sizes: Mapping[Path, int]) -> None:
+    """Print that files are read for their digests, if that takes long; ``sizes`` are in bytes."""
     total = sum(sizes.values())
     if total >= _LONG_BYTES:
         seconds = units.format_duration(max(10.0, total / _READ_BYTES_PER_S))
@@ -109,7 +139,7 @@ def run_bench(
     out: Path | None,
     strict: bool = False,
 ) -> None:
-    """Measure with a progress bar and print the table, even after an interruption.
+    """Measure while the table grows on the terminal, and print it at the end, even after an interruption.
 
     Raises:
         DoubtfulError: ``strict`` is set, and a warning puts a verdict in doubt.
@@ -180,28 +210,84 @@ def command_line() -> tuple[str, ...]:
 
 
 def record_with_progress(session: Session, opened: ResultSet) -> Iterator[ResultSet]:
-    """Measure with a progress bar; yield the growing results."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Measure while a table of the results grows on the terminal; yield the growing results.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        n_stored, n_done = len(opened.runs), len(opened.current)
-        printed = {*opened.meta.doubts}
-        task = progress.add_task("measuring", total=session.suite.n_runs, completed=n_done)
-        for store in api.record(session, opened):
+    Nothing is drawn or computed for it while a run is measured.
+    """
+    pace = _Pace.start(session.suite, opened)
+    printed = {*opened.meta.doubts}
+    n_stored = len(opened.runs)
+    with LiveText() as live:
+        for store in api.record(session, opened, announces=True):
             if len(store.runs) > n_stored:  # counted one by one: counting all again takes longer each time
                 n_stored, last = len(store.runs), store.runs[-1]
-                n_done += not (last.warmup or last.anchor or last.rerun)
-                label = f"{last.spec.role.value} · {one_line(last.spec.prompt.id)}"
-                progress.update(task, completed=n_done, description=escape(label))
+                pace.n_done += not (last.warmup or last.anchor or last.rerun or last.remeasured)
                 for warning in _PRINTED_AT_ONCE.intersection(last.doubts) - printed:
                     printed.add(warning)
-                    text = f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}"
-                    console.print(text, markup=False, highlight=False, soft_wrap=True)
+                    live.print(f"warning {warning}: {warnings.ADVICE[MeasurementWarning(warning)]}")
+            if store.upcoming is not None:
+                _show_growing(live, pace, store)
             yield store
+
+
+def _show_growing(live: LiveText, pace: _Pace, store: ResultSet) -> None:
+    """Show a bench before its next run."""
+    progress = pace.progress(store)
+    live.show(
+        lambda height: growing.growing_table(pace.group(store), progress, height=height),
+        lambda: growing.growing_line(pace.group(store), progress),
+    )
+
+
+@dataclass(kw_only=True)
+class _Pace:
+    """How far a bench is, and the arms as they were when they were grouped last.
+
+    To group many runs takes long. So it is done again only after fifty times the seconds that it took.
+    """
+
+    n_done: int
+    n_planned: int
+    is_most: bool
+    deadline: float | None
+    n_before: int  # runs of an earlier session
+    started: float
+    _groups: Sequence[Arm] = ()
+    _group_again_at: float = 0.0
+
+    @classmethod
+    def start(cls, suite: RunPlan, opened: ResultSet) -> _Pace:
+        now, n_done = time.monotonic(), len(opened.current)
+        return cls(
+            n_done=n_done,
+            n_planned=suite.n_runs,
+            is_most=suite.stopping is not None,
+            deadline=None if suite.max_time_s is None else now + suite.max_time_s,
+            n_before=n_done,
+            started=now,
+        )
+
+    def progress(self, store: ResultSet) -> growing.Progress:
+        now, n_measured = time.monotonic(), self.n_done - self.n_before
+        left = None
+        if n_measured:
+            left = (now - self.started) / n_measured * (self.n_planned - self.n_done)
+            left = left if self.deadline is None else min(left, max(0.0, self.deadline - now))
+        return growing.Progress(
+            n_done=self.n_done,
+            n_planned=max(self.n_planned, self.n_done),
+            is_most=self.is_most,
+            left_s=left,
+            running=store.upcoming,
+        )
+
+    def group(self, store: ResultSet) -> Sequence[Arm]:
+        started = time.monotonic()
+        if started >= self._group_again_at:
+            self._groups = arms.group(store)
+            ended = time.monotonic()
+            self._group_again_at = ended + GROUPING_SHARE * (ended - started)
+        return self._groups
 
 
 def table(results: ResultSet, output: str) -> str | bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ggufspec.domain import Chain, Method, Offload, Program, RunSpec, Runtime, S
 from ggufspec.errors import InconclusiveError
 from ggufspec.harmless import one_line
 from ggufspec.measure import Request, Session, api
+from ggufspec.modelfiles import catalog
 from ggufspec.prompts import EMBEDDED
 from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
@@ -54,6 +55,7 @@ def run_tuning(
             methods=options.method,
             serve_ctx=options.serve_ctx,
             serve_parallel=options.serve_parallel,
+            quantize_drafter=options.quantize_drafter or (),
             vram_bytes=options.vram,
             max_time_s=options.max_time,
             precision=options.precision,
@@ -64,22 +66,21 @@ def run_tuning(
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
     warnings = measuring.check_machine(plan.session)
-    outlook = _look_with_progress(tuning.look(plan, forecast_only=forecast))
+    outlook = look_with_progress(tuning.look(plan, forecast_only=forecast))
     for note in outlook.notes:
         echo(note, err=True)
     if forecast:
-        emit(_render_forecasts(outlook, request.engine, output), out)
+        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         return
     try:
-        tuned = _measure_finalists(tuning.measure_finalists(plan, outlook), warnings, name)
+        tuned = measure_finalists(
+            tuning.measure_finalists(plan, outlook), warnings, _place_confirmation(name)
+        )
     except InconclusiveError:
         echo("The forecast, which no measurement confirms:", err=True)
-        emit(_render_forecasts(outlook, request.engine, output), out)
+        emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         raise
-    if Program.SERVER in plan.session.install.programs:
-        echo("starting llama-server by the command that will be printed", err=True)
-    tuned = tuning.serve(plan, tuned)
-    tuning.keep(tuned)
+    tuned = serve_and_keep(plan, tuned)
     install, bench = plan.session.install, bench_command(request, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
         emit(tuned_report.text(tuned, install, bench, output), out)
@@ -92,17 +93,42 @@ def run_tuning(
         benches.refuse_doubtful([tuned.results])
 
 
-def _measure_finalists(
-    steps: Generator[Bench, ResultSet | None, Tuned], warnings: Mapping[str, str], name: str | None
+def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
+    """Start llama-server once with the choice, and store the configuration."""
+    if Program.SERVER in plan.session.install.programs:
+        echo("starting llama-server by the command that will be printed", err=True)
+    tuned = tuning.serve(plan, tuned)
+    tuning.keep(tuned)
+    return tuned
+
+
+def _place_confirmation(name: str | None) -> Callable[[Bench], tuple[str | None, str | None]]:
+    """Return what names the bench that confirms, and continues benches as they ask."""
+    names = iter((name,) if name is not None else ())
+
+    def place(bench: Bench) -> tuple[str | None, str | None]:
+        return (next(names, None) if bench.confirms else None), bench.resume
+
+    return place
+
+
+def measure_finalists(
+    steps: Generator[Bench, ResultSet | None, Tuned],
+    warnings: Mapping[str, str],
+    place: Callable[[Bench], tuple[str | None, str | None]],
 ) -> Tuned:
     """Measure each bench that a tuning asks for, and return the verdict.
+
+    Args:
+        steps: the tuning.
+        warnings: about this machine, to store with each bench.
+        place: returns the name of a new bench, and that of a stored one to go on with; each or None.
 
     Raises:
         InconclusiveError: nothing that was measured can be used.
         GgufspecError: a bench cannot be stored.
     """
     stored: ResultSet | None = None
-    names = iter((name,) if name is not None else ())
     while True:
         try:
             bench = steps.send(stored)
@@ -111,12 +137,8 @@ def _measure_finalists(
             return tuned
         if bench.note is not None:
             echo(bench.note, err=True)
-        stored = _measure(
-            bench.session,
-            warnings,
-            name=next(names, None) if bench.confirms else None,
-            resume=bench.resume,
-        )
+        name, resume = place(bench)
+        stored = _measure(bench.session, warnings, name=name, resume=resume)
 
 
 def _render_finalists(tuned: Tuned, output: str) -> str | bytes:
@@ -152,7 +174,8 @@ def _measure(
     return latest
 
 
-def _look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
+def look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
+    """Return the forecasts, with their progress on a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -187,7 +210,8 @@ def bench_command(request: Request, spec: RunSpec) -> str:
         request: what it was chosen for; its engine, prompts and llama.cpp are those of the command.
         spec: the configuration; the target alone where drafting does not pay.
     """
-    words = ["ggufspec", "bench", "--engine", request.engine, *_models(spec), *_drafting(spec)]
+    words = ["ggufspec", "bench", *(("--engine", request.engine) if request.engine else ())]
+    words += [*_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
     words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
     words += ["--force"] if request.force else []
@@ -268,7 +292,7 @@ def _texts(request: Request, spec: RunSpec) -> Iterator[str]:
     """Yield what makes the same prompts; files that are named have no suite of their own as a pair has."""
     yield from ("-n", str(spec.n_predict))
     named = request.suite is not None or request.prompt or request.prompt_file
-    suite = EMBEDDED if not named and spec.pair.name == EMBEDDED else request.suite
+    suite = EMBEDDED if not named and catalog.is_embedded(spec.pair.name) else request.suite
     if suite is not None:
         yield from ("--suite", suite)
     for text in request.prompt:

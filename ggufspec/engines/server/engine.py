@@ -160,8 +160,8 @@ class ServerEngine(Engine):
             except Failure as failure:
                 failed = failure
                 note(record, failure=failure.reason)
-            except BaseException:  # Ctrl-C: the server would go on generating
-                self._pool.forget(loaded)
+            except BaseException:  # Ctrl-C: the server would go on generating, and the others are not needed
+                self._pool.clear()
                 raise
         wall_s = time.perf_counter() - started
         logged = loaded.server.read_log(until=b"" if failed else _last_words(spec))

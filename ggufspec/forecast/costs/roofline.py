@@ -17,6 +17,7 @@ the GPU. A batch that verifies a draft is shorter.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -208,3 +209,16 @@ def find_device(text: str) -> DevicePeaks:
     except ValueError:
         raise ValueError(f"unknown machine: {text!r}; known are {', '.join(DEVICES)}") from None
     return DevicePeaks(name="as given", bandwidth=bandwidth, flops=math.inf, source="as given")
+
+
+def match_device(name: str) -> str | None:
+    """Return the key in ``DEVICES`` of a GPU as its driver names it; None if it is not there.
+
+    Laptop GPUs share names with faster ones of desktops, and are never matched.
+    """
+    plain = name.lower().replace("-", " ")
+    if "laptop" in plain or "mobile" in plain:
+        return None
+    words = {key: key.replace("-", " ") for key in DEVICES}
+    found = [key for key, word in words.items() if re.search(rf"\b{word}\b(?! (?:ti|super))", plain)]
+    return found[0] if found else None

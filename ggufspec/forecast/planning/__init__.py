@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from ggufspec.forecast.planning.fits import (
+    CONTEXT,
+    FetchState,
+    PairFit,
+    Site,
+    detect_site,
+    fit_pair,
+)
 from ggufspec.forecast.planning.plans import Planned, plan, plan_pair
 
-__all__ = ["Planned", "plan", "plan_pair"]
+__all__ = [
+    "CONTEXT",
+    "FetchState",
+    "PairFit",
+    "Planned",
+    "Site",
+    "detect_site",
+    "fit_pair",
+    "plan",
+    "plan_pair",
+]

@@ -127,8 +127,8 @@ def plan(
     """
     access = hub.Access(token=token, offline=offline)
     chosen = choosing.choose_pair(pair, target, draft_model, access)
-    way = choosing.choose_way(chosen, method)
     target_card, draft_card = choosing.read_cards(chosen, access)
+    way = choosing.choose_way(chosen, method, draft_card)
     settings = memory.MemorySettings(
         context=ctx,
         kv_type_k=(cache_type_k or kv_type).upper(),

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from ggufspec.forecast.profiles.curves import curve, depths_for, of
+from ggufspec.forecast.profiles.curves import MeasuredCurve, depths_for, fit, measure_curve, of
+from ggufspec.forecast.profiles.sharing import SHARED, SharedProfile, read_shared, write_shared
 from ggufspec.forecast.profiles.store import Profile, find_profile, keep, kept, known, save
 from ggufspec.forecast.profiles.tracing import TracedTexts, traces
 
 __all__ = [
+    "SHARED",
+    "MeasuredCurve",
     "Profile",
+    "SharedProfile",
     "TracedTexts",
-    "curve",
     "depths_for",
     "find_profile",
+    "fit",
     "keep",
     "kept",
     "known",
+    "measure_curve",
     "of",
+    "read_shared",
     "save",
     "traces",
+    "write_shared",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression, median, variance
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,32 @@ _NEAR = 1024  # tokens of context within which costs are taken to grow in a stra
 Samples = Mapping[tuple[int, int], Sequence[float]]  # (tokens, depth) -> seconds
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCurve:
+    """A cost curve, and the timings from which ``fit`` computes it again.
+
+    Attributes:
+        curve: the costs.
+        timings: all that were taken; empty where they are not known.
+        verify_timings: those of another drafter's rounds, if the target's batches were timed there.
+    """
+
+    curve: CostCurve
+    timings: tuple[Timing, ...] = ()
+    verify_timings: tuple[Timing, ...] = ()
+
+    def with_batches(self, other: MeasuredCurve) -> MeasuredCurve:
+        """Return it with the target's batches as another drafter's rounds timed them."""
+        timings = other.verify_timings or tuple(
+            timing for timing in other.timings if timing.part is RoundPart.VERIFY
+        )
+        return MeasuredCurve(
+            curve=replace(self.curve, verify=other.curve.verify),
+            timings=self.timings if timings else (),
+            verify_timings=timings,
+        )
+
+
 def depths_for(first: int, last: int) -> tuple[int, ...]:
     """Return the depths at which to measure for contexts of ``first`` to ``last`` tokens."""
     if last - first <= _NEAR:
@@ -33,7 +59,7 @@ def depths_for(first: int, last: int) -> tuple[int, ...]:
     return first, (first + last) // 2, last
 
 
-def curve(
+def measure_curve(
     engine: InprocessEngine,
     spec: RunSpec,
     drafter: ModelFile | None,
@@ -43,7 +69,7 @@ def curve(
     repeats: int = 3,
     build: Build | None = None,
     machine: Machine | None = None,
-) -> CostCurve:
+) -> MeasuredCurve:
     """Measure what a drafter and its target cost, or the target alone.
 
     Args:
@@ -62,15 +88,35 @@ def curve(
     drafters = () if drafter is None else (drafter,)
     measured = engine.curve(spec, drafters, batches=batches, depths=depths, repeats=repeats)
     measured_on = of(spec, drafter, build=build, machine=machine)
-    rounds = [timing for timing in measured.timings if timing.drafter is not None]
-    plain = [timing for timing in measured.timings if timing.drafter is None]
-    if drafter is not None:
-        return _joined(plain, rounds, measured_on)
-    return CostCurve(
-        verify=_points(_of(plain, RoundPart.VERIFY)),
-        choose_s=_per_token(plain, RoundPart.CHOOSE),
-        measured_on=measured_on,
-    )
+    return MeasuredCurve(curve=fit(measured.timings, measured_on), timings=measured.timings)
+
+
+def fit(
+    timings: Sequence[Timing], measured_on: MeasuredOn, *, verify_timings: Sequence[Timing] = ()
+) -> CostCurve:
+    """Return the curve that follows from timings.
+
+    Args:
+        timings: of a drafter's rounds and of the target alone, or of the target alone.
+        measured_on: what was timed.
+        verify_timings: of the target's batches, if they were timed with another drafter.
+
+    Raises:
+        ValueError: they are not the timings of a curve.
+    """
+    rounds = [timing for timing in timings if timing.drafter is not None]
+    plain = [timing for timing in timings if timing.drafter is None]
+    if not rounds:
+        return CostCurve(
+            verify=_points(_of(plain, RoundPart.VERIFY)),
+            choose_s=_per_token(plain, RoundPart.CHOOSE),
+            measured_on=measured_on,
+        )
+    joined = _joined(plain, rounds, measured_on)
+    if not verify_timings:
+        return joined
+    batches = [timing for timing in verify_timings if timing.drafter is not None]
+    return replace(joined, verify=_points(_of(batches, RoundPart.VERIFY)))
 
 
 def of(

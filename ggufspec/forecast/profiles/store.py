@@ -11,10 +11,11 @@ from typing import Literal
 import msgspec
 
 from ggufspec import paths
-from ggufspec.errors import ResultsError
+from ggufspec.engines.library import Timing
 from ggufspec.forecast import Forecast
 from ggufspec.forecast.costs import CostCurve, MeasuredOn
-from ggufspec.results import decode_hook, disk, read_object, write_object
+from ggufspec.forecast.profiles.curves import MeasuredCurve
+from ggufspec.results import disk, read_object, read_value, write_object
 
 _CURRENT = 3  # schema of the profiles that a tuning can use
 
@@ -22,13 +23,21 @@ _CURRENT = 3  # schema of the profiles that a tuning can use
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A stored curve and when it was measured; ``measured_on`` of the curve says what of.
 
-    In schema 2, ``verify`` holds the choice of a token at every output, which ``choose_s`` holds since.
+    Profiles of earlier versions have no timings. In schema 2, ``verify`` holds the choice of a token at every
+    output, which ``choose_s`` holds since.
     """
 
     schema: Literal[2, 3] = 3
     measured_at: str  # ISO 8601, UTC
     number: int = 0  # counts the measurements: a clock that was wrong once does not change their order
     curve: CostCurve
+    timings: tuple[Timing, ...] = ()  # from which the curve follows
+    verify_timings: tuple[Timing, ...] = ()  # of the target's batches, if taken with another drafter
+
+    @property
+    def measured(self) -> MeasuredCurve:
+        """The curve with its timings."""
+        return MeasuredCurve(curve=self.curve, timings=self.timings, verify_timings=self.verify_timings)
 
     @property
     def id(self) -> str:
@@ -37,8 +46,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return _id(self.curve.measured_on)
 
 
-def save(curve: CostCurve) -> Path:
+def save(curve: CostCurve, timings: tuple[Timing, ...] = (), verify_timings: tuple[Timing, ...] = ()) -> Path:
     """Store a curve in the place of an older one of the same things; return its file.
+
+    Args:
+        curve: the costs.
+        timings: from which they follow, see ``MeasuredCurve``.
+        verify_timings: likewise.
 
     Raises:
         ResultsError: it cannot be written; DiskFullError where there is no room left.
@@ -49,6 +63,8 @@ def save(curve: CostCurve) -> Path:
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         number=1 + max((stored.number for stored in known()), default=0),
         curve=curve,
+        timings=timings,
+        verify_timings=verify_timings,
     )
     with disk(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,10 +97,7 @@ def known() -> tuple[Profile, ...]:
 
 def _read(file: Path) -> Profile | None:
     """Return what a file holds; None for none, a damaged one, and one that another version wrote."""
-    try:
-        return msgspec.json.decode(read_object(file), type=Profile, dec_hook=decode_hook)
-    except (OSError, ValueError, ResultsError):  # msgspec's errors are ValueErrors
-        return None
+    return read_value(file, Profile)
 
 
 def _file(of: MeasuredOn) -> Path:

@@ -6,18 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from ggufspec import units
-from ggufspec.domain import Experts, Layers, Offload, Program
+from ggufspec.domain import Experts, Layers, Offload, Pair, Program
 from ggufspec.forecast import costs, profiles
-from ggufspec.forecast.costs import CostCurve, DevicePeaks
+from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
 from ggufspec.forecast.profiles import Profile
 from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
 from ggufspec.forecast.whatif.outlooks import WhatIfProjection, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.outlooks import best as fastest
 from ggufspec.forecast.whatif.placing import Machines, parts_of
+from ggufspec.forecast.whatif.scaling import choose_profile, scale_curve
+from ggufspec.forecast.whatif.shapes import shape
 from ggufspec.modelfiles import catalog, choosing, hub
+from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.notebooks import named_options
+from ggufspec.results import archive
 
 _NUMBER = r"\d*\.?\d+"
 _RANGE = re.compile(rf"(?P<first>{_NUMBER})-(?P<last>{_NUMBER})(?:\+(?P<step>{_NUMBER}))?")
@@ -35,6 +40,7 @@ class CostSource(StrEnum):
     RATES = "rates"  # tokens/s that were given
     ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are upper bounds
     PROFILE = "profile"  # measured by ``tune``
+    BUNDLE = "bundle"  # measured by ``tune`` on the machine of a bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +92,7 @@ def whatif(
     cpu_moe: Experts | None = None,
     draft_cpu_moe: Experts | None = None,
     profile: str | None = None,
+    like: Path | None = None,
     machine: str | None = None,
     host: str | None = None,
     bandwidth: float | None = None,
@@ -100,7 +107,8 @@ def whatif(
 ) -> WhatIf:
     """Forecast what drafting would gain, as ``ggufspec whatif`` does; nothing is downloaded or run.
 
-    Costs come from two rates, from headers and published peaks of machines, or from a profile of ``tune``.
+    Costs come from two rates, from headers and published peaks of machines, from a profile of ``tune``, or
+    from the machine of a bundle.
 
     Args:
         pair: pair of the catalogue whose headers are read.
@@ -120,6 +128,7 @@ def whatif(
         cpu_moe: layers of the target, counted from the first, whose experts stay on the host.
         draft_cpu_moe: likewise for the drafter.
         profile: id of a stored profile, or "last".
+        like: a published bundle, folder or zip: forecast for the machine that it was measured on.
         machine: a name of ``costs.DEVICES``, or its memory bandwidth ("936G"); several with commas.
         host: likewise, the machine that computes layers that are not on a GPU.
         bandwidth: bytes/s, with ``flops`` instead of ``machine``.
@@ -134,7 +143,7 @@ def whatif(
 
     Raises:
         ValueError: the options are incomplete, or contradict each other.
-        GgufspecError: a model is not available.
+        GgufspecError: a model is not available, or the bundle cannot be read.
     """
     sizes = [draft] if isinstance(draft, int) else list(draft)
     chosen_program = Program(program)
@@ -144,21 +153,26 @@ def whatif(
     known = [size for size in sizes if size <= min(acceptance.most or size for acceptance in acceptances)]
     if not known:
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
-    names_models = any((machine, host, bandwidth, flops, pair, target))
-    if profile is not None:
+    offload = Offload(
+        target_layers=ngl,
+        draft_layers=ngld,
+        tensor_split=tuple(tensor_split or ()),
+        cpu_moe=cpu_moe,
+        draft_cpu_moe=draft_cpu_moe,
+    )
+    names_machine = any((machine, host, bandwidth, flops))
+    names_models = any((names_machine, pair, target))
+    if like is not None:
+        if profile is not None or target_tps or drafter_tps or names_machine or offload != Offload():
+            raise ValueError("--like takes rates, machine and placement from the bundle: name only models")
+        made = _costs_like(Path(like), (pair, target, draft_model), hub.Access(token=token, offline=offline))
+    elif profile is not None:
         if target_tps or drafter_tps or names_models:
             raise ValueError("use either --profile, or rates, or models and a machine")
         made = _load_profile(profile)
     elif target_tps is None or drafter_tps is None:
         if target_tps or drafter_tps or observed:
             raise ValueError("--target-tps and --drafter-tps are needed together")
-        offload = Offload(
-            target_layers=ngl,
-            draft_layers=ngld,
-            tensor_split=tuple(tensor_split or ()),
-            cpu_moe=cpu_moe,
-            draft_cpu_moe=draft_cpu_moe,
-        )
         made = _compute_costs(
             _choose_machines(machine, host, bandwidth, flops, n_gpus=len(offload.tensor_split)),
             offload,
@@ -292,12 +306,46 @@ def list_profiles() -> str:
 
 
 def _describe_profile(profile: Profile) -> str:
-    setup = profile.curve.measured_on
+    return _describe(profile.curve.measured_on, profile.measured_at)
+
+
+def _describe(setup: MeasuredOn | None, measured_at: str) -> str:
     assert setup is not None
     assert setup.drafter is not None
     pair = f"{setup.target.filename} + {setup.drafter.filename}"
-    cpu = setup.machine.cpu if setup.machine else "unknown machine"
-    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {cpu}, measured at {profile.measured_at}"
+    machine = setup.machine
+    place = ", ".join((*machine.gpus, machine.cpu)) if machine else "unknown machine"
+    return f"{pair}, {units.counted(setup.threads or 0, 'thread')}, {place}, measured at {measured_at}"
+
+
+def _costs_like(bundle: Path, names: tuple[str | None, str | None, str | None], access: hub.Access) -> _Costs:
+    """Return the costs of a pair on the machine that a bundle measured.
+
+    Raises:
+        ValueError: the bundle has no cost curves, or the pair has no drafter.
+        ResultsError: it is not a bundle.
+        GgufspecError: a model is not available.
+    """
+    with archive.opened(bundle) as contents:
+        file = contents.files.get(profiles.SHARED)
+        shared = () if file is None else profiles.read_shared(file.read_bytes())
+    if not shared:
+        raise ValueError(f"{bundle} has no cost curves: only bundles of tuned pairs have some")
+    pair = choosing.choose_pair(*names, access)
+    target, draft = (shape(card, depth=0) for card in _read_two_cards(pair, access))
+    profile = choose_profile(shared, target, draft)
+    is_same = (profile.target, profile.drafter) == (target, draft)
+    notes = [
+        f"costs: {_describe(profile.curve.measured_on, profile.measured_at)}, from {bundle.name}",
+        "note: the models lie on the devices as they did there; `ggufspec verify` recomputes these costs",
+    ]
+    if not is_same:
+        notes.append("note: another pair was measured: times are scaled by the bytes that models read")
+    return _Costs(
+        curve=profile.curve if is_same else scale_curve(profile, target, draft),
+        source=CostSource.BUNDLE,
+        notes=tuple(notes),
+    )
 
 
 def _nearest_depth(depth: int, curve: CostCurve) -> float:
@@ -313,7 +361,8 @@ def _choose_machines(
         return Machines.of((peaks,), None if host is None else costs.find_device(host), n_gpus=n_gpus)
     if machine is None or bandwidth or flops:
         raise ValueError(
-            "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops"
+            "costs are missing: use --target-tps and --drafter-tps, or --machine, or --bandwidth and --flops,"
+            " or --like"
         )
     return Machines.named(machine, host, n_gpus=n_gpus)
 
@@ -333,15 +382,7 @@ def _compute_costs(
 
     For several users it has the shallowest depth, too: each of them reads a context of its own.
     """
-    pair = choosing.choose_pair(*names, access)
-    method = catalog.drafting_method(pair)
-    if pair.draft is None and method is not None:
-        raise ValueError(
-            f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
-        )
-    target, draft = choosing.read_cards(pair, access)
-    if draft is None:
-        raise ValueError("there is no drafter: name one with --draft-model")
+    target, draft = _read_two_cards(choosing.choose_pair(*names, access), access)
     curve = costs.roofline_of_parts(
         parts_of(target, offload, machines, depth=depth),
         parts_of(draft, offload.drafter_as_target, machines, depth=depth),
@@ -350,6 +391,30 @@ def _compute_costs(
         overhead_s=overhead_s,
     )
     return _Costs(curve=curve, source=CostSource.ROOFLINE, notes=machines.notes)
+
+
+def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:
+    """Return the headers of target and drafter.
+
+    Raises:
+        ValueError: there is no drafter.
+        GgufspecError: a model is not available.
+    """
+    method = catalog.drafting_method(pair)
+    if pair.draft is None and method is not None:
+        raise ValueError(
+            f"{pair.name} drafts with {method}, whose gain depends on the text; measure it: ggufspec bench"
+        )
+    target, draft = choosing.read_cards(pair, access)
+    way = choosing.choose_way(pair, None, draft)
+    if way is not None and way.method.is_head:
+        raise ValueError(
+            f"the cost of drafting by {way} does not follow from headers, as a head computes with the states "
+            "of its target; measure it: ggufspec bench"
+        )
+    if draft is None:
+        raise ValueError("there is no drafter: name one with --draft-model")
+    return target, draft
 
 
 def parse_acceptances(accept: Given | None, alpha: Given | None) -> list[Acceptance]:

@@ -33,7 +33,8 @@ NAMES: Mapping[Program, tuple[str, ...]] = {
 _FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
-_ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS)
+_QUANTIZERS = ("llama-quantize", "quantize")
+_ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS, *_QUANTIZERS)
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
 _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
@@ -65,6 +66,7 @@ class Install:
     devices: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()  # GPUs that it can use, and their free memory when it was found
     tokenizer: Executable | None = None
+    quantizer: Path | None = None
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
     binding: Path | None = None  # the folder of the Python binding from that source
@@ -157,8 +159,15 @@ def find_install(explicit: Path | None = None) -> Install:
             f"`{passed_over[0].command}` builds it again",
         )
     raise NoInstallError(
-        "no llama.cpp was found", "run `ggufspec build`, or name an installed one with --llama"
+        "no llama.cpp was found",
+        "run `ggufspec build`, or `ggufspec demo` to build it and measure the embedded pair, or name an "
+        "installed one with --llama",
     )
+
+
+def is_any_found() -> bool:
+    """Return whether a llama.cpp is named by the settings, or one that can be used is found."""
+    return _set()[0] is not None or any(isinstance(candidate, Install) for candidate in _search())
 
 
 def find_all() -> tuple[Install, ...]:
@@ -290,6 +299,7 @@ def _assemble(
         devices=tuple(device.name for device in listed or ()),
         gpus=options.gpus(listed, backend),
         tokenizer=_tokenizer(paths_by_name),
+        quantizer=next((paths_by_name[name] for name in _QUANTIZERS if name in paths_by_name), None),
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
         binding=built.binding if built else None,

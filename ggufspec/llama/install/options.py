@@ -13,6 +13,7 @@ _DEFINITION = re.compile(
     r" {0,9}(-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?(?:,\s+-{1,2}[A-Za-z][\w-]*(?:[ =][^\s,]+)?)*)"
 )
 _FLAG = re.compile(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*")
+_VARIABLE = re.compile(r"\(env: (\w+)\)")
 _REMOVED = "the argument has been removed"
 DEVICES_FLAG = "--list-devices"
 _DEVICE = re.compile(r"^ +([A-Za-z]+\d+|Metal): (.*?)(?: \((\d+) MiB, (\d+) MiB free\))?$", re.MULTILINE)
@@ -37,6 +38,23 @@ class ListedFlags:
     def first(self, *spellings: str) -> str | None:
         """Return the first spelling that this program lists, or None."""
         return next((flag for flag in spellings if flag in self.help), None)
+
+    def spellings(self, flag: str) -> frozenset[str]:
+        """Return all spellings of a listed flag, also those that turn it off; of another, itself."""
+        if flag not in self.help:
+            return frozenset({flag})
+        return frozenset(other for other, text in self.help.items() if text is self.help[flag])
+
+    def value_hint(self, flag: str) -> str | None:
+        """Return the word that stands for a listed flag's value, such as ``FNAME``; None if it takes none."""
+        definition = _DEFINITION.match(self.help.get(flag, ""))
+        last = re.split(r"[ =]", definition[1])[-1] if definition else ""
+        return last if last and not _FLAG.fullmatch(last) else None
+
+    def variable(self, flag: str) -> str | None:
+        """Return the environment variable that stands for a listed flag; None if there is none."""
+        variable = _VARIABLE.search(self.help.get(flag, ""))
+        return variable[1] if variable else None
 
     def mentions(self, flag: str, word: str) -> bool:
         """Whether the flag is listed and its help contains a word, e.g. a value that it takes."""

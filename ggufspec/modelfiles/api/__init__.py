@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.modelfiles.api.checking import CheckedPair, check, check_models, check_survey, find_rule
+from ggufspec.modelfiles.api.checking import CheckedPair, Rules, check, check_models, check_survey, find_rules
 from ggufspec.modelfiles.api.fetching import fetch, find_references
 from ggufspec.modelfiles.api.suggesting import (
     SuggestedDrafter,
@@ -11,10 +11,12 @@ from ggufspec.modelfiles.api.suggesting import (
     find_target,
     rank_drafters,
     suggest,
+    suggest_layers,
 )
 
 __all__ = [
     "CheckedPair",
+    "Rules",
     "SuggestedDrafter",
     "check",
     "check_candidate",
@@ -23,8 +25,9 @@ __all__ = [
     "fetch",
     "find_candidates",
     "find_references",
-    "find_rule",
+    "find_rules",
     "find_target",
     "rank_drafters",
     "suggest",
+    "suggest_layers",
 ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggufspec.domain import ENGINES, Program
-from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import installs
+from ggufspec.domain import Method, ModelFile, Pair, Program
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.install import Install, installs
 from ggufspec.modelfiles import catalog, choosing, hub
-from ggufspec.modelfiles.compat import CompatVerdict, judging
+from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_layers
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.notebooks import named_options
 
@@ -83,11 +85,16 @@ def check_models(
     chosen = choosing.choose_pair(pair, target, draft_model, access)
     way = catalog.drafting_method(chosen)
     method = way.method if way is not None and way.method.is_head else None
-    if chosen.draft is None and method is None:
-        reason = f": it drafts with {way}, from the text so far" if way else ""
-        raise ValueError(f"the pair {pair or target or chosen.name!r} has no drafter{reason}")
+    if chosen.draft is None and way is not None and method is None:
+        raise ValueError(
+            f"the pair {chosen.name!r} has no drafter: it drafts with {way}, from the text so far"
+        )
     target_card, draft_card = choosing.read_cards(chosen, access)
-    draft_card = draft_card or target_card  # whose layers for MTP draft
+    if draft_card is None:
+        method = method or (Method.DRAFT_MTP if mtp_layers(target_card) else None)
+        if method is None:
+            raise ValueError(_describe_absence(chosen, pair or target, access))
+        draft_card = target_card  # whose layers for MTP draft
     is_head = method is not None or judging.is_head(draft_card)
     drafting = Program(program) if program else Program.SERVER if is_head else Program.TREE
     rule, number = choose_rule(drafting, llama, build)
@@ -97,6 +104,16 @@ def check_models(
         program=drafting,
         verdict=judging.check_pair(target_card, draft_card, rule, build=number, method=method),
     )
+
+
+def _describe_absence(pair: Pair, name: str | None, access: hub.Access) -> str:
+    """Return that there is no drafter, with the heads in the target's repository."""
+    heads: tuple[ModelFile, ...] = ()
+    with suppress(GgufspecError):
+        heads = hub.find_heads(pair.target, access)
+    named = " and ".join(f"{head.repo}/{head.filename}" for head in heads)
+    advice = f": name a head of its repository, {named}" if heads else ""
+    return f"the pair {name or pair.name!r} has no drafter{advice}"
 
 
 def choose_rule(program: Program, llama: Path | None, build: int | None) -> tuple[judging.Rule, int | None]:
@@ -119,16 +136,47 @@ def choose_rule(program: Program, llama: Path | None, build: int | None) -> tupl
         return judging.rule_for(program), None
 
 
-def find_rule(engine: str = "binary") -> judging.Rule:
-    """Return the installed llama.cpp's rule for drafters; that of the newest if none is installed.
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How the llama.cpp in use decides on drafters.
 
-    Args:
-        engine: the engine that will measure the pair.
+    Attributes:
+        model: its rule for draft models.
+        head: its rule for heads, which only some of its programs take.
+        build: its build number; None if that is not known.
     """
+
+    model: judging.Rule
+    head: judging.Rule
+    build: int | None = None
+
+    def judge(self, target: ModelCard, drafter: ModelCard, method: Method | None = None) -> CompatVerdict:
+        """Decide on a draft model or a head; ``method`` is needed for layers of the target only."""
+        is_head = judging.is_head(drafter) or (method is not None and method.is_head)
+        rule = self.head if is_head else self.model
+        return judging.check_pair(target, drafter, rule, build=self.build, method=method)
+
+
+def find_rules() -> Rules:
+    """Return the rules of the installed llama.cpp, or of the newest where none is installed."""
+    newest = Rules(model=judging.rule_for(Program.SIMPLE), head=judging.rule_for(Program.SERVER))
     try:
-        return judging.rule_of(installs.find_install(), ENGINES[engine])
+        install = installs.find_install()
     except NoInstallError:
-        return judging.rule_for(Program.SIMPLE)
+        return newest
+    return Rules(
+        model=_first_rule(install, (Program.TREE, Program.SIMPLE, Program.SERVER)) or newest.model,
+        head=_first_rule(install, (Program.SERVER, Program.SIMPLE)) or newest.head,
+        build=install.build_number,
+    )
+
+
+def _first_rule(install: Install, programs: Sequence[Program]) -> judging.Rule | None:
+    """Return the rule of the first of some programs that is there and drafts."""
+    for program in programs:
+        with suppress(NoInstallError, ValueError):
+            return judging.rule_of(install, program)
+    return None
 
 
 def check_survey(survey: hub.Survey, access: hub.Access) -> None:
@@ -140,8 +188,6 @@ def check_survey(survey: hub.Survey, access: hub.Access) -> None:
     target, draft = survey.pair.target, survey.pair.draft
     if draft is None:
         return
-    draft_card = hub.read_card(draft, access)
-    rule = find_rule("server" if judging.is_head(draft_card) else "binary")
-    verdict = judging.check_pair(hub.read_card(target, access), draft_card, rule)
+    verdict = find_rules().judge(hub.read_card(target, access), hub.read_card(draft, access))
     if verdict.outcome is judging.CompatOutcome.REFUSED:
         raise judging.refusal(verdict)

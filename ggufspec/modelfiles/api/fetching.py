@@ -79,7 +79,7 @@ def find_references(
     if pair is not None and target is not None:
         raise ValueError("name a PAIR or a --target, not both")
     pairs = catalog.load_catalogue()
-    is_reference = pair is not None and pair not in pairs and _is_reference(pair)
+    is_reference = pair is not None and pair not in pairs and hub.names_model(pair)
     if is_reference:
         pair, target = None, pair
     if draft_model is not None and target is None:
@@ -101,8 +101,3 @@ def find_references(
             )
         references = [replace(reference, revision=revision) for reference in references]
     return references, name
-
-
-def _is_reference(text: str) -> bool:
-    """Return whether a text is a model reference: names of pairs have no slash and no colon."""
-    return "/" in text or ":" in text or text.endswith(".gguf")

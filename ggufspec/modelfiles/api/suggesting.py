@@ -1,15 +1,15 @@
-"""``ggufspec.suggest``: smaller models of a target's family, checked and ranked."""
+"""``ggufspec.suggest``: heads for a target and smaller models of its family, checked and ranked."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ggufspec.domain import ModelFile
+from ggufspec.domain import Method, ModelFile
 from ggufspec.errors import GgufspecError, RemoteFileNotFoundError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.modelfiles.api.checking import find_rule
-from ggufspec.modelfiles.compat import CompatVerdict, judging
+from ggufspec.modelfiles.api.checking import Rules, find_rules
+from ggufspec.modelfiles.compat import CompatVerdict, judging, mtp_bytes, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.modelfiles.hub import DrafterCandidate, search
 from ggufspec.notebooks import named_options
@@ -22,11 +22,13 @@ class SuggestedDrafter:
     """A possible drafter: llama.cpp's verdict, and a score (higher is better).
 
     Attributes:
-        file: its best file.
-        downloads: of its repository; None offline.
+        file: its best file; the target itself, with the size of these layers, where layers for MTP draft.
+        method: how it drafts.
+        downloads: of its repository; None offline, and beside the target.
         ratio: its bytes over the target's.
         verdict: whether llama.cpp accepts it.
         score: how promising it is.
+        in_target: whether nothing has to be fetched for it, as layers of the target draft.
     """
 
     file: ModelFile
@@ -34,11 +36,13 @@ class SuggestedDrafter:
     ratio: float
     verdict: CompatVerdict
     score: float
+    method: Method = Method.DRAFT_MODEL
+    in_target: bool = False
 
     @property
     def name(self) -> str:
         """A reference to the file."""
-        return f"{self.file.repo}/{self.file.filename}"
+        return str(self.file.path) if self.file.repo is None else f"{self.file.repo}/{self.file.filename}"
 
     @property
     def is_refused(self) -> bool:
@@ -54,7 +58,7 @@ def suggest(
 
     Args:
         target: a path or a model reference such as "user/repo:Q4_K_M".
-        most: how many repositories to check.
+        most: how many repositories to check, of draft models and of heads.
         offline: search only the local cache.
         token: access token for the Hub.
 
@@ -63,15 +67,15 @@ def suggest(
         out.
 
     Raises:
-        GgufspecError: the target is not available, or no smaller model of its family was found.
+        GgufspecError: the target is not available, or no head and no smaller model of its family was found.
     """
     access = hub.Access(token=token, offline=offline)
     model, card = find_target(target, access)
-    rule = find_rule()
-    drafters = []
+    rules = find_rules()
+    drafters = [suggest_layers(model, card, rules)]
     for candidate in find_candidates(model, card, access, most=most):
         with suppress(GgufspecError):  # one broken repository must not end the search
-            drafters.append(check_candidate(candidate, card, rule, access))
+            drafters.append(check_candidate(candidate, card, rules, access))
     return rank_drafters([drafter for drafter in drafters if drafter is not None], model)
 
 
@@ -89,31 +93,51 @@ def find_target(text: str, access: hub.Access) -> tuple[ModelFile, ModelCard]:
 def find_candidates(
     model: ModelFile, card: ModelCard, access: hub.Access, *, most: int
 ) -> list[DrafterCandidate]:
-    """Return smaller models of a target's family, from the Hub, or from the cache if it may not be asked."""
+    """Return heads for a target and smaller models of its family, from the Hub, or offline from the cache."""
     if access.is_offline:
         return search.in_cache(model, access)
-    return search.on_hub(model, card.architecture, access, most=most)
+    beside = [DrafterCandidate(repo=str(head.repo), file=head) for head in hub.find_heads(model, access)]
+    return beside + search.on_hub(model, card.architecture, access, most=most)
+
+
+def suggest_layers(model: ModelFile, card: ModelCard, rules: Rules) -> SuggestedDrafter | None:
+    """Return the layers for MTP of a target as its drafter; None if it has none."""
+    size_bytes = mtp_bytes(card)
+    if not size_bytes:
+        return None
+    ratio = size_bytes / card.size_bytes
+    return SuggestedDrafter(
+        file=replace(model, size_bytes=size_bytes),
+        downloads=None,
+        ratio=ratio,
+        verdict=rules.judge(card, card, Method.DRAFT_MTP),
+        score=search.score(ratio, None),
+        method=Method.DRAFT_MTP,
+        in_target=True,
+    )
 
 
 def check_candidate(
-    candidate: DrafterCandidate, target: ModelCard, rule: judging.Rule, access: hub.Access
+    candidate: DrafterCandidate, target: ModelCard, rules: Rules, access: hub.Access
 ) -> SuggestedDrafter | None:
     """Return a candidate's best file with llama.cpp's verdict; None if it has no suitable file."""
     file = search.draft_file(candidate, target.size_bytes, access)
     if file is None:
         return None
     ratio = (file.size_bytes or 0) / target.size_bytes
+    drafter = hub.read_card(file, access)
     return SuggestedDrafter(
         file=file,
         downloads=candidate.downloads,
         ratio=ratio,
-        verdict=judging.check_pair(target, hub.read_card(file, access), rule),
+        verdict=rules.judge(target, drafter),
         score=search.score(ratio, candidate.downloads),
+        method=usable_methods(read_head(drafter))[0],
     )
 
 
 def rank_drafters(drafters: list[SuggestedDrafter], target: ModelFile) -> tuple[SuggestedDrafter, ...]:
-    """Return drafters, the best first and refused ones last.
+    """Return drafters: heads, which were made for their target, then draft models, and refused ones last.
 
     Raises:
         RemoteFileNotFoundError: there are none.
@@ -121,7 +145,12 @@ def rank_drafters(drafters: list[SuggestedDrafter], target: ModelFile) -> tuple[
     if not drafters:
         family = search.family(target.repo or target.filename)
         raise RemoteFileNotFoundError(
-            f"no smaller model of the family {family!r} was found",
+            f"no head and no smaller model of the family {family!r} was found",
             "name a drafter: ggufspec fetch --target … --draft-model …",
         )
-    return tuple(sorted(drafters, key=lambda drafter: (drafter.is_refused, -drafter.score)))
+    return tuple(
+        sorted(
+            drafters,
+            key=lambda drafter: (drafter.is_refused, not drafter.method.is_head, -drafter.score),
+        )
+    )

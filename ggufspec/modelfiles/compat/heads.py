@@ -86,6 +86,13 @@ def mtp_layers(card: ModelCard) -> int:
     return stated if any(tensor.name.startswith(prefix) for tensor in card.tensors) else 0
 
 
+def mtp_bytes(card: ModelCard) -> int:
+    """Return the bytes of a model's weights that are for MTP; 0 where it has no such layers."""
+    count = mtp_layers(card)
+    prefixes = tuple(f"blk.{layer}." for layer in range(card.n_layers - count, card.n_layers))
+    return sum(tensor.size_bytes for tensor in card.tensors if tensor.name.startswith(prefixes))
+
+
 def find_faults(target: ModelCard, card: ModelCard) -> tuple[str, ...]:
     """Return why a head does not belong to a target; nothing where it does.
 

@@ -15,9 +15,11 @@ _QUANT = re.compile(
     r"(?=[-./]|$)",
     re.IGNORECASE,
 )
-# Projectors, importance matrices and drafting heads: beside a model, never the model
+# What the names of files with heads contain, in the order in which llama.cpp prefers them (common/arg.cpp).
+_HEADS = ("mtp-", "dspark-", "dflash-", "eagle3-")
+# Projectors, importance matrices and heads: beside a model, never the model
 # (llama.cpp's common/download.cpp, gguf_filename_is_model).
-_SIDE_FILES = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+_SIDE_FILES = ("mmproj", "imatrix", *_HEADS)
 _DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")  # what llama.cpp's -hf takes when no quant is named
 _LISTED = 30
 
@@ -82,15 +84,54 @@ def split_names(filename: str) -> tuple[str, ...]:
 
 def models(files: Iterable[RepoFile]) -> list[RemoteModel]:
     """Return the models among a repository's files; side files and incomplete splits are left out."""
+    complete = _complete(files)
+    return [model for model in complete if not any(side in _name(model) for side in _SIDE_FILES)]
+
+
+def heads(files: Iterable[RepoFile]) -> list[RemoteModel]:
+    """Return the files with heads that a repository keeps beside a model, by their names."""
+    return [model for model in _complete(files) if any(mark in _name(model) for mark in _HEADS)]
+
+
+def sidecars(files: Iterable[RepoFile], model: RemoteModel) -> list[RemoteModel]:
+    """Return the heads that llama.cpp's -hf would use with a model of the same repository, one of each kind.
+
+    It looks in the model's folder and those above it, and takes the deepest; then the model's own quant, and
+    then the one with the nearest number of bits (common/download.cpp, find_best_sibling).
+    """
+    folders = _folders(model)
+    listed = [head for head in heads(files) if folders[: len(_folders(head))] == _folders(head)]
+
+    def distance(head: RemoteModel) -> tuple[int, bool, int]:
+        bits = abs(_bits(head.quant) - _bits(model.quant))
+        return -len(_folders(head)), head.quant != model.quant, bits
+
+    kinds = ([head for head in listed if mark in _name(head)] for mark in _HEADS)
+    return [min(kind, key=distance) for kind in kinds if kind]
+
+
+def _complete(files: Iterable[RepoFile]) -> list[RemoteModel]:
+    """Return each GGUF of which all parts are there."""
     by_path = {file.path: file for file in files if file.path.lower().endswith(".gguf")}
-    complete = []
-    for path in sorted(by_path):
-        names = split_names(path)
-        name = path.rpartition("/")[2]
-        is_model = path == names[0] and not any(side in name for side in _SIDE_FILES)
-        if is_model and by_path.keys() >= set(names):
-            complete.append(RemoteModel(files=tuple(by_path[n] for n in names), quant=quant_of(path)))
-    return complete
+    parts = ((path, split_names(path)) for path in sorted(by_path))
+    return [
+        RemoteModel(files=tuple(by_path[name] for name in names), quant=quant_of(path))
+        for path, names in parts
+        if path == names[0] and by_path.keys() >= set(names)
+    ]
+
+
+def _name(model: RemoteModel) -> str:
+    return model.filename.rpartition("/")[2]
+
+
+def _folders(model: RemoteModel) -> list[str]:
+    return model.filename.split("/")[:-1]
+
+
+def _bits(quant: str | None) -> int:
+    number = re.search(r"\d+", quant or "")
+    return int(number[0]) if number else 0
 
 
 def choose_files(
@@ -101,7 +142,7 @@ def choose_files(
     quant: str | None = None,
     use_default: bool = True,
 ) -> RemoteModel:
-    """Return the one model that a reference means.
+    """Return the one model that a reference means; in a repository of heads alone, the head.
 
     Args:
         files: the repository's files.
@@ -114,7 +155,7 @@ def choose_files(
         RemoteFileNotFoundError: no model fits; the hint lists those that exist.
         SeveralModelsError: more than one model fits.
     """
-    candidates = models(files)
+    candidates = models(files) or heads(files)
     if filename is not None:
         return _named(files, candidates, repo, filename)
     nothing = "has no GGUF model" if quant is None else f"has no quant {quant}"

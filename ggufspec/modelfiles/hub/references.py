@@ -79,6 +79,11 @@ def parse_reference(text: str, pairs: Mapping[str, Pair], *, endpoint: str | Non
     raise BadReferenceError(f"not a model reference: {text!r}", f"write {_FORMS}")
 
 
+def names_model(text: str) -> bool:
+    """Whether a text is meant as a model reference: names of pairs have no slash and no colon."""
+    return "/" in text or ":" in text or text.endswith(".gguf")
+
+
 def of_model(model: ModelFile, text: str | None = None) -> Reference:
     """Return the reference to exactly this model."""
     if model.repo is None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from ggufspec.domain import ModelFile
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, models, quant_of
+from ggufspec.modelfiles.hub.choice import RemoteModel, heads, models, quant_of
 from ggufspec.modelfiles.hub.client import PATIENCE_S, Access, Subject, call, listing
 
 LARGEST_RATIO = 0.5
 """A drafter larger than this part of its target cannot pay."""
 
 _SEARCHED = 60
+_HEADS = ("eagle3", "dflash")  # architectures of files that hold a head alone
 _SIZE = re.compile(r"[-_.](\d+(?:\.\d+)?)([bm])(?=[-_.]|$)", re.IGNORECASE)
 _QUANTS = ("Q8_0", "Q4_K_M", "Q4_0")  # small models lose more by quantization, so Q8_0 comes first
 
@@ -50,13 +51,16 @@ def parameters_in(name: str) -> float | None:
 
 
 def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -> list[DrafterCandidate]:
-    """Ask the Hub for smaller GGUF repositories of the target's family, most downloaded first.
+    """Ask the Hub for drafters: heads for the target's size, then smaller GGUF repositories of its family.
+
+    Each kind comes with the most downloaded first.
 
     Args:
         target: a model of the Hub; its card's base model names the family, else its own name does.
-        architecture: the target's; a repository that the Hub knows to be of another is left out.
+        architecture: the target's; a repository that the Hub knows to be of another, and not a head's, is
+            left out.
         access: how the Hub may be asked.
-        most: how many to return.
+        most: how many of each kind to return.
 
     Raises:
         GgufspecError: the Hub cannot be asked.
@@ -82,16 +86,21 @@ def on_hub(target: ModelFile, architecture: str, access: Access, *, most: int) -
         Subject(repo=base),
         access,
     )
-    candidates = []
+    smaller, of_heads = [], []
     for info in listed:
         header = info.gguf or {}
         n_parameters = header.get("total") or parameters_in(info.id)
-        same = header.get("architecture", architecture) == architecture
-        if same and n_parameters is not None and n_parameters <= LARGEST_RATIO * size:
-            candidates.append(
-                DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
-            )
-    return sorted(candidates, key=lambda candidate: -(candidate.downloads or 0))[:most]
+        candidate = DrafterCandidate(repo=info.id, downloads=info.downloads, n_parameters=n_parameters)
+        kind = header.get("architecture", architecture)
+        if kind in _HEADS and parameters_in(info.id) in {None, size}:
+            of_heads.append(candidate)
+        elif kind == architecture and n_parameters is not None and n_parameters <= LARGEST_RATIO * size:
+            smaller.append(candidate)
+    return [
+        candidate
+        for candidates in (of_heads, smaller)
+        for candidate in sorted(candidates, key=lambda candidate: -(candidate.downloads or 0))[:most]
+    ]
 
 
 def in_cache(target: ModelFile, access: Access) -> list[DrafterCandidate]:
@@ -118,7 +127,7 @@ def draft_file(candidate: DrafterCandidate, target_bytes: int, access: Access) -
     if candidate.file is not None:
         return candidate.file
     repository = listing(candidate.repo, None, access)
-    chosen = _suitable(models(repository.files), target_bytes)
+    chosen = _suitable(models(repository.files) or heads(repository.files), target_bytes)
     if chosen is None:
         return None
     return ModelFile(

@@ -20,7 +20,7 @@ from ggufspec.errors import (
 from ggufspec.modelfiles import catalog
 from ggufspec.modelfiles.gguf import check_path
 from ggufspec.modelfiles.hub import cache
-from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files
+from ggufspec.modelfiles.hub.choice import RemoteModel, RepoFile, choose_files, models, sidecars
 from ggufspec.modelfiles.hub.client import Access, Listing, Subject, call, listing
 from ggufspec.modelfiles.hub.hashing import is_sha256
 from ggufspec.modelfiles.hub.references import Reference, is_inside, of_model, parse_reference
@@ -51,12 +51,16 @@ class FetchItem:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """Everything that is known before a download starts."""
+    """Everything that is known before a download starts.
+
+    ``heads`` are those that llama.cpp would find beside a target that has no drafter yet.
+    """
 
     pair: Pair
     items: tuple[FetchItem, ...]
     folder: Path
     free_bytes: int
+    heads: tuple[ModelFile, ...] = ()
 
     @cached_property
     def missing_bytes(self) -> int:
@@ -79,12 +83,26 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
         )
     target_file, items = _look_up(target, access, listings)
     draft_file, more = (None, []) if draft is None else _look_up(draft, access, listings)
+    beside = listings.values() if draft is None else ()
     return Survey(
         pair=Pair(name=name, target=target_file, draft=draft_file),
         items=tuple(dict.fromkeys(items + more)),  # target and drafter may be the same file
         folder=folder,
         free_bytes=_free_bytes(folder),
+        heads=tuple(head for repository in beside for head in _heads(repository, target_file)),
     )
+
+
+def find_heads(target: ModelFile, access: Access) -> tuple[ModelFile, ...]:
+    """Return the heads in the repository of a target, as llama.cpp's -hf finds them; none for a local file.
+
+    Raises:
+        GgufspecError: the Hub cannot be asked.
+    """
+    if target.repo is None:
+        return ()
+    list_files = _offline if access.is_offline else listing
+    return _heads(list_files(target.repo, target.revision, access), target)
 
 
 def survey_pair(pair: Pair, access: Access) -> Survey:
@@ -104,6 +122,15 @@ def survey_model(text: str, access: Access) -> Survey:
     """
     reference = parse_reference(text, catalog.load_catalogue(), endpoint=access.endpoint)
     return survey_fetch(reference.text, reference, None, _prefer_cache(reference, access))
+
+
+def list_models(repo: str, access: Access) -> tuple[RemoteModel, ...]:
+    """Return the models of a repository, from the Hub or offline from the cache.
+
+    Raises:
+        GgufspecError: the repository is not available.
+    """
+    return tuple(models((_offline if access.is_offline else listing)(repo, None, access).files))
 
 
 def locate(reference: Reference, access: Access) -> ModelFile:
@@ -158,6 +185,21 @@ def _look_up(
         size_bytes=chosen.size_bytes,
         sha256=digest if is_sha256(digest) else None,
     ), items
+
+
+def _heads(repository: Listing, target: ModelFile) -> tuple[ModelFile, ...]:
+    model = choose_files(repository.files, repo=repository.repo, filename=target.filename)
+    return tuple(
+        ModelFile(
+            filename=head.filename,
+            repo=repository.repo,
+            revision=repository.commit,
+            quant=head.quant,
+            size_bytes=head.size_bytes,
+        )
+        for head in sidecars(repository.files, model)
+        if head.filename != target.filename
+    )
 
 
 def _local(reference: Reference) -> ModelFile:

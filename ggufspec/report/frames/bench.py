@@ -16,7 +16,7 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, with_former
+from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, list_methods, with_former
 from ggufspec.results import Meta, ResultSet, Runs
 
 _DEVICES = ("GPU", "CPU")
@@ -243,11 +243,13 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "role": spec.role.value,
         "target": None if spec.role is Role.DRAFTER else spec.pair.target.filename,
         "draft_model": spec.pair.draft.filename if drafts and spec.pair.draft else None,
-        "requested_ngl": None if spec.role is Role.DRAFTER else str(spec.offload.target_layers),
+        "requested_ngl": None
+        if spec.role is Role.DRAFTER or spec.servers
+        else str(spec.offload.target_layers),
         "requested_ngld": str(spec.offload.draft_layers) if drafts else None,
         "method": drafting and str(drafting.chain),
         "ngram": (str(drafting.ngram) or None) if drafting else None,
-        "draft": drafting and drafting.n_max,
+        "draft": spec.draft_size,
         "p_min": drafting.p_min if drafting and drafting.method.drafts_with_model else None,
         "synthetic_accept": ",".join(f"{rate:g}" for rate in drafting.synthetic)
         if drafting and drafting.synthetic
@@ -272,11 +274,7 @@ def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.Benc
         "engine": results.meta.engine,
         **attributes(drafting, ("n_drafted", "n_accepted", "n_rounds", "accept_rate", "coverage")),
         **attributes(drafting, ("mean_accepted_length",)),
-        "by_method": [
-            {"name": f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict()}
-            for counts in (drafting and drafting.by_method) or ()
-        ]
-        or None,
+        "by_method": list_methods(drafting.by_method if drafting else None),
         **arm.round_ms,
         **_traffic_of(arm),
         **_energy_of(arm),

@@ -82,7 +82,7 @@ def categories(results: ResultSet) -> pd.DataFrame:
         for category in dict.fromkeys(named.values()):
             of_category = {prompt for prompt, name in named.items() if name == category}
             rates_of_category = arm.rates.of_prompts(of_category)
-            gain = stats.paired_effect(rates_of_category, arm.baseline.rates) if arm.baseline else None
+            gain = arm.compare(rates_of_category, arm.baseline.rates) if arm.baseline else None
             runs = zip(arm.good.specs, arm.outputs, strict=True)
             outputs = [output for spec, output in runs if spec.prompt.category == category]
             rate = stats.mean_rate(rates_of_category)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ggufspec.domain import Sample
-from ggufspec.report.frames.tables import attributes, frame
+from ggufspec.report.frames.tables import attributes, frame, list_methods
 
 _FORMER = {"n_draft": "draft", "offloaded_layers": "actual_ngl"}
 LOG_COLUMNS = (
@@ -17,6 +17,7 @@ LOG_COLUMNS = (
         "n_accepted",
         "accept_rate",
         "n_rounds",
+        "by_method",
         "draft_s",
         "verify_s",
         "load_ms",
@@ -37,6 +38,7 @@ def logs(samples: Sequence[tuple[str, Sample]]) -> pd.DataFrame:
             "file": file,
             **attributes(sample, LOG_COLUMNS[1:]),
             "draft": sample.n_draft,
+            "by_method": list_methods(sample.by_method),
             "actual_ngl": sample.offloaded_layers,
         }
         for file, sample in samples

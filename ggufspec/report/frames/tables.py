@@ -7,6 +7,8 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from ggufspec.domain import MethodCounts
+
 FORMER_SETTINGS = {
     "n_gpu_layers": "requested_ngl",
     "n_gpu_layers_draft": "requested_ngld",
@@ -48,6 +50,14 @@ def read_parquet(file: BinaryIO) -> pd.DataFrame:
         ValueError: it is not Parquet.
     """
     return pd.read_parquet(file)
+
+
+def list_methods(by_method: Sequence[MethodCounts] | None) -> list[dict[str, Any]] | None:
+    """Return what each method of a chain drafted as a cell of a table; None for a single method."""
+    return [
+        {"name": f"{counts.method} {counts.n_accepted}/{counts.n_drafted}", **counts._asdict()}
+        for counts in by_method or ()
+    ] or None
 
 
 def attributes(value: object, names: Sequence[str]) -> dict[str, Any]:

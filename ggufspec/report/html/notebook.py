@@ -7,15 +7,16 @@ from the notebook's typesetting of formulas.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggufspec import units
-from ggufspec.analysis import Arm, BenchComparison, arms, review
-from ggufspec.domain import Role
-from ggufspec.report.html import TEMPLATES
-from ggufspec.report.text import comparison, overview
-from ggufspec.report.text.figures import engine, extent, llama_cpp
+from ggufspec.analysis import Arm, BenchComparison, Board, Diagnosis, arms, review
+from ggufspec.domain import Launch, Role
+from ggufspec.report.html import TEMPLATES, board
+from ggufspec.report.text import comparison, configuration, overview, reasons
+from ggufspec.report.text.figures import engine, extent, llama_cpp, three_digits
 from ggufspec.report.text.tuned import expected, verdict
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
@@ -23,7 +24,11 @@ from ggufspec.tuning import Tuned
 
 _MOST_ROWS = 40
 _HEADS = {"": "measured"}
-_TEXTS = {"", "model", "verdict", "status"}  # left-aligned columns
+_TEXTS = {
+    *("", "model", "verdict", "status", "step", "spent on"),
+    *("pair", "machine", "llama.cpp", "engine", "bundle is", "report"),
+}
+"""Left-aligned columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,10 @@ def notebook_html(value: object) -> str:
             return tuned_html(value)
         case BenchComparison():
             return comparison_html(value)
+        case Board():
+            return board_html(value)
+        case Diagnosis():
+            return diagnosis_html(value)
     raise TypeError(f"there is no HTML for {type(value).__name__}")
 
 
@@ -77,6 +86,8 @@ def tuned_html(tuned: Tuned) -> str:
             _Row(cells=dict(_with_forecast(tuned, arm)), chosen=arm.spec == tuned.overall.arm.spec)
             for arm in groups
         ],
+        served=tuple(configuration.served(tuned.launch, tuned.serving)),
+        command=_serving_command(tuned.launch),
         basis=(effort, *outlook.notes, _basis(tuned.results, groups)),
     )
 
@@ -104,6 +115,42 @@ def comparison_html(compared: BenchComparison) -> str:
     )
 
 
+def diagnosis_html(diagnosis: Diagnosis) -> str:
+    """Return where the time goes in a bench as HTML for a notebook."""
+    step = diagnosis.drafting or diagnosis.target
+    name = "" if step is None else str(step.arm.runs.column("engine")[0])
+    rows = [
+        {
+            "step": str(row["step"]),
+            "spent on": str(row["part"]),
+            "ms": three_digits(row["ms"]),
+            "share": units.format_percent(row["share"]),
+        }
+        for row in reasons.rows(diagnosis)
+    ]
+    return _rendered(
+        sentences=tuple(reasons.sentences(diagnosis, name)),
+        columns=[*rows[0]] if rows else [],
+        rows=[_Row(cells=row) for row in rows],
+        every="",
+        basis=(engine(name),) if name else (),
+    )
+
+
+def board_html(shown: Board) -> str:
+    """Return a board as HTML for a notebook."""
+    cells = board.notebook_rows(shown.rows)
+    return _rendered(
+        sentences=tuple(board.sentences(shown)),
+        columns=[*cells[0]] if cells else [],
+        rows=[_Row(cells=row) for row in cells],
+        every="pandas.DataFrame(board.rows)",
+        basis=tuple(
+            f"{bundle.name}: {bundle.state.value}, SHA-256 {bundle.sha256}" for bundle in shown.bundles
+        ),
+    )
+
+
 def _page(
     results: ResultSet,
     groups: Sequence[Arm],
@@ -111,16 +158,25 @@ def _page(
     sentences: Sequence[str],
     rows: Sequence[_Row],
     basis: Sequence[str],
+    served: Sequence[str] = (),
+    command: str = "",
 ) -> str:
     return _rendered(
         sentences=(*sentences, engine(results.meta.engine)),
         columns=overview.columns([row.cells for row in rows]),
         rows=rows,
         every="ggufspec.summary(…)",
+        served=served,
+        command=command,
         basis=basis,
         id=results.meta.id,
         warnings=review.warnings(results, groups),
     )
+
+
+def _serving_command(launch: Launch | None) -> str:
+    """Return the command that serves a choice, if llama-server was started by exactly that, and answered."""
+    return shlex.join(launch.argv) if launch is not None and launch.failure is None else ""
 
 
 def _rendered(
@@ -130,6 +186,8 @@ def _rendered(
     rows: Sequence[_Row],
     every: str,
     basis: Sequence[str],
+    served: Sequence[str] = (),
+    command: str = "",
     id: str = "",  # noqa: A002  # the users' word
     warnings: Mapping[str, str] | None = None,
 ) -> str:
@@ -143,6 +201,8 @@ def _rendered(
         rows=rows[:_MOST_ROWS],
         left_out=max(0, len(rows) - _MOST_ROWS),
         every=every,
+        served=served,
+        command=command,
         basis=basis,
         id=id,
         warnings=warnings or {},

@@ -7,8 +7,6 @@ hashes, and no requests.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +18,9 @@ from ggufspec.analysis import Arm, arms, breakdown, comparing, read_crossover, r
 from ggufspec.domain import Role, Status
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast
-from ggufspec.report.html import TEMPLATES
-from ggufspec.report.html.figures import Field, Figure, Table, figures, number, rate, table
+from ggufspec.report.html import TEMPLATES, standalone
+from ggufspec.report.html.figures import Figure, figures
+from ggufspec.report.html.tables import Field, Table, number, rate, table
 from ggufspec.report.plot import browser
 from ggufspec.report.text import comparison, configuration, crossovers, reasons
 from ggufspec.report.text.comparison import engines
@@ -258,7 +257,8 @@ def html(
         version: the version of ggufspec that the page names; None for this one.
     """
     benches = [results] if isinstance(results, ResultSet) else list(results)
-    style, behaviour, library = _source("style.css"), _source("behaviour.js"), browser.javascript()
+    style, behaviour = map(standalone.read_source, ("style.css", "behaviour.js"))
+    library = browser.javascript()
     tuned = dict(enumerate(configurations))
     sections = [
         section(bench, forecasts if place == 0 else (), tuned.get(place))
@@ -270,21 +270,7 @@ def html(
         style=style,
         library=library,
         behaviour=behaviour,
-        policy=(
-            "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-            f"style-src {_hash(style)}; script-src {_hash(library)} {_hash(behaviour)}"
-        ),
+        policy=standalone.write_policy(style, (library, behaviour)),
         version=version or metadata.version("ggufspec"),
         made_at=f"{made_at or datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     )
-
-
-def _source(name: str) -> str:
-    """Return a file of the page template; it has no untrusted text."""
-    assert TEMPLATES.loader is not None
-    return TEMPLATES.loader.get_source(TEMPLATES, name)[0]
-
-
-def _hash(source: str) -> str:
-    """Return the hash of a script or style sheet for a Content-Security-Policy."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

@@ -116,7 +116,8 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
     names = []
     for arm in shown:
         drafted = arm.spec.drafting
-        parts = [f"{marks.gamma}={drafted.n_max}" if drafted else "target alone"]
+        size = "drafting" if arm.draft_size is None else f"{marks.gamma}={arm.draft_size}"
+        parts = [size if arm.role is Role.DRAFTING else "target alone"]
         parts += [f"p-min {units.format_number(drafted.p_min)}"] if drafted and several_ends else []
         parts += [arm.models[-1]] if several_models else []
         parts += ["synthetic"] if arm.synthetic else []

@@ -27,6 +27,12 @@ _BASIS = {
 }
 
 
+_REPORTED = (
+    "The models are those that the servers say they serve. No checksum of their files is known, so it is not "
+    "verified that they are the same."
+)
+
+
 def comparison(
     compared: BenchComparison, before: Meta, after: Meta, output: str = "md", guard: Guard | None = None
 ) -> str:
@@ -53,10 +59,13 @@ def comparison(
 
 def basis(compared: BenchComparison) -> tuple[str, ...]:
     """Return what the ratios rest on, and why there is no verdict."""
+    reported = (_REPORTED,) if compared.is_reported else ()
     if compared.no_verdict is None:
-        return (_BASIS[compared.design],)
+        return (_BASIS[compared.design], *reported)
     reason = f"{compared.no_verdict[0].upper()}{compared.no_verdict[1:]}."
-    return (reason, _BASIS[Design.SINGLE]) if compared.same_engine else (reason,)
+    if not compared.same_engine or compared.is_reported:
+        return (reason, *reported)
+    return (reason, _BASIS[Design.SINGLE])
 
 
 def _guard(guard: Guard) -> Iterator[str]:

@@ -15,6 +15,7 @@ _ENGINES = {
     "binary-simple": "llama.cpp's own programs, `speculative-simple` to draft; a new process for every run",
     "server": "`llama-server`, which keeps its models loaded",
     "inprocess": "llama.cpp's library, which keeps its models loaded",
+    "running": "servers that ran already, as their clients see them",
 }
 
 
@@ -38,7 +39,12 @@ def three_digits(value: float) -> str:
 
 
 def llama_cpp(build: Build) -> str:
-    """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``."""
+    """Return which llama.cpp measured: ``llama.cpp b9102 (e1a2b3c4d; llama-cpp-python 0.3.23)``.
+
+    A server that ran already is named by its address.
+    """
+    if build.path.startswith(("http://", "https://")):
+        return f"a server at {build.path}"
     return f"llama.cpp {releases.identify(build)}"
 
 
@@ -46,12 +52,13 @@ def extent(arm: Arm) -> str:
     """Return how much was measured of an arm, and how: ``8 prompts × 3 repeats, 250 tokens each, …``."""
     spec, traffic = arm.spec, arm.spec.traffic
     texts = arm.prompts if traffic is None else len(traffic.prompts)
+    what, up_to = ("recorded request", "up to ") if traffic and traffic.arrivals else ("prompt", "")
     temperature = units.format_number(spec.sampling.temperature)
     return ", ".join(
         (
-            f"{units.counted(texts, 'prompt')} × {units.counted(arm.repeats, 'repeat')}",
-            f"{units.counted(spec.n_predict, 'token')} each",
-            units.counted(spec.threads, "thread"),
+            f"{units.counted(texts, what)} × {units.counted(arm.repeats, 'repeat')}",
+            f"{up_to}{units.counted(spec.n_predict, 'token')} each",
+            *([units.counted(spec.threads, "thread")] if spec.servers is None else []),
             "greedy" if spec.sampling.greedy else f"temperature {temperature}",
         )
     )

@@ -21,7 +21,7 @@ from ggufspec.report.text.figures import (
     three_digits,
     unchanged,
 )
-from ggufspec.report.text.users import describe_users
+from ggufspec.report.text.users import describe_servers, describe_users
 from ggufspec.report.text.verdict import verdicts
 from ggufspec.results import ResultSet
 
@@ -185,7 +185,7 @@ def row(arm: Arm) -> dict[str, str]:
         "users": str(spec.traffic.users) if spec.traffic else "",
         "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",
-        "γ": str(drafting.n_max) if drafting else "",
+        "γ": "" if arm.draft_size is None else str(arm.draft_size),
         "n-grams": str(drafting.ngram) if drafting else "",
         "p-min": units.format_number(drafting.p_min)
         if drafting and drafting.method.drafts_with_model
@@ -222,7 +222,12 @@ def _basis(results: ResultSet, groups: Sequence[Arm], name: str) -> Iterator[str
     build = results.meta.build
     backend = build.backend or "unknown backend"
     measured = f"{llama_cpp(build)}, {backend}; " if not results.meta.builds else ""
-    yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
+    servers = groups[0].spec.servers
+    if servers is None:
+        yield f"{extent(groups[0])}; {measured}{results.meta.machine.cpu}."
+    else:
+        yield f"{extent(groups[0])}; the client on {results.meta.machine.cpu}."
+        yield from describe_servers(groups)
     yield from _builds(results)
     if groups[0].traffic is None:
         yield (
@@ -262,6 +267,9 @@ def _builds(results: ResultSet) -> Iterator[str]:
 
 def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield how precise the speed-ups are, and what would make them twice as precise."""
+    if groups[0].stopping is not None:
+        yield from describe_looks(groups)
+        return
     widths = [width for arm in groups if arm.gain and (width := arm.gain.ratio.relative_half_width)]
     if not widths or max(widths) < _PRECISE:
         return
@@ -279,6 +287,34 @@ def _precision(groups: Sequence[Arm]) -> Iterator[str]:
     if effort:
         known, twice = units.format_percent(max(widths)), units.format_percent(requested)
         yield f"Speed-ups are within ±{known}; {effort} would give ±{twice}."
+
+
+def describe_looks(groups: Sequence[Arm]) -> Iterator[str]:
+    """Yield at which looks a bench that is measured until its verdicts are decided stands, and what is open.
+
+    Args:
+        groups: the arms of such a bench.
+    """
+    drafting = [arm for arm in groups if arm.role is Role.DRAFTING]
+    rule = groups[0].stopping
+    assert rule is not None
+    looks = sorted({arm.look for arm in drafting if arm.look is not None})
+    if not looks:
+        yield f"No verdicts yet: the first look is after {rule.looks[0]} complete repeats."
+        return
+    span = str(looks[0]) if len(looks) == 1 else f"{looks[0]} to {looks[-1]}"
+    n_open = sum(not arm.is_decided for arm in drafting)
+    state = (
+        "every speed-up is decided"
+        if not n_open
+        else f"{n_open} of {units.counted(len(drafting), 'speed-up')} not decided"
+    )
+    yield (
+        f"Measured until decided: {state} after {span} of at most {rule.most_repeats} repeats. The intervals "
+        "of speed-ups are over repeats of these prompts; all of them hold at once, at every look, in 95 % of "
+        f"benches ({units.counted(len(rule.looks), 'look')}, "
+        f"{units.counted(rule.comparisons, 'comparison')})."
+    )
 
 
 _MOST_PHRASES = 3  # in one line; a sweep over layers has more

@@ -11,7 +11,7 @@ from ggufspec.domain import Role
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import engine, spread
 from ggufspec.results import ResultSet
-from ggufspec.stats import Components, expected_width
+from ggufspec.stats import Components, Estimate, expected_width
 
 _LABELS = ("", "γ")
 _SPEEDUPS = (
@@ -33,7 +33,7 @@ def variance(results: ResultSet, output: str = "md") -> str:
         output: ``md``, or ``table`` for the terminal.
     """
     rows = [
-        _variance_row(arm, arm.gain.components, arm.gain.fit.half_width())
+        _variance_row(arm, arm.gain.components, _half_width(arm.gain.ratio))
         for arm in arms.group(results)
         if arm.gain is not None
     ]
@@ -64,6 +64,11 @@ def _page(results: ResultSet, rows: Sequence[dict[str, str]], output: str, notes
     names = [name for name in rows[0] if name in _LABELS or any(row[name] for row in rows)]
     table = tables.table(names, rows, output, labels=_LABELS)
     return "\n".join((engine(results.meta.engine), "", table, "", *notes, ""))
+
+
+def _half_width(ratio: Estimate) -> float | None:
+    """Return half of an interval, in logarithms; None without one."""
+    return None if ratio.lo is None or ratio.hi is None else math.log(ratio.hi / ratio.lo) / 2
 
 
 def _name(arm: Arm) -> dict[str, str]:

@@ -17,8 +17,10 @@ def list_facts(results: ResultSet) -> dict[str, str]:
     """Return what is recorded about a bench, by name; what is not recorded is left out."""
     meta = results.meta
     software = meta.software or {}
+    endpoints = dict.fromkeys(spec.endpoint for spec in results.runs.specs if spec.endpoint is not None)
+    servers = {"servers": "; ".join(endpoint.summary for endpoint in endpoints)}
     facts = {
-        **_of_build(meta.build),
+        **(servers if endpoints else _of_build(meta.build)),
         **{f"llama.cpp {name}": _summarize_build(build) for name, build in meta.builds.items()},
         "engine": meta.engine,
         "models": ", ".join(

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import units
 from ggufspec.analysis import Arm
+from ggufspec.domain import Role
 from ggufspec.report.text import tables
 from ggufspec.report.text.figures import spread, three_digits
 from ggufspec.stats import Estimate
 
 _PERCENTILES = {50: "p50", 95: "p95", 99: "p99"}
 _LABELS = ("", "γ", "users", "depth", "requests/s")
+_VIEW = "This is the client's view: token counts are the server's, and times are the client's."
 _TIMES = {"first token": "ttft_s", "between tokens": "token_s"}
 
 
@@ -40,7 +42,7 @@ def row(arm: Arm) -> dict[str, str]:
     assert spec.traffic is not None
     return {
         "": arm.what,
-        "γ": str(spec.drafting.n_max) if spec.drafting else "",
+        "γ": "" if arm.draft_size is None else str(arm.draft_size),
         "users": str(spec.traffic.users),
         "depth": f"{spec.traffic.depth:,}",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic.rate else "",
@@ -58,13 +60,34 @@ def row(arm: Arm) -> dict[str, str]:
     }
 
 
+def describe_servers(groups: Sequence[Arm]) -> Iterator[str]:
+    """Yield which servers were measured that ran already, and where their acceptance is from."""
+    endpoints = {arm.spec.endpoint: arm for arm in groups if arm.spec.endpoint is not None}
+    for endpoint, arm in endpoints.items():
+        role = "Drafting" if arm.role is Role.DRAFTING else "Target alone"
+        yield f"{role}: {endpoint.summary}, by its own account."
+        if endpoint.is_llama_server:
+            yield "Its tokens and acceptance are those that it reports with each answer."
+        elif arm.acceptance is not None:
+            yield f"{_VIEW} Acceptance is that of all requests meanwhile, from the server's /metrics."
+        else:
+            yield _VIEW
+
+
 def _format_ms(estimates: Mapping[int, Estimate], percent: int) -> str:
     return spread(estimates.get(percent), lambda seconds: units.format_number(seconds * 1000, 3))
 
 
 def _explain(groups: Sequence[Arm]) -> Iterator[str]:
     """Yield what the figures of users mean, and how much the client took."""
-    if any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
+    if any(arm.spec.traffic and arm.spec.traffic.arrivals for arm in groups):
+        yield (
+            "Requests arrive as they were recorded, and users are slots of the server. Tokens/s are of the "
+            "time from the first request behind as many as there are slots until the last one has ended, so "
+            "they follow from the recording; times are what differs. Good/s: requests/s that kept the "
+            "service level."
+        )
+    elif any(arm.spec.traffic and arm.spec.traffic.rate for arm in groups):
         yield (
             "Requests/s arrive at random times, and users are slots of the server. Tokens/s are of the time "
             "from the first request behind as many as there are slots until the last one that counts. "

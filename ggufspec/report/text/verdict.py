@@ -15,6 +15,8 @@ def verdicts(groups: Sequence[Arm]) -> tuple[str, ...]:
     """Return one or two sentences for each target alone and the arms that are compared with it."""
     alone = [arm for arm in groups if arm.role is Role.TARGET]
     drafting = [arm for arm in groups if arm.role is Role.DRAFTING and arm.rate is not None]
+    if not drafting and all(arm.spec.servers is not None and arm.role is Role.TARGET for arm in groups):
+        return ("One server was measured, so there is no speed-up.",)
     if not drafting:
         return ("No drafting run succeeded, so there is no verdict.",)
     if not any(arm.gain for arm in drafting):
@@ -44,7 +46,9 @@ def _compare(base: Arm, drafting: Sequence[Arm]) -> str:
 
 
 def _name(arm: Arm) -> str:
-    drafting = arm.spec.drafting
+    drafting, endpoint = arm.spec.drafting, arm.spec.endpoint
+    if endpoint is not None:
+        return f"Drafting at {endpoint.url}"
     assert drafting is not None
     ends = f" and p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
     synthetic = " and synthetic acceptance" if arm.synthetic else ""
@@ -79,6 +83,8 @@ def _text(arm: Arm) -> str:
         return "Its text was not compared with the target's."
     changed = len(compared) - sum(compared.values())
     is_fair = MeasurementWarning.TEXT_DIFFERS.value not in review.of_arm(arm)
+    if arm.spec.servers is not None and changed:
+        return "But some answers differ from the target's, and whether near-ties explain that is not known."
     if arm.traffic is not None and changed:
         return (
             "But some answers differ from the target's, "

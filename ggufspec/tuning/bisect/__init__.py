@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ggufspec.stats import ERROR, schedule_looks
 from ggufspec.tuning.bisect.decisions import (
-    ERROR,
     Difference,
     Finding,
     Judgement,
@@ -12,7 +12,6 @@ from ggufspec.tuning.bisect.decisions import (
     Trial,
     Verdict,
     choose_next,
-    schedule_looks,
 )
 from ggufspec.tuning.bisect.running import (
     is_stored,

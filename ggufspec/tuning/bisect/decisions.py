@@ -16,13 +16,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from ggufspec.errors import InconclusiveError
-from ggufspec.stats import t_quantile
+from ggufspec.stats import ERROR, schedule_looks, t_quantile
 
-ERROR = 0.05
-"""The chance of a wrong verdict of a complete bisection, at most."""
-
-_FIRST_LOOK = 4  # repeats; fewer make Student's t too wide to decide anything
-_GROWTH = 1.5
 _LARGE = 0.25  # of the complete difference: a smaller one beside the step is no step of its own
 
 
@@ -121,14 +116,6 @@ class Verdict:
     step: Difference | None
     rests: tuple[Difference, ...]
     judgements: tuple[Judgement, ...]
-
-
-def schedule_looks(most_repeats: int) -> tuple[int, ...]:
-    """Return after how many complete repeats a trial is looked at."""
-    looks = [min(_FIRST_LOOK, most_repeats)]
-    while looks[-1] < most_repeats:
-        looks.append(min(math.ceil(looks[-1] * _GROWTH), most_repeats))
-    return tuple(looks)
 
 
 def choose_next(

@@ -9,8 +9,11 @@ import hashlib
 import os
 import re
 import stat
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -31,6 +34,38 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can have: equal bundles ar
 _CHUNK = 1 << 20
 _MODE = stat.S_IFREG | 0o644
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedBundle:
+    """A bundle's folder, and its files by their paths in it."""
+
+    folder: Path
+    files: Mapping[str, Path]
+
+
+@contextmanager
+def opened(bundle: Path) -> Iterator[OpenedBundle]:
+    """Yield a bundle, folder or zip; a zip is unpacked for as long.
+
+    Raises:
+        ResultsError: it is not a bundle, or has what no bundle has, such as paths that lead out of it.
+        OSError: it cannot be read.
+    """
+    with ExitStack() as resources:
+        if bundle.is_dir():
+            folder = bundle
+        elif bundle.is_file():
+            scratch = resources.enter_context(tempfile.TemporaryDirectory(prefix="ggufspec-"))
+            folder = unpack(bundle, Path(scratch))
+        else:
+            raise ResultsError(f"there is no bundle {bundle}", "name the folder or the zip of a bundle")
+        files = list_files(folder)
+        if HASHES not in files or FACTS not in files:
+            raise ResultsError(
+                f"{bundle} is not a bundle: it has no {HASHES} or no {FACTS}", "`ggufspec publish` makes one"
+            )
+        yield OpenedBundle(folder=folder, files=files)
 
 
 def list_files(folder: Path) -> dict[str, Path]:

@@ -1,0 +1,109 @@
+"""The steps of ``auto``: find what may draft, download it, tune, and print how to serve the result."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from ggufspec import tuning
+from ggufspec.cli.entry import verbosity
+from ggufspec.cli.entry.output import echo, echo_table
+from ggufspec.cli.steps import hub_access, measuring
+from ggufspec.cli.steps import tuning as steps
+from ggufspec.measure import identity
+from ggufspec.modelfiles import hub
+from ggufspec.report.text import configuration as sentences
+from ggufspec.results import Configuration, read_configuration
+from ggufspec.tuning import AutoRequest, DraftSource, DraftSources
+from ggufspec.units import format_bytes
+
+
+def find_sources(asked: AutoRequest) -> DraftSources:
+    """Find what may draft for a target, and list it.
+
+    Raises:
+        GgufspecError: the target or a drafter that was named is not available, or cannot be used here.
+    """
+    echo(f"looking for what may draft for {asked.target}", err=True)
+    sources = tuning.find_sources(asked)
+    for note in sources.notes:
+        echo(note, err=True)
+    echo_table(["drafts", "method", "size", ""], list(map(_describe_source, sources.sources)), err=True)
+    return sources
+
+
+def _describe_source(source: DraftSource) -> list[str]:
+    model = None if source.survey is None else source.survey.pair.target
+    size = "" if model is None else format_bytes(model.size_bytes or 0)
+    state = source.left_out or source.note or ("to download" if source.missing_bytes else "")
+    return [source.name, source.method.value if source.method else "", size, state]
+
+
+@contextmanager
+def explain_interruption() -> Iterator[None]:
+    """Say after Ctrl-C or a signal that nothing is lost."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        echo("Run the same command again to go on from here.", err=True)
+        raise
+
+
+def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> None:
+    """Download the target and the drafters that are tried, after one question.
+
+    Raises:
+        ConsentNeededError: there is no terminal to ask on, and ``yes`` is not set.
+        GgufspecError: the disk is full, or the download fails.
+    """
+    survey = sources.survey
+    if not survey.missing_bytes:
+        return
+    quiet = verbosity.current(click.get_current_context()).quiet
+    if not quiet:
+        hub_access.print_survey(survey, err=True)
+    hub.check_room(survey)
+    hub_access.confirm_download(survey, yes=yes, quiet=quiet, above_bytes=0)
+    hub_access.download_pair(survey, asked.access, quiet=quiet, remember=False)
+
+
+def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:
+    """Tune, from where an earlier attempt stopped, and return the stored configuration.
+
+    Raises:
+        InconclusiveError: nothing that was measured can be used.
+        GgufspecError: something cannot work, or a bench cannot be stored.
+    """
+    measuring.announce_files(identity.unread(sources.models))
+    attempt = tuning.find_attempt(sources.tune_request(asked))
+    if (finished := attempt.finished) is not None:
+        echo(f"tuned already: {finished.id}; --fresh tunes again", err=True)
+        return finished
+    plan, outlook = attempt.plan, attempt.outlook
+    measuring.print_notes(plan.session)
+    warnings = measuring.check_machine(plan.session)
+    if outlook is None:
+        outlook = steps.look_with_progress(tuning.look(plan))
+        attempt.keep_outlook(outlook)
+    else:
+        echo("going on with the forecasts and the runs of an earlier attempt", err=True)
+    for note in outlook.notes:
+        echo(note, err=True)
+    finalists = tuning.measure_finalists(plan, outlook)
+    tuned = steps.measure_finalists(finalists, warnings, attempt.place_bench)
+    tuned = steps.serve_and_keep(plan, tuned)
+    attempt.discard_outlook()
+    return read_configuration(tuned.results.meta.id)
+
+
+def print_configuration(configuration: Configuration) -> None:
+    """Print the verdict, the name of the stored report, and the commands that serve it."""
+    for line in sentences.lines(configuration):
+        echo(line)
+    name = shlex.quote(configuration.id)
+    echo(f"Stored as {name}: `ggufspec report {name}` writes its report.")
+    if configuration.serving_argv:
+        echo(f"Serve it: ggufspec serve --tuned {name}")

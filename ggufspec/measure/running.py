@@ -1,0 +1,269 @@
+"""A bench of servers that run already: what they say of themselves is checked, and nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ggufspec import serving
+from ggufspec.analysis import MeasurementWarning
+from ggufspec.domain import (
+    NO_PROMPT,
+    Endpoint,
+    ModelFile,
+    Pair,
+    Prompt,
+    Role,
+    RunningServers,
+    RunSpec,
+    Traffic,
+)
+from ggufspec.errors import GgufspecError
+from ggufspec.measure import configured, texts, traffic
+from ggufspec.measure.request import Request, Session, choose_sampling, list_axis, read_replay
+from ggufspec.measure.sweep import Block, RunPlan
+from ggufspec.units import counted
+
+LOADED = (
+    *configured.DECIDED,
+    *("tuned", "offline", "token", "synthetic_accept", "llama", "loads", "warmup", "force"),
+)
+"""Fields of a request that mean nothing to a server that runs already, beside the engine."""
+
+_DEFAULT = Request()
+_SERVER_ENGINES = {_DEFAULT.engine, "server", serving.RUNNING}
+_LEAST_REPEATS = 2
+
+
+def prepare_session(request: Request) -> Session:
+    """Ask the servers of a request what they serve, and plan what they are sent.
+
+    Raises:
+        NetworkError: a server does not answer.
+        GgufspecError: an option means nothing to a server that runs, or the servers cannot be compared.
+    """
+    _refuse_options(request)
+    keys = _read_keys(request)
+    servers = _describe(request, keys)
+    recording = read_replay(request)
+    if recording is None:
+        prompts, is_chat = _read_prompts(request, servers, keys)
+        traffic.check_service_level(request.slo, list_axis(request.rate))
+        planned = traffic.plan_traffics(
+            prompts, request.users, list_axis(request.rate), service_level=request.slo, seed=request.seed
+        )
+        traffics = tuple(one for one in planned if one is not None)
+    else:
+        is_chat = recording.is_chat
+        traffics = tuple(
+            traffic.plan_replays(
+                recording,
+                texts.list_recording(recording),
+                request.users,
+                n_predict=request.n_predict,
+                service_level=request.slo,
+            )
+        )
+    servers = replace(servers, chat=is_chat, system=request.system)
+    suite = RunPlan(
+        blocks=tuple(_make_block(request, servers, one) for one in traffics),
+        prompts=(),
+        repeats=request.repeats,
+        seed=request.seed,
+        precision=request.precision,
+        max_time_s=request.max_time,
+    )
+    endpoints = _endpoints(servers)
+    return Session(
+        name=endpoints[0].model,
+        suite=traffic.plan_runs(suite),
+        engine=serving.RunningEngine(keys=keys, timeout_s=request.timeout),
+        llama=None,
+        render=None,
+        notes=(
+            *(f"server: {endpoint.summary}" for endpoint in endpoints),
+            *_describe_comparison(servers),
+            *(
+                f"server: the key is sent without encryption to {endpoint.url}"
+                for endpoint in endpoints
+                if serving.sends_in_clear(endpoint.url, keys.get(endpoint.url))
+            ),
+            f"prompts: {'in the chat template of the server' if is_chat else 'as they are'}",
+            *traffic.describe(traffics),
+            *traffic.describe_replay(recording, request.n_predict),
+            *_describe_slots(endpoints, traffics),
+        ),
+        doubts=(MeasurementWarning.FEW_REPEATS,) if request.repeats < _LEAST_REPEATS else (),
+    )
+
+
+def _read_prompts(
+    request: Request, servers: RunningServers, keys: Mapping[str, str]
+) -> tuple[dict[int, tuple[Prompt, ...]], bool]:
+    """Return the prompts behind each depth of other text, and whether they are messages."""
+    sources = texts.TextSources(
+        prompt=request.prompt,
+        prompt_file=request.prompt_file,
+        suite=request.suite,
+        per_category=request.per_category,
+        seed=request.seed,
+        chat=request.chat,
+        system=request.system,
+    )
+    counter = _make_counter(servers, keys)
+    prompts: dict[int, tuple[Prompt, ...]] = {}
+    is_chat = False
+    for depth in list_axis(request.depth or 0):
+        preface = texts.read_preface(request.context_file, depth, counter)
+        prompts[depth], is_chat = texts.read_for_servers(replace(sources, preface=preface))
+    return prompts, is_chat
+
+
+def _refuse_options(request: Request) -> None:
+    """Raise where a field of a request means nothing to a server that runs already."""
+    named = []
+    for name in LOADED:
+        default = getattr(_DEFAULT, name)
+        if getattr(request, name) not in (default, (default,)):
+            named.append(name)
+    named += ["engine"] if request.engine not in _SERVER_ENGINES else []
+    if named:
+        raise GgufspecError(
+            f"a server that runs already decides {named[0]} itself", f"leave {named[0]} or url out"
+        )
+
+
+def _read_keys(request: Request) -> dict[str, str]:
+    """Return the key for each address.
+
+    Raises:
+        GgufspecError: an address or a key file is wrong, or there are more key files than servers.
+    """
+    urls = [serving.check_url(url) for url in (request.url, request.url_drafting) if url is not None]
+    files = request.api_key_file if isinstance(request.api_key_file, tuple) else (request.api_key_file,)
+    if len(files) > len(urls):
+        raise GgufspecError(
+            f"{len(files)} key files are more than {counted(len(urls), 'server')}",
+            "give one file for both servers, or one for each, that of --url first",
+        )
+    if len(urls) == len(files):
+        keys = [serving.read_key(file) for file in files]
+    else:
+        keys = [serving.read_key(files[0] if files else None)] * len(urls)
+    return {url: key for url, key in zip(urls, keys, strict=True) if key is not None}
+
+
+def _describe(request: Request, keys: Mapping[str, str]) -> RunningServers:
+    """Return what the servers say, each in its place.
+
+    A single server that drafts has no target alone to be compared with.
+
+    Raises:
+        GgufspecError: the same address twice, a server drafts or does not draft against its place, or two
+            serve different targets.
+    """
+
+    def ask(text: str | None) -> Endpoint | None:
+        if text is None:
+            return None
+        url = serving.check_url(text)
+        return serving.describe_server(url, keys.get(url), model=request.served_model)
+
+    alone, drafting = ask(request.url), ask(request.url_drafting)
+    if drafting is None and alone is not None and alone.drafts:
+        return RunningServers(drafting=alone)
+    if drafting is not None and drafting.drafts is False:
+        raise GgufspecError(
+            f"the server at {drafting.url} does not draft",
+            "start it with a drafter, or give it with --url to measure the target alone",
+        )
+    if alone is not None and drafting is not None:
+        if alone.url == drafting.url:
+            raise GgufspecError(
+                f"--url and --url-drafting are both {alone.url}", "start two servers, one without drafting"
+            )
+        if alone.drafts:
+            raise GgufspecError(
+                f"the server at {alone.url} drafts, so it does not show the target alone",
+                "give a server that does not draft with --url, or leave --url out",
+            )
+        _refuse_other_target(alone, drafting)
+    return RunningServers(alone=alone, drafting=drafting)
+
+
+def _refuse_other_target(alone: Endpoint, drafting: Endpoint) -> None:
+    for name, what in (("n_params", "weights"), ("model_bytes", "bytes")):
+        one, other = getattr(alone, name), getattr(drafting, name)
+        if None not in (one, other) and one != other:
+            raise GgufspecError(
+                f"the servers serve different targets: {alone.model} has {one:,} {what}, "
+                f"{drafting.model} {other:,}",
+                "start both with the same model file",
+            )
+
+
+def _make_counter(servers: RunningServers, keys: Mapping[str, str]) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text with the first server's tokenizer."""
+    endpoint = _endpoints(servers)[0]
+    ask = partial(serving.count_tokens, endpoint.url, keys.get(endpoint.url), endpoint)
+
+    def count(text: str) -> int:
+        tokens = ask(text)
+        if tokens is None:
+            raise GgufspecError(
+                f"{endpoint.url} has no /tokenize, and --depth needs to count tokens", "leave --depth out"
+            )
+        return tokens
+
+    return count
+
+
+def _make_block(request: Request, servers: RunningServers, sent: Traffic) -> Block:
+    """Return the target alone, drafting, or both, under the same traffic."""
+    first = _endpoints(servers)[0]
+    target = ModelFile(filename=first.file_name, size_bytes=first.model_bytes)
+    drafting = RunSpec(
+        pair=Pair(name=first.model, target=target),
+        role=Role.DRAFTING,
+        prompt=NO_PROMPT,
+        n_predict=request.n_predict,
+        context=first.context or 0,
+        threads=1,
+        sampling=choose_sampling(request),
+        traffic=sent,
+        servers=servers,
+    )
+    if servers.drafting is None:
+        return Block(arms=(drafting.baseline,))
+    return Block(arms=(drafting,) if servers.alone is None else (drafting.baseline, drafting))
+
+
+def _endpoints(servers: RunningServers) -> tuple[Endpoint, ...]:
+    return tuple(one for one in (servers.alone, servers.drafting) if one is not None)
+
+
+def _describe_comparison(servers: RunningServers) -> Iterator[str]:
+    if None in (servers.alone, servers.drafting):
+        other = "--url-drafting" if servers.drafting is None else "--url"
+        yield f"speed-up: none, because one server is measured; add {other} with a server to compare it with"
+    if servers.alone is not None and servers.drafting is not None:
+        if servers.alone.model_path != servers.drafting.model_path:
+            names = [one.model_path or one.model for one in (servers.alone, servers.drafting)]
+            yield f"server: the targets are called {names[0]} and {names[1]}; they must be the same model"
+        yield "interleaved: the servers are measured in turn, and stay loaded between repeats"
+    if any(not one.is_llama_server for one in _endpoints(servers)):
+        yield (
+            "prompt cache: prompts are sent more than once, and a server may keep them; the time to the "
+            "first token is then that of a cached prompt"
+        )
+
+
+def _describe_slots(endpoints: Sequence[Endpoint], traffics: Sequence[Traffic]) -> Iterator[str]:
+    most = max(one.users for one in traffics)
+    for endpoint in endpoints:
+        if endpoint.slots is not None and endpoint.slots < most:
+            yield (
+                f"server: {endpoint.url} answers {counted(endpoint.slots, 'request')} at once, so "
+                f"{most - endpoint.slots} of {counted(most, 'user')} wait"
+            )

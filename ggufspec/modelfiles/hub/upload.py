@@ -1,0 +1,143 @@
+"""Files as a dataset repository on the Hub: created, then filled by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import CommitOperationAdd
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+    validate_repo_id,
+)
+
+from ggufspec.errors import (
+    BadReferenceError,
+    BadTokenError,
+    GatedRepositoryError,
+    GgufspecError,
+    HubServerError,
+    NotCachedError,
+)
+from ggufspec.modelfiles.hub.client import FAILURES, PATIENCE_S, Access, Subject, call, reason
+
+T = TypeVar("T")
+
+_TYPE = "dataset"
+_OF_THE_HUB = {".gitattributes"}  # files that the Hub puts into a new repository
+
+
+def dataset_address(repo: str, access: Access) -> str:
+    """Return the address of a dataset's page."""
+    return f"{access.site}/datasets/{repo}"
+
+
+def check_dataset(repo: str, access: Access) -> None:
+    """Check what can be checked of an upload before anything is made for it; nothing is sent.
+
+    Raises:
+        BadReferenceError: it is not the name of a repository.
+        NotCachedError: the Hub may not be asked.
+        BadTokenError: there is no access token.
+    """
+    try:
+        validate_repo_id(repo)
+        is_name = repo.count("/") == 1
+    except HFValidationError:
+        is_name = False
+    if not is_name:
+        raise BadReferenceError(f"{repo!r} is not the name of a dataset", "it is like user/dataset")
+    if access.is_offline:
+        raise NotCachedError(f"{repo} cannot be uploaded: offline", "leave out --offline and HF_HUB_OFFLINE")
+    if not access.has_token:
+        raise BadTokenError(
+            f"uploading to {access.host} needs an access token", "log in with hf auth login, or pass --token"
+        )
+
+
+def upload_dataset(
+    files: Mapping[str, Path], repo: str, access: Access, *, public: bool, message: str
+) -> str:
+    """Create a dataset repository, upload files to it in one commit, and return the address of its page.
+
+    huggingface_hub's ``upload_folder`` may make several commits of one folder; ``create_commit`` makes one.
+    A repository that exists is used only if it is empty, as an interrupted upload leaves it.
+
+    Args:
+        files: by their paths in the repository.
+        repo: such as ``user/dataset``.
+        access: its token needs permission to write.
+        public: whether everybody may see it.
+        message: of the commit.
+
+    Raises:
+        BadTokenError: the token may not write there.
+        GgufspecError: the repository has files or the other visibility, or the upload failed.
+    """
+    api = access.api()
+    _write(lambda: api.create_repo(repo, repo_type=_TYPE, private=not public, exist_ok=True), repo, access)
+    info = call(lambda: api.dataset_info(repo, timeout=PATIENCE_S), _subject(repo), access)
+    present = {sibling.rfilename for sibling in info.siblings or ()} - _OF_THE_HUB
+    if present:
+        raise GgufspecError(f"the dataset {repo} has files already", "name a new one")
+    if bool(info.private) is public:
+        raise GgufspecError(
+            f"the dataset {repo} exists and is {'public' if not info.private else 'private'}",
+            "name a new one" + ("" if public else ", or add --public"),
+        )
+
+    def commit() -> None:
+        operations = [
+            CommitOperationAdd(path_in_repo=name, path_or_fileobj=file) for name, file in files.items()
+        ]
+        api.create_commit(repo, operations, commit_message=message, repo_type=_TYPE)
+
+    with _without_progress():
+        _write(lambda: _unwrap(commit, access), repo, access)
+    return dataset_address(repo, access)
+
+
+def _subject(repo: str) -> Subject:
+    return Subject(repo=f"datasets/{repo}")
+
+
+def _write(action: Callable[[], T], repo: str, access: Access) -> T:
+    """Do ``action``, which needs permission to write."""
+    try:
+        return call(action, _subject(repo), access)
+    except GatedRepositoryError as error:
+        raise BadTokenError(
+            f"{access.host} does not let this access token write to {repo}",
+            f"make one that may write at {access.site}/settings/tokens",
+        ) from error
+
+
+def _unwrap(action: Callable[[], T], access: Access) -> T:
+    """Do ``action``; the library wraps the failure of a file's upload, and the cause says what to do."""
+    try:
+        return action()
+    except RuntimeError as error:
+        failure = error
+    if isinstance(failure.__cause__, FAILURES):
+        raise failure.__cause__  # outside of the handler, else each would be the other's context
+    raise HubServerError(
+        f"{access.host} did not take the files: {reason(failure)}", "try again later"
+    ) from failure
+
+
+@contextmanager
+def _without_progress() -> Iterator[None]:
+    """Keep the library's progress bars off, which would run into what we print."""
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

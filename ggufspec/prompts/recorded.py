@@ -1,0 +1,333 @@
+"""Logs of requests: what users sent to a server, and when.
+
+JSONL                one object a line: the time of arrival, and the body of a request to OpenAI's API
+                     (messages or prompt), itself or under body, request or params; the answer's usage, if
+                     it is there
+llama-server's log   with --verbose, where that logs the bodies (b9466 does, b11312 does not)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ggufspec.errors import GgufspecError
+from ggufspec.prompts.chat import Message
+from ggufspec.prompts.suite import BadPromptError, check_text
+
+_BODIES = ("body", "request", "request_body", "params")
+_TIMES = ("arrival_s", "timestamp", "time", "ts", "created", "created_at", "start_time", "date")
+_LENGTHS = ("max_completion_tokens", "max_tokens", "n_predict", "max_output_tokens")
+_ANSWERS = ("response", "response_body", "result")
+_JSON = {".json", ".jsonl", ".ndjson"}
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # from this number on: so many in a second
+_EVENT = re.compile(
+    r"^(?P<minutes>\d+)\.(?P<seconds>\d\d)\.(?P<ms>\d{3})\.(?P<us>\d{3}) [TIWED] .*?"
+    r"(?:new task, id = (?P<posted>\d+)/|task (?P<launched>\d+) \| processing task"
+    r"|task (?P<released>\d+) \| stop processing|log_server_r: request: +(?=\{))",
+    re.MULTILINE,
+)
+_BODY = re.compile(r"log_server_r: request: +\{")
+_EXAMPLE = '{"timestamp": 1732233600.5, "messages": [{"role": "user", "content": "Hello"}]}'
+_FORM = f"each line is an object such as {_EXAMPLE}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRequest:
+    """One request that a user sent.
+
+    Attributes:
+        at_s: seconds since the first request.
+        text: a text to continue; empty for a chat.
+        turns: the messages of a chat, the user's and the assistant's in turn, the user's first and last.
+        system: the system prompt of a chat.
+        answer_tokens: the length of the answer if it was recorded, or else the most that was asked for.
+    """
+
+    at_s: float
+    text: str = ""
+    turns: tuple[Message, ...] = ()
+    system: str | None = None
+    answer_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """The requests of a log by their arrival, and how many others it has that cannot be sent again."""
+
+    requests: tuple[RecordedRequest, ...]
+    left_out: int = 0
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the requests are messages."""
+        return bool(self.requests[0].turns)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first arrival to the last."""
+        return self.requests[-1].at_s
+
+
+class _Unusable(Exception):  # noqa: N818  # a line of a log, not an error
+    """A request cannot be sent again: it has pictures, or is no request for an answer."""
+
+
+def read_recording(file: Path) -> Recording:
+    """Return the requests of a log.
+
+    Raises:
+        GgufspecError: the file cannot be read, has no requests or no times, or chats and other requests.
+    """
+    try:
+        content = file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
+    is_jsonl = content.lstrip()[:1] == "{"
+    rows = _jsonl(file, content) if is_jsonl else _server_log(file, content)
+    usable, left_out = [], 0
+    for row in rows:
+        try:
+            usable.append(_request(row))
+        except _Unusable:
+            left_out += 1
+    if not usable:
+        raise GgufspecError(f"{file} has no requests that can be sent again", _FORM)
+    if len({bool(request.turns) for request in usable}) > 1:
+        raise GgufspecError(
+            f"{file} has both chats and texts to continue", "split it into two files, and replay each"
+        )
+    first = min(request.at_s for request in usable)
+    since = (replace(request, at_s=round(request.at_s - first, 6)) for request in usable)
+    return Recording(requests=tuple(sorted(since, key=lambda request: request.at_s)), left_out=left_out)
+
+
+def read_conversation(file: Path) -> tuple[Message, ...] | None:
+    """Return the turns of a chat, the user's first; those of several chats follow one another.
+
+    Args:
+        file: JSON or JSONL with ``messages``, by its ending; any other file is a text.
+
+    Returns:
+        The turns without system prompts; None for a text.
+
+    Raises:
+        GgufspecError: the file cannot be read, or has no messages of a user.
+    """
+    if file.suffix.lower() not in _JSON:
+        return None
+    try:
+        content = file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise GgufspecError(f"cannot read {file}: {error.strerror}", "check its path") from error
+    try:
+        turns = [turn for row in _json_values(content) for turn in _turns(row["messages"])]
+    except (ValueError, KeyError, TypeError, RecursionError, _Unusable) as error:
+        raise GgufspecError(f"{file} is not a conversation", _FORM) from error
+    if not turns:
+        raise GgufspecError(f"{file} has no messages of a user", _FORM)
+    return tuple(turns)
+
+
+def _json_values(content: str) -> list[Any]:
+    """Return the values of JSON, or of JSONL."""
+    try:
+        return [json.loads(content)]
+    except ValueError:
+        return [json.loads(line) for line in content.split("\n") if line.strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A request as a log has it."""
+
+    at_s: float
+    body: dict[str, Any]
+    answered: int | None = None
+
+
+def _jsonl(file: Path, content: str) -> Iterator[_Row]:
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{file}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise GgufspecError(f"{where}: this is not JSON: {error}", _FORM) from error
+        if not isinstance(row, dict):
+            raise GgufspecError(f"{where}: this is not a JSON object", _FORM)
+        body = next((body for name in _BODIES if (body := _object(row.get(name))) is not None), row)
+        times = (_time(place.get(name)) for place in (row, body) for name in _TIMES)
+        at_s = next((at_s for at_s in times if at_s is not None), None)
+        if at_s is None:
+            raise GgufspecError(
+                f"{where}: the request has no time of arrival, in none of {', '.join(_TIMES)}",
+                "requests without times are prompts: give the file with --prompt-file",
+            )
+        yield _Row(at_s=at_s, body=body, answered=_answer_tokens(row))
+
+
+def _server_log(file: Path, content: str) -> Iterator[_Row]:
+    """Yield the requests of llama-server's log.
+
+    A task's first line has the time of its arrival. A body is logged without the task's number: that of a
+    streamed answer with its first token, any other after its last one. So it belongs to the task that was
+    launched last, or that ended first, of those without a body.
+    """
+    decoder = json.JSONDecoder()
+    arrivals: dict[str, float] = {}
+    launched: list[str] = []
+    released: list[str] = []
+    rows = []
+    for match in _EVENT.finditer(content):
+        parts = match.groupdict()
+        at_s = int(parts["minutes"]) * 60 + int(parts["seconds"]) + int(parts["ms"]) / 1e3
+        at_s += int(parts["us"]) / 1e6
+        task = parts["posted"] or parts["launched"]
+        if task is not None:
+            arrivals.setdefault(task, at_s)
+        if parts["launched"] is not None:
+            launched.append(parts["launched"])
+        elif parts["released"] in launched:
+            launched.remove(parts["released"])
+            released.append(parts["released"])
+        elif task is None and parts["released"] is None:
+            body = _decode_body(decoder, content, match.end())
+            tasks = launched[::-1] + released if body.get("stream") else released + launched[::-1]
+            if _is_question(body) and tasks:
+                (launched if tasks[0] in launched else released).remove(tasks[0])
+                rows.append(_Row(at_s=arrivals[tasks[0]], body=body))
+    if not rows and _BODY.search(content):
+        raise GgufspecError(
+            f"{file} has requests without times", "start llama-server with --log-prefix --log-timestamps"
+        )
+    if not rows:
+        raise GgufspecError(
+            f"{file} has no requests: it is neither JSONL nor a log of llama-server with their texts",
+            "llama-server logs texts with --verbose, but not in its newest builds: record JSONL where "
+            f"requests are sent; {_FORM}",
+        )
+    yield from rows
+
+
+def _decode_body(decoder: json.JSONDecoder, content: str, start: int) -> dict[str, Any]:
+    """Return the JSON object that begins at a place of a log; an empty one where it is broken."""
+    try:
+        body, _ = decoder.raw_decode(content, start)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    """Return a JSON object, also one that is written in a text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _time(value: object) -> float | None:
+    """Return a time in seconds, from a number of s, ms, µs or ns since 1970, or from ISO 8601."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                return None
+        else:
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return value / next((per_s for least, per_s in _UNITS if value >= least), 1.0)
+
+
+def _answer_tokens(row: dict[str, Any]) -> int | None:
+    """Return the length of the answer, if a row has its usage."""
+    answers = [row, *(answer for name in _ANSWERS if (answer := _object(row.get(name))) is not None)]
+    answers += [inner for answer in answers if (inner := _object(answer.get("body"))) is not None]
+    usages = (usage for answer in answers if (usage := _object(answer.get("usage"))) is not None)
+    counts = (usage.get("completion_tokens", usage.get("output_tokens")) for usage in usages)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)
+
+
+def _is_question(body: dict[str, Any]) -> bool:
+    return any(body.get(name) for name in ("messages", "prompt"))
+
+
+def _request(row: _Row) -> RecordedRequest:
+    """Return what can be sent again.
+
+    Raises:
+        _Unusable: the request has other content than text, or asks for no answer.
+    """
+    body = row.body
+    asked = next((n for name in _LENGTHS if isinstance(n := body.get(name), int) and n > 0), None)
+    length = asked if row.answered is None else row.answered
+    if isinstance(body.get("messages"), list):
+        system, turns = _conversation(body["messages"])
+        return RecordedRequest(at_s=row.at_s, turns=turns, system=system, answer_tokens=length)
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise _Unusable
+    return RecordedRequest(at_s=row.at_s, text=_checked(prompt), answer_tokens=length)
+
+
+def _conversation(messages: Sequence[Any]) -> tuple[str | None, tuple[Message, ...]]:
+    """Return the system prompt and the turns; messages of one role that follow one another are joined."""
+    read = [_message(message) for message in messages]
+    system = "\n\n".join(message.content for message in read if message.role == "system")
+    turns = _turns(messages)
+    turns = turns[:-1] if turns and turns[-1].role == "assistant" else turns
+    if not turns:
+        raise _Unusable
+    return system or None, tuple(turns)
+
+
+def _turns(messages: Sequence[Any]) -> list[Message]:
+    """Return the user's and the assistant's messages in turn, from the user's first one on."""
+    read = (_message(message) for message in messages)
+    spoken = (message for message in read if message.role != "system")
+    turns = [
+        Message(role, "\n\n".join(message.content for message in group))
+        for role, group in groupby(spoken, key=lambda message: message.role)
+    ]
+    return turns[1:] if turns and turns[0].role == "assistant" else turns
+
+
+def _message(message: Any) -> Message:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise _Unusable
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            raise _Unusable
+        content = "".join(map(str, parts))
+    if not isinstance(content, str):
+        raise _Unusable
+    return Message(_ROLES[message["role"]], _checked(content))
+
+
+def _checked(text: str) -> str:
+    try:
+        return check_text(text, "the prompt")
+    except BadPromptError as problem:
+        raise _Unusable from problem

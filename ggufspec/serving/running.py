@@ -1,0 +1,139 @@
+"""The engine ``running``: servers that run already, measured as their clients see them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ggufspec.domain import Program, Prompt, RequestOutcome, Role, RunSpec, Sample, Status
+from ggufspec.engines import Engine, Measurement
+from ggufspec.engines.server import Parsed, request
+from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
+from ggufspec.serving.counters import CounterPair, read_counters, with_counters
+from ggufspec.serving.endpoints import connect, headers_for, read_metrics
+from ggufspec.serving.figures import summarize
+from ggufspec.serving.openai import NO_COUNTS, make_body, path_of, take_chunk
+from ggufspec.serving.records import RequestRecord, decode_records, encode_record
+from ggufspec.units import counted
+
+RUNNING = "running"
+"""The engine's name in results. It is not a row of ENGINES, because nothing of llama.cpp is run."""
+
+
+@dataclass(kw_only=True)
+class RunningEngine(Engine):
+    """Sends the requests of a run to a server that runs already.
+
+    Attributes:
+        name: see ``RUNNING``.
+        keys: the key for each address that needs one.
+        timeout_s: time limit for a run.
+    """
+
+    name: str = RUNNING
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float | None = None
+
+    def argv(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return the method and the address of the requests."""
+        assert spec.endpoint is not None
+        return ("POST", f"{spec.endpoint.url}{path_of(spec)}")
+
+    def measure(self, spec: RunSpec, log: Path) -> Measurement:
+        """Send all requests of the users; ``log`` with ``.out`` has a line for each, and the counters."""
+        endpoint, traffic = spec.endpoint, spec.traffic
+        assert endpoint is not None
+        assert traffic is not None
+        out, key = log.with_suffix(".out"), self.keys.get(endpoint.url)
+        log.with_suffix(".err").write_bytes(b"")
+        outcomes: Counter[RequestOutcome] = Counter()
+        tokens = dict(zip(traffic.prompts, traffic.tokens_of(spec.n_predict), strict=True))
+        started = time.perf_counter()
+        with out.open("w", encoding="utf-8", newline="\n") as record, connect(endpoint.url, key) as client:
+
+            def store(one: RequestRecord) -> None:
+                outcomes[one.outcome] += 1
+                record.write(encode_record(one))
+
+            def make(prompt: Prompt) -> Mapping[str, Any]:
+                return make_body(spec, prompt) | {"max_tokens": tokens[prompt]}
+
+            async def send_all() -> None:
+                async with open_client(endpoint.url, headers_for(key)) as sender:
+                    await TrafficRun(
+                        client=sender,
+                        traffic=traffic,
+                        make_body=make,
+                        write=store,
+                        path=path_of(spec),
+                        take=take_chunk,
+                        seed=spec.sampling.seed,
+                        timeout_s=self.timeout_s,
+                    ).run()
+
+            before = read_counters(read_metrics(client) or "")
+            run_in_loop(send_all())
+            after = read_counters(read_metrics(client) or "")
+            pair = msgspec.to_builtins(CounterPair(before=before, after=after))
+            request.note(record, counters=pair)
+        wall_s = time.perf_counter() - started
+        parsed = read_record(spec, out)
+        if outcomes[RequestOutcome.TIMED_OUT]:
+            late = counted(outcomes[RequestOutcome.TIMED_OUT], "request")
+            parsed = Parsed(
+                sample=replace(parsed.sample, status=Status.TIMED_OUT),
+                remark=f"{late} unanswered when the time was over",
+            )
+        return Measurement(sample=parsed.sample, argv=self.argv(spec), wall_s=wall_s, error=parsed.remark)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    counters: CounterPair | None = None
+
+
+def read_record(spec: RunSpec, out: Path) -> Parsed:
+    """Return the sample of a record that ``RunningEngine`` wrote."""
+    parsed = summarize(spec, lambda: _read(out))
+    if any(record.outcome is RequestOutcome.OK and record.timings is None for record in _read(out)):
+        failed = Sample(status=Status.FAILED, program=Program.SERVER, traffic=parsed.sample.traffic)
+        return Parsed(sample=failed, remark=NO_COUNTS)
+    parsed = with_counters(parsed, spec, _read_counters(out), received=_count_received(out))
+    sample, endpoint = parsed.sample, spec.endpoint
+    if sample.status is not Status.OK:
+        return parsed
+    if spec.role is Role.TARGET and sample.n_drafted:
+        reason = "the server drafts, so it does not show the target alone: give it with --url-drafting"
+        return Parsed(sample=replace(sample, status=Status.FAILED), remark=reason)
+    is_llama = endpoint is not None and endpoint.is_llama_server
+    if spec.role is Role.DRAFTING and is_llama and not sample.n_drafted:
+        reason = "the server reported no drafted tokens"
+        return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
+    return parsed
+
+
+def _read(out: Path) -> Iterator[RequestRecord]:
+    with out.open(encoding="utf-8", newline="\n") as lines:
+        yield from decode_records(lines)
+
+
+def _count_received(out: Path) -> float:
+    """Return the tokens of all answers; an event of one that was cut off holds as many as of the others."""
+    tokens = events = cut_off = 0
+    for record in _read(out):
+        if record.outcome is RequestOutcome.OK:
+            tokens, events = tokens + record.tokens, events + len(record.arrivals)
+        else:
+            cut_off += len(record.arrivals)
+    return tokens + cut_off * (tokens / events if events else 1.0)
+
+
+def _read_counters(out: Path) -> CounterPair:
+    with out.open(encoding="utf-8", newline="\n") as lines:
+        last = [line for line in lines if line.startswith('{"counters":')][-1:]
+    return (msgspec.json.decode(last[0], type=_Line).counters if last else None) or CounterPair()

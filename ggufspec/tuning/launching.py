@@ -1,0 +1,222 @@
+"""The command that serves a stored configuration, checked against the files of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ggufspec.domain import Build, ModelFile, Program
+from ggufspec.errors import GgufspecError, NoInstallError, ResultsError
+from ggufspec.llama.install import Install, installs, options, switches
+from ggufspec.measure import configured
+from ggufspec.modelfiles import gguf
+from ggufspec.results import Configuration
+
+_USERS = frozenset({"--host", "--port"})
+"""Options that a user may name although the stored command has them."""
+_FILE_HINTS = re.compile(r"FNAME|FILE|PATH|\w+_FILE")
+_DECIDING = re.compile(r"LLAMA_ARG_(?!HOST$|PORT$|API_|SSL_)\w+")
+"""Variables of llama-server that could change a configuration; not those of its address and its keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOption:
+    """One option of llama-server.
+
+    Attributes:
+        flag: as it is passed.
+        value: None where it takes none.
+        spellings: all flags that mean the same, and those that turn it off.
+        variable: the environment variable that stands for it, if there is one.
+        names_file: whether the value is the path of a file.
+    """
+
+    flag: str
+    value: str | None = None
+    spellings: frozenset[str] = frozenset()
+    variable: str | None = None
+    names_file: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option on a command line."""
+        return (self.flag,) if self.value is None else (self.flag, self.value)
+
+    def means(self, *flags: str) -> bool:
+        """Whether it is one of these options, in any spelling."""
+        return not self.spellings.isdisjoint(flags)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCommand:
+    """The command that serves a stored configuration.
+
+    Attributes:
+        name: that of the configuration.
+        program: llama-server.
+        options: those that were tuned, then the user's.
+        environment: variables that were set when it was tuned and may change the speed.
+        build: the llama.cpp that was tuned.
+        notes: what is not as it was when it was tuned.
+    """
+
+    name: str
+    program: Path
+    options: tuple[ServerOption, ...]
+    environment: Mapping[str, str]
+    build: Build
+    notes: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command line."""
+        return (str(self.program), *(word for option in self.options for word in option.words))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that options name, with all parts of split models."""
+        named = (Path(option.value) for option in self.options if option.names_file and option.value)
+        return tuple(dict.fromkeys(part for path in named for part in gguf.part_paths(path)))
+
+    def value(self, flag: str) -> str | None:
+        """Return the last value of an option, in any spelling; None where it is not among the options."""
+        values = [option.value for option in self.options if option.means(flag)]
+        return values[-1] if values else None
+
+    def without(self, *flags: str) -> ServerCommand:
+        """Return the command without some options, in any spelling."""
+        return replace(self, options=tuple(option for option in self.options if not option.means(*flags)))
+
+    def full_environment(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Return the user's environment with the variables that were tuned.
+
+        Variables that would set other options of llama-server are left out, but not those of its address and
+        its keys.
+        """
+        users = {name: value for name, value in environ.items() if not _DECIDING.fullmatch(name)}
+        return users | dict(self.environment)
+
+
+def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> ServerCommand:
+    """Return the command that serves a configuration, after checking that its files are what was tuned.
+
+    Models are compared by their checksums; those that are not remembered are read.
+
+    Args:
+        configuration: what was tuned.
+        words: further options for llama-server. --host and --port replace those of the stored command.
+
+    Raises:
+        ResultsError: llama-server could not serve the configuration when it was tuned.
+        ModelFileError: a model is not here, or another file is in its place.
+        NotCachedError: a model of the Hub is not in the cache.
+        NoInstallError: the llama.cpp that was tuned is gone.
+        GgufspecError: an option contradicts the configuration.
+    """
+    if not configuration.serving_argv:
+        launch = configuration.launch
+        reason = launch.failure if launch is not None and launch.failure else "it had no llama-server"
+        raise ResultsError(
+            f"the tuned configuration {configuration.id} cannot be served: {reason}", "tune again"
+        )
+    pair = configured.verify_models(configuration)
+    install = _find_install(configuration)
+    listed = install.executable(Program.SERVER).options
+    was = configuration.spec.pair
+    moved = dict(_moves((was.target, pair.target), (was.draft, pair.draft)))
+    tuned = [
+        replace(option, value=moved.get(option.value, option.value)) if option.value else option
+        for option in _read_options(configuration.serving_argv[1:], listed)
+    ]
+    added = [_absolute(option) for option in _read_options(words, listed)]
+    for option in added:
+        if not option.means(*_USERS) and any(option.means(*other.spellings) for other in tuned):
+            raise GgufspecError(
+                f"the tuned configuration {configuration.id} decides {option.flag}",
+                f"leave {option.flag} out, or tune with it",
+            )
+        if option.means("--port") and not (option.value or "").isdecimal():
+            raise GgufspecError(f"{option.value!r} is not a port", "a port is a number, such as 8080")
+    users = frozenset(spelling for option in added for spelling in option.spellings)
+    return ServerCommand(
+        name=configuration.id,
+        program=Path(configuration.serving_argv[0]),
+        options=(*(option for option in tuned if not option.means(*users)), *added),
+        environment=configuration.environment or {},
+        build=configuration.build,
+        notes=(
+            *configured.compare_programs(configuration),
+            *configured.compare_machines(configuration, install),
+            *_compare_environments(configuration),
+        ),
+    )
+
+
+def _compare_environments(configuration: Configuration) -> Iterator[str]:
+    """Yield a note for each variable that may change the speed and was not set when that was tuned."""
+    tuned = configuration.environment
+    for name in switches() if tuned is not None else ():
+        if name not in (tuned or {}):
+            yield f"tuned: without {name}, which is set now; another configuration may be faster with it"
+
+
+def _find_install(configuration: Configuration) -> Install:
+    """Return the llama.cpp that was tuned.
+
+    Raises:
+        NoInstallError: its server is gone, or does not start.
+    """
+    program, build = Path(configuration.serving_argv[0]), configuration.build
+    install = installs.probe(program.parent, "the tuned configuration") if program.is_file() else None
+    if install is None:
+        raise NoInstallError(
+            f"the llama.cpp that was tuned is gone: there is no working {program}",
+            f"build llama.cpp {build.version} again" if build.version else "tune again",
+        )
+    return install
+
+
+def _moves(*models: tuple[ModelFile | None, ModelFile | None]) -> Iterator[tuple[str, str]]:
+    """Yield the path that each model had when it was tuned, and the present one."""
+    for was, now in models:
+        if was is not None and now is not None and was.path is not None and now.path is not None:
+            yield str(was.path), str(now.path)
+
+
+def _read_options(words: Sequence[str], listed: options.ListedFlags) -> Iterator[ServerOption]:
+    """Yield the options of a command line; what --help does not list takes the word after it as its value.
+
+    Raises:
+        GgufspecError: a word is no option, or an option lacks its value.
+    """
+    rest = iter(words)
+    following = next(rest, None)
+    while following is not None:
+        word, following = following, next(rest, None)
+        if not word.startswith("-"):
+            raise GgufspecError(f"{word!r} is not an option of llama-server", "options begin with a dash")
+        flag = word.replace("_", "-") if word.startswith("--") else word
+        hint = listed.value_hint(flag)
+        is_listed = flag in listed
+        if hint is not None and following is None:
+            raise GgufspecError(f"{word} needs a value", f"add it after {word}")
+        value = None
+        if hint is not None or (not is_listed and following is not None and not following.startswith("-")):
+            value, following = following, next(rest, None)
+        yield ServerOption(
+            flag=flag,
+            value=value,
+            spellings=listed.spellings(flag),
+            variable=listed.variable(flag),
+            names_file=hint is not None and _FILE_HINTS.fullmatch(hint) is not None,
+        )
+
+
+def _absolute(option: ServerOption) -> ServerOption:
+    """Return an option with an absolute path, where it names a file that is here."""
+    if not option.names_file or option.value is None or not Path(option.value).exists():
+        return option
+    return replace(option, value=str(Path(option.value).absolute()))

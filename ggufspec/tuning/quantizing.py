@@ -1,0 +1,78 @@
+"""Other quantizations of a drafter, as further drafters to choose from; made once, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ggufspec import machine, paths
+from ggufspec.domain import ModelFile
+from ggufspec.errors import GgufspecError
+from ggufspec.llama.command import quantizing
+from ggufspec.llama.install import Install
+from ggufspec.measure import Request, find_drafters, identity
+from ggufspec.modelfiles import gguf
+
+_NAMED = re.compile(r"[-.](?:I?Q\d\w*|BF16|F16|F32)$", re.IGNORECASE)
+
+
+def add_quantized(
+    request: Request, kinds: Sequence[str], install: Install
+) -> tuple[Request, tuple[str, ...]]:
+    """Return a request with further drafters, and notes on where they come from.
+
+    A drafter is made from each of the request's, in each quantization that has fewer bits than its own.
+
+    Args:
+        request: names the drafters, or a pair that has one.
+        kinds: quantizations, such as ``Q4_0``.
+        install: its llama-quantize makes them.
+
+    Raises:
+        NoInstallError: the install lacks llama-quantize.
+        GgufspecError: there is no drafter, or it cannot be quantized so.
+    """
+    if not kinds:
+        return request, ()
+    drafters = find_drafters(request)
+    if not drafters:
+        raise GgufspecError("there is no drafter to quantize", "name one with --draft-model")
+    made: list[ModelFile] = []
+    notes = []
+    for drafter in drafters:
+        assert drafter.path is not None
+        own = gguf.read_card(drafter.path).quant
+        for kind in kinds:
+            if own is not None and (kind == own or _bits(kind) > _bits(own)):
+                notes.append(f"drafters: {drafter.filename} is {own}, so {kind} of it would add nothing")
+                continue
+            made.append(_quantize_drafter(drafter, kind, install))
+            notes.append(f"drafters: {made[-1].filename} was made from {drafter.filename} by llama-quantize")
+    return replace(request, draft_model=(*drafters, *made)), tuple(notes)
+
+
+def _quantize_drafter(drafter: ModelFile, kind: str, install: Install) -> ModelFile:
+    """Return a drafter in another quantization; it is made unless the same llama.cpp made it before."""
+    assert drafter.path is not None
+    parts = identity.of_models([drafter])[drafter]
+    build = install.describe()
+    facts = (*(part.sha256 for part in parts), kind, str(build.version), str(build.commit))
+    key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+    stem = _NAMED.sub("", drafter.path.stem)
+    place = paths.quantized_dir() / key / f"{stem}-{kind}.gguf"
+    if not place.is_file():
+        try:
+            quantizing.quantize(install, drafter.path, kind, place, threads=machine.usable_cores())
+        except OSError as error:
+            raise GgufspecError(
+                f"cannot write {place}: {error.strerror}", "free some disk space, or set GGUFSPEC_CACHE"
+            ) from error
+    return ModelFile(filename=place.name, path=place, quant=kind)
+
+
+def _bits(kind: str) -> int:
+    """Return the bits of a weight that the name of a quantization states."""
+    number = re.search(r"\d+", kind)
+    return int(number[0]) if number else 0

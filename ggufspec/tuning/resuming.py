@@ -1,0 +1,138 @@
+"""A tuning that goes on where it was cut off: its benches by name, and its forecasts on the disk.
+
+The name of an attempt follows from everything that was asked for and from the files that are measured, so the
+same command finds what an earlier one had finished. Its benches are ``NAME-selection`` and ``NAME``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from ggufspec import machine, paths, results
+from ggufspec.llama.install import switches
+from ggufspec.measure import identity
+from ggufspec.results import Configuration
+from ggufspec.tuning.running import Bench, TuneRequest, identify, prepare_tuning
+from ggufspec.tuning.values import Plan, TuningForecast
+
+_DIGITS = 8  # of the key in a name
+_LONGEST = 60  # characters of the target's name in it
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Progress:
+    """What the runs of an unfinished tuning rest on.
+
+    Attributes:
+        serve_ctx: tokens of context in each slot.
+        vram_bytes: the GPU memory that was planned with; None without a GPU.
+        outlook: what was forecast.
+    """
+
+    serve_ctx: int
+    vram_bytes: int | None
+    outlook: TuningForecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A tuning that may have begun before.
+
+    Attributes:
+        name: of the bench that confirms.
+        plan: what may be chosen.
+        outlook: what was forecast before it was cut off; None if it was not.
+    """
+
+    name: str
+    plan: Plan
+    outlook: TuningForecast | None = None
+
+    @property
+    def finished(self) -> Configuration | None:
+        """The configuration that it has stored; None while it is unfinished."""
+        return _read_finished(self.name)
+
+    def place_bench(self, bench: Bench) -> tuple[str | None, str | None]:
+        """Return the name of a new bench, or that of the stored one to go on with; the other is None."""
+        name = bench.resume or (
+            f"{self.name}{'' if bench.confirms else '-selection'}{'' if bench.note is None else '-again'}"
+        )
+        return (None, name) if name in results.ids() else (name, None)
+
+    def keep_outlook(self, outlook: TuningForecast) -> None:
+        """Store the forecasts until the tuning is finished.
+
+        Raises:
+            ResultsError: they cannot be written; DiskFullError where there is no room left.
+        """
+        file = _file(self.name)
+        progress = _Progress(
+            serve_ctx=self.plan.serving.context, vram_bytes=self.plan.vram_bytes, outlook=outlook
+        )
+        with results.disk(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            results.write_object(file, progress)
+
+    def discard_outlook(self) -> None:
+        """Remove the forecasts of a finished tuning."""
+        _file(self.name).unlink(missing_ok=True)
+
+
+def find_attempt(asked: TuneRequest) -> Attempt:
+    """Return a new tuning, or the one that the same request began; with ``fresh``, none that is finished.
+
+    The models are read for their checksums.
+
+    Raises:
+        GgufspecError: as for ``prepare_tuning``.
+    """
+    plan = identify(prepare_tuning(asked))
+    name = _choose_name(_name(asked, plan), fresh=asked.fresh)
+    progress = results.read_value(_file(name), _Progress)
+    if progress is None:
+        return Attempt(name=name, plan=plan)
+    if (progress.serve_ctx, progress.vram_bytes) != (plan.serving.context, plan.vram_bytes):
+        same = replace(asked, serve_ctx=progress.serve_ctx, vram_bytes=progress.vram_bytes)
+        plan = identify(prepare_tuning(same))
+    return Attempt(name=name, plan=plan, outlook=progress.outlook)
+
+
+def _name(asked: TuneRequest, plan: Plan) -> str:
+    """Return a name that stands for a request, the content of all files, and this machine."""
+    here = machine.snapshot(plan.session.install.devices)
+    facts = [
+        repr(replace(asked, fresh=False)),
+        [(file.use, file.name, file.sha256) for file in plan.session.files or ()],
+        identity.of_prompts(plan.session.suite.prompts),
+        [here.cpu, here.cores, here.gpus],
+        switches(),
+    ]
+    key = hashlib.sha256(json.dumps(facts).encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+    target = Path(plan.alone.model.filename).stem
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", target)[:_LONGEST].strip("-.")
+    return f"auto-{readable or 'model'}-{key}"
+
+
+def _choose_name(base: str, *, fresh: bool) -> str:
+    """Return the name of a finished tuning, or with ``fresh`` of the first that is not."""
+    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+    unfinished = next(name for name in names if _read_finished(name) is None)
+    return base if not fresh and unfinished != base else unfinished
+
+
+def _read_finished(name: str) -> Configuration | None:
+    """Return the configuration in the bench that confirmed, which may have been measured again."""
+    for bench in (name, f"{name}-again"):
+        if results.has_configuration(paths.runs_dir() / bench):
+            return results.read_configuration(bench)
+    return None
+
+
+def _file(name: str) -> Path:
+    return paths.data_dir() / "tunings" / f"{name}.json"

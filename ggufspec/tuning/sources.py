@@ -1,0 +1,305 @@
+"""Everything that may draft for a target: drafters on the Hub, the target's own layers, the text so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ggufspec import machine, measure
+from ggufspec.domain import Chain, Method, ModelFile, Offload, Program
+from ggufspec.errors import ConsentNeededError, GgufspecError, OutOfMemoryError
+from ggufspec.llama.command import check_chain
+from ggufspec.llama.install import Install, installs
+from ggufspec.modelfiles import api, catalog, hub, memory
+from ggufspec.modelfiles.compat import judging, read_head, usable_methods
+from ggufspec.modelfiles.gguf import ModelCard
+from ggufspec.prompts import EMBEDDED
+from ggufspec.tuning.running import TuneRequest, default
+from ggufspec.units import format_bytes
+
+_CONTEXT = 4096  # tokens of each request, where none are asked for and the models were trained for as many
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoRequest:
+    """What to serve, what may be downloaded for it, and how long the tuning may take.
+
+    Attributes:
+        target: a model reference, a file, or a pair of the catalogue.
+        draft_model: drafters to try besides those that are found.
+        drafters: most drafters to try of those that are found.
+        max_download_bytes: of the target and the drafters together; None for no limit.
+        max_time_s: of the tuning; None for no limit.
+        serve_ctx: tokens of context for each request; None for a default that fits.
+        serve_parallel: requests that are served at once.
+        threads: of the processor; None for all physical cores.
+        llama: folder of a llama.cpp; None for the one that is found.
+        offline: use only cached files.
+        token: access token for the Hub.
+        fresh: tune again, even if the same tuning is stored.
+    """
+
+    target: str
+    draft_model: tuple[str, ...] = ()
+    drafters: int = 3
+    max_download_bytes: int | None = None
+    max_time_s: float | None = 300.0
+    serve_ctx: int | None = None
+    serve_parallel: int = 1
+    threads: int | None = None
+    llama: Path | None = None
+    offline: bool = False
+    token: str | None = field(default=None, repr=False)
+    fresh: bool = False
+
+    @property
+    def access(self) -> hub.Access:
+        """Access to the Hub."""
+        return hub.Access(token=self.token, offline=self.offline)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftSource:
+    """Something that may draft for the target.
+
+    Attributes:
+        name: a reference to a file, or what drafts without one.
+        method: how it drafts; None where that was not looked at.
+        survey: its files; None for what needs none, or was not looked at.
+        left_out: why it is not tried; None where it is.
+        note: what else is known, such as that memory is tight.
+    """
+
+    name: str
+    method: Method | None
+    survey: hub.Survey | None = None
+    left_out: str | None = None
+    note: str | None = None
+
+    @property
+    def missing_bytes(self) -> int:
+        """What would have to be downloaded."""
+        return 0 if self.survey is None else self.survey.missing_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftSources:
+    """What may draft for a target, the most promising first, and what that takes.
+
+    Attributes:
+        target: the target's files.
+        sources: those that are tried, then those that are left out.
+        notes: how the target fits into memory, and what could not be looked for.
+    """
+
+    target: hub.Survey
+    sources: tuple[DraftSource, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tried(self) -> tuple[DraftSource, ...]:
+        """The sources that a tuning chooses from."""
+        return tuple(source for source in self.sources if source.left_out is None)
+
+    @property
+    def survey(self) -> hub.Survey:
+        """The files of the target and of all drafters that are tried, as one download."""
+        surveys = (self.target, *(source.survey for source in self.tried if source.survey is not None))
+        items = dict.fromkeys(item for survey in surveys for item in survey.items)
+        return replace(self.target, items=tuple(items))
+
+    @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """The target and the drafters that are tried, once they are on this machine."""
+        surveys = (self.target, *(source.survey for source in self.tried if source.survey is not None))
+        return tuple(map(measure.file_of, surveys))
+
+    def tune_request(self, asked: AutoRequest) -> TuneRequest:
+        """Return what to tune once everything is on this machine."""
+        target, *drafters = self.models
+        return TuneRequest(
+            request=default(
+                target=target,
+                draft_model=tuple(drafters) or None,
+                threads=asked.threads,
+                llama=asked.llama,
+                suite=EMBEDDED if asked.target == EMBEDDED else None,
+            ),
+            methods=tuple(dict.fromkeys(source.method.value for source in self.tried if source.method)),
+            serve_ctx=asked.serve_ctx,
+            serve_parallel=asked.serve_parallel,
+            max_time_s=asked.max_time_s,
+            fresh=asked.fresh,
+        )
+
+
+def find_sources(asked: AutoRequest) -> DraftSources:
+    """Find what may draft for a target, and whether it fits; only headers are read.
+
+    Raises:
+        NoInstallError: there is no llama.cpp with a server.
+        OutOfMemoryError: the target cannot fit into memory.
+        ConsentNeededError: the target alone exceeds ``max_download_bytes``.
+        GgufspecError: the target, or a drafter that was named, is not available.
+    """
+    install = installs.find_install(asked.llama)
+    install.executable(Program.SERVER)
+    pair = catalog.load_catalogue().get(asked.target)
+    target = asked.target if pair is None else f"{asked.target}:target"
+    survey = hub.survey_model(target, asked.access)
+    card = hub.read_card(survey.pair.target, asked.access)
+    fitting = _Fitting(asked=asked, target=card, install=install)
+    fit = fitting.judge_memory(None)
+    if fit.outcome is memory.Fit.IMPOSSIBLE:
+        raise OutOfMemoryError(fit.reason, fit.hint)
+    _refuse_large_target(survey, asked)
+    of_pair = () if pair is None or pair.draft is None else (f"{asked.target}:drafter",)
+    named = [fitting.judge(name) for name in dict.fromkeys((*of_pair, *asked.draft_model))]
+    is_embedded = pair is not None and survey.pair.target.repo is None  # its name says nothing on the Hub
+    suggested, why_none = ((), ()) if is_embedded else _suggest(target, asked)
+    known = {_model_key(source) for source in named}
+    others = [drafter for drafter in suggested if (drafter.file.repo, drafter.file.filename) not in known]
+    found = [*named, *_judge_suggested(others, fitting, asked.drafters)]
+    sources = [*_within_download(found, survey.missing_bytes, asked.max_download_bytes)]
+    sources += [*_without_files(card, install)]
+    return DraftSources(
+        target=survey,
+        sources=tuple(sorted(sources, key=lambda source: source.left_out is not None)),
+        notes=(
+            *((f"memory: {fit.reason}",) if fit.outcome is not memory.Fit.FITS else ()),
+            *why_none,
+        ),
+    )
+
+
+def _refuse_large_target(survey: hub.Survey, asked: AutoRequest) -> None:
+    if asked.max_download_bytes is not None and survey.missing_bytes > asked.max_download_bytes:
+        raise ConsentNeededError(
+            f"the target alone needs a download of {format_bytes(survey.missing_bytes)}, more than "
+            f"{format_bytes(asked.max_download_bytes)}",
+            "raise --max-download, or name a smaller quant",
+        )
+
+
+def _model_key(source: DraftSource) -> tuple[str | None, str]:
+    assert source.survey is not None
+    model = source.survey.pair.target
+    return model.repo, model.filename
+
+
+def _suggest(target: str, asked: AutoRequest) -> tuple[tuple[api.SuggestedDrafter, ...], tuple[str, ...]]:
+    """Return the drafters that the Hub or the cache has for a target, or a note why there are none."""
+    try:
+        return api.suggest(target, offline=asked.offline, token=asked.token), ()
+    except GgufspecError as error:  # n-grams and named drafters are left
+        return (), (f"drafters: {error.message}",)
+
+
+def _judge_suggested(
+    suggested: Sequence[api.SuggestedDrafter], fitting: _Fitting, most: int
+) -> Iterator[DraftSource]:
+    """Yield suggested drafters; headers are read again only of the most promising."""
+    n_tried = 0
+    for drafter in suggested:
+        if drafter.is_refused:
+            left_out = f"refused: {drafter.verdict.reasons[0]}"
+        elif n_tried == most:
+            left_out = f"not among the first {most} (--drafters)"
+        else:
+            try:
+                source = fitting.judge(drafter.name)
+            except GgufspecError as error:  # one broken repository must not end the search
+                left_out = error.message
+            else:
+                n_tried += source.left_out is None
+                yield source
+                continue
+        yield DraftSource(name=drafter.name, method=None, left_out=left_out)
+
+
+def _within_download(
+    sources: Sequence[DraftSource], missing_bytes: int, most_bytes: int | None
+) -> Iterator[DraftSource]:
+    """Yield sources; those that would exceed the download are left out."""
+    for source in sources:
+        if source.left_out is None and most_bytes is not None and source.missing_bytes:
+            if missing_bytes + source.missing_bytes > most_bytes:
+                yield replace(
+                    source,
+                    left_out=f"with its {format_bytes(source.missing_bytes)} the download would exceed "
+                    f"{format_bytes(most_bytes)}",
+                )
+                continue
+            missing_bytes += source.missing_bytes
+        yield source
+
+
+def _without_files(card: ModelCard, install: Install) -> Iterator[DraftSource]:
+    """Yield what drafts without a further file: layers of the target, and n-gram methods."""
+    head = read_head(card)
+    if head is not None and head.in_target:
+        method = head.method
+        yield DraftSource(name="layers of the target", method=method, left_out=_why_unknown(method, install))
+    for method in Method:
+        if not method.drafts_with_model:
+            yield DraftSource(name="the text so far", method=method, left_out=_why_unknown(method, install))
+
+
+def _why_unknown(method: Method, install: Install) -> str | None:
+    """Return why a server cannot draft by a method; None if it can."""
+    try:
+        check_chain(install, Program.SERVER, Chain(method))
+    except GgufspecError as error:
+        return error.message
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fitting:
+    """Judges drafters for a target: whether llama.cpp takes them, and whether both fit into memory."""
+
+    asked: AutoRequest
+    target: ModelCard
+    install: Install
+
+    def judge(self, name: str) -> DraftSource:
+        """Return a drafter with llama-server's verdict, and that of the memory plan.
+
+        Raises:
+            GgufspecError: it is not available.
+        """
+        survey = hub.survey_model(name, self.asked.access)
+        card = hub.read_card(survey.pair.target, self.asked.access)
+        method = usable_methods(read_head(card))[0]
+        source = DraftSource(name=name, method=method, survey=survey)
+        build = self.install.build_number
+        try:
+            rule = judging.rule_of(self.install, Program.SERVER)
+        except ValueError as error:  # a server that does not draft yet
+            return replace(source, left_out=str(error))
+        verdict = judging.check_pair(self.target, card, rule, build=build, method=method)
+        if verdict.outcome is judging.CompatOutcome.REFUSED:
+            return replace(source, left_out=f"refused: {verdict.reasons[0]}")
+        if (reason := _why_unknown(method, self.install)) is not None:
+            return replace(source, left_out=reason)
+        fit = self.judge_memory(card)
+        if fit.outcome is memory.Fit.IMPOSSIBLE:
+            return replace(source, left_out=f"does not fit: {fit.reason}")
+        return source if fit.outcome is memory.Fit.FITS else replace(source, note=f"tight: {fit.reason}")
+
+    def judge_memory(self, draft: ModelCard | None) -> memory.MemoryVerdict:
+        """Return whether the target, alone or with a drafter, fits into the memory of this machine."""
+        install, asked = self.install, self.asked
+        context = min(asked.serve_ctx or _CONTEXT, self.target.context_length)
+        settings = memory.MemorySettings(
+            context=context * asked.serve_parallel, layout=memory.layout_for(install.build_number)
+        )
+        offload = Offload() if install.gpu is not False else Offload(target_layers=0, draft_layers=0)
+        return memory.verdict(
+            memory.plan(self.target, draft, offload, settings),
+            machine.memory(install.gpus),
+            alternatives=partial(memory.trade, self.target, draft, settings),
+            adjusts_layers="--fit" in install.executable(Program.SERVER).options,
+        )

@@ -1,0 +1,103 @@
+"""From the embedded pair to a real llama-server that answers, alone and behind llama.cpp's own router."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import results, tuning
+from ggufspec.choices import ServerFormat
+from ggufspec.cli import cli
+from ggufspec.llama.install.installs import Install
+from ggufspec.report.text import exports
+from ggufspec.results import Configuration
+from tests.support import shell
+
+QUICK = ("--max-time", "20s", "-t", "1", "--serve-ctx", "512")
+
+
+def _free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def tuned(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Configuration:
+    """The embedded pair, tuned by its name."""
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    result = CliRunner().invoke(cli, ["auto", "demo", *QUICK])
+    assert result.exit_code == 0, result.output
+    configuration = results.read_configuration()
+    assert f"Serve it: ggufspec serve --tuned {configuration.id}" in result.stdout
+    again = CliRunner().invoke(cli, ["auto", "demo", *QUICK])
+    assert again.exit_code == 0, again.output
+    assert again.stdout == result.stdout
+    return configuration
+
+
+def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Path) -> None:
+    port, keys = _free_port(), tmp_path / "keys"
+    keys.write_text("secret\n")
+    process = shell.start("serve", "--", "--port", str(port), "--api-key-file", str(keys))
+    with _ready(process, port):
+        answer = _ask(port, {"prompt": "Once upon a time", "n_predict": 8}, key="secret")
+        assert answer["tokens_predicted"] == 8
+        assert process.poll() is None
+
+    preset = tmp_path / "models.ini"
+    preset.write_text(exports.export(tuning.prepare_server(tuned), ServerFormat.PRESET))
+    port = _free_port()
+    router = _start([tuned.serving_argv[0], "--models-preset", str(preset), "--port", str(port)], tmp_path)
+    with _ready(router, port):
+        with urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=30) as listed:
+            assert tuned.id in {model["id"] for model in json.load(listed)["data"]}
+        answer = _ask(port, {"model": tuned.id, "prompt": "Once upon a time", "n_predict": 8})
+        assert answer["tokens_predicted"] == 8
+
+    variables = exports.export(tuning.prepare_server(tuned), ServerFormat.ENV)
+    port = _free_port()
+    script = f"set -a\n{variables}\nLLAMA_ARG_PORT={port}\nexec '{tuned.serving_argv[0]}'"
+    server = _start(["/bin/sh", "-c", script], tmp_path)
+    with _ready(server, port), urlopen(f"http://127.0.0.1:{port}/props", timeout=30) as props:
+        assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
+
+
+def _start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    with (folder / "server.log").open("ab") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, text=True)
+
+
+@contextmanager
+def _ready(process: subprocess.Popen[str], port: int) -> Iterator[None]:
+    """Wait until a server answers, and end it."""
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert process.poll() is None
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+                break
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def _ask(port: int, body: dict[str, Any], *, key: str = "") -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    request = Request(f"http://127.0.0.1:{port}/completion", json.dumps(body).encode(), headers=headers)
+    with urlopen(request, timeout=120) as answer:
+        decoded: dict[str, Any] = json.load(answer)
+        return decoded

@@ -1,0 +1,191 @@
+"""A bench while it is measured: the growing table on a terminal, a line a minute elsewhere."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+import time
+from contextlib import redirect_stderr
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ggufspec import machine
+from ggufspec.analysis import arms
+from ggufspec.cli.entry import live
+from ggufspec.cli.steps import measuring
+from ggufspec.domain import Conditions, ModelFile, Prompt, Role, RunSpec, Sample
+from ggufspec.measure import RunPlan, Session
+from ggufspec.measure.sweep import Sweep
+from ggufspec.report.text import growing
+from ggufspec.report.text.growing import Progress
+from tests.support import fakes, scripted, shell, swept, values
+from tests.support.scripted import INSTALL, Scripted
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is drawn."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no other program disturb a run, and group runs into arms before every one."""
+    monkeypatch.setattr(machine.Watch, "conditions", lambda self: Conditions(others_cores=0.0))
+    monkeypatch.setattr(measuring, "GROUPING_SHARE", 0.0)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal of 24 lines and 100 columns, for ``redirect_stderr``."""
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("LINES", "24")):
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal()
+
+
+def _session(engine: Scripted) -> Session:
+    sweep = Sweep(
+        name="tiny",
+        targets=(ModelFile(filename="t.gguf"),),
+        drafters=(ModelFile(filename="d.gguf"),),
+        n_predict=100,
+        context=512,
+        draft_sizes=(3,),
+    )
+    suite = RunPlan(blocks=sweep.blocks(), prompts=(Prompt(id="a", text="A"), Prompt(id="b", text="B")))
+    return Session(name="tiny", suite=suite, engine=engine, llama=INSTALL, render=None, notes=(), files=())
+
+
+def test_nothing_is_drawn_while_a_run_is_measured(terminal: Terminal) -> None:
+    lengths: list[tuple[int, int]] = []
+
+    def answer(spec: RunSpec) -> Sample:
+        before = len(terminal.getvalue())
+        time.sleep(0.02)
+        lengths.append((before, len(terminal.getvalue())))
+        assert not [thread for thread in threading.enumerate() if type(thread).__module__ == "rich.live"]
+        return scripted.sample(spec, tps=75.0 if spec.role is Role.DRAFTING else 50.0)
+
+    engine = Scripted(answer=answer)
+    with redirect_stderr(terminal):
+        *_, last = measuring.record_with_progress(_session(engine), values.bench())
+    assert len(lengths) == len(last.runs)
+    assert all(before == after for before, after in lengths)
+    starts = [before for before, _ in lengths]
+    assert starts == sorted({*starts})  # and something new is drawn before each run
+    drawn = terminal.getvalue()
+    for text in (
+        "0 of 18 runs",
+        "running target alone on the prompt a",
+        "drafting with draft-model γ=3",
+        "1.50×",
+    ):
+        assert text in drawn
+    assert re.search(r"1[0-7] of 18 runs, about \d+ s left", drawn)
+
+
+def test_every_run_is_announced_and_the_results_are_the_same(terminal: Terminal) -> None:
+    engine = Scripted()
+    upcoming = []
+    with redirect_stderr(terminal):
+        for store in measuring.record_with_progress(_session(engine), values.bench()):
+            if store.upcoming is not None:
+                upcoming.append(store.upcoming)
+                assert len(engine.seen) == len(upcoming) - 1
+    assert upcoming == engine.seen
+    assert store.upcoming is None
+
+
+def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", printed)
+    clock = count(0.0, 25.0)
+    with live.LiveText(clock=lambda: next(clock)) as shown:
+        for number in range(8):
+            shown.show(lambda height: "never drawn", partial("line {}".format, number))
+    lines = printed.getvalue().splitlines()
+    assert 1 < len(lines) < 8
+    assert all(line.startswith("line ") for line in lines)
+
+
+def test_a_bench_in_a_pipe_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "EVERY_S", 0.0)
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    words = ("bench", "--pair", "demo", "-p", "Once upon a time", "-n", "32", "-r", "2", "-t", "1")
+    done = shell.here(*words, "--llama", str(folder))
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if " of 6 runs" in line]
+    assert lines[0].startswith("0 of 6 runs, running ")
+    assert re.search(r"5 of 6 runs, about .* left, running .*; draft-model γ=\d+: 2\.06×", lines[-1])
+    assert not [
+        line
+        for line in shell.here("-q", *words, "--llama", str(folder)).stderr.splitlines()
+        if " of 6 runs" in line
+    ]
+
+
+def test_the_table_holds_the_arms_and_what_runs() -> None:
+    groups = arms.group(values.whole_bench())
+    running = groups[-1].spec
+    text = growing.growing_table(
+        groups, Progress(n_done=12, n_planned=24, left_s=200.0, running=running), height=24
+    )
+    assert "1.50×" in text
+    assert text.splitlines()[-1].startswith("12 of 24 runs, about 3 min 20 s left, running drafting with ")
+
+
+def test_the_table_is_narrow_and_names_models_only_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for drafters in (("one.gguf",), ("one.gguf", "two.gguf")):
+        groups = arms.group(swept.swept(*drafters, tag=drafters[-1]))
+        text = growing.growing_table(groups, Progress(n_done=4, n_planned=9), height=60)
+        assert max(map(len, text.splitlines())) <= 80
+        assert ("two.gguf" in text) is (len(drafters) > 1)
+        assert text.count("tokens/s") == 1
+
+
+def test_a_bench_that_may_end_earlier_says_so() -> None:
+    state = growing.describe_state(Progress(n_done=3, n_planned=60, is_most=True, left_s=30.4))
+    assert state == "3 of at most 60 runs, at most 30 s left"
+    assert growing.describe_state(Progress(n_done=1, n_planned=1, left_s=5.0)) == "1 of 1 run"
+
+
+def test_before_the_first_run_there_is_no_table() -> None:
+    progress = Progress(n_done=0, n_planned=6, running=values.spec())
+    assert growing.growing_table((), progress, height=24) == (
+        "0 of 6 runs, running target alone on the prompt p1"
+    )
+    assert growing.growing_line((), progress) == "0 of 6 runs, running target alone on the prompt p1"
+
+
+@pytest.mark.parametrize("height", [6, 10, 24])
+def test_a_long_table_leaves_room_for_the_state(height: int) -> None:
+    bench = swept.swept("one.gguf", "two.gguf", "three.gguf", sizes=range(1, 13))
+    groups = arms.group(bench)
+    progress = Progress(n_done=4, n_planned=9, running=groups[-1].spec)
+    lines = growing.growing_table(groups, progress, height=height).splitlines()
+    assert len(lines) < height
+    assert lines[-1].startswith("4 of 9 runs")
+    assert "…" in lines
+
+
+def test_a_line_names_the_largest_speed_ups() -> None:
+    groups = arms.group(swept.swept("one.gguf", sizes=range(1, 8)))
+    line = growing.growing_line(groups, Progress(n_done=4, n_planned=9))
+    assert line.startswith("4 of 9 runs; draft-model γ=7: ")
+    assert line.endswith("4 more")
+    assert "\n" not in line
+
+
+def test_names_from_prompts_stay_on_one_line() -> None:
+    spec = values.spec(prompt="a\nb\x1b[31m")
+    assert "\n" not in growing.describe_run(spec)
+    assert "\x1b" not in growing.describe_run(spec)

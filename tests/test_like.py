@@ -1,0 +1,267 @@
+"""Cost curves travel in bundles, redacted and verified, and forecast other pairs on that machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ggufspec
+from ggufspec import publishing, results
+from ggufspec.domain import ModelFile, Offload, Pair, Role
+from ggufspec.errors import ResultsError
+from ggufspec.forecast import profiles
+from ggufspec.forecast.costs import CurveKind, MeasuredOn, Shape
+from ggufspec.forecast.profiles import SharedProfile
+from ggufspec.forecast.whatif import scaling
+from ggufspec.modelfiles import catalog
+from ggufspec.publishing import Bundle, verifying
+from ggufspec.publishing import costs as costs_of
+from ggufspec.results import ResultSet, archive
+from tests.support import published, shell, timed, values
+from tests.support.published import HOST, IDENTITY, PRIVATE, PROJECT, SECRETS, USER
+
+
+def measured_on(bench: ResultSet) -> MeasuredOn:
+    """What a curve of a bench's pair was measured on, with a secret in every text."""
+    models = published.pair()
+    assert models.draft is not None
+    return MeasuredOn(
+        target=replace(models.target, size_bytes=4_000_000),
+        drafter=replace(models.draft, size_bytes=1_000_000),
+        offload=Offload(devices=(f"{HOST}:50052",)),
+        threads=1,
+        build=replace(bench.meta.build, flags=(f"-DCMAKE_PREFIX_PATH=/home/{USER}/{PROJECT}",)),
+        machine=bench.meta.machine,
+        note=f"by {USER} at {HOST}",
+    )
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """A bundle with a cost curve, without tables and charts, which take longest."""
+    published.leave_out_pages(monkeypatch)
+    bench = published.bench()
+    return publishing.publish(
+        [bench],
+        tmp_path / "bundle",
+        identity=IDENTITY,
+        private=(PRIVATE,),
+        costs=[timed.shared(measured_on(bench))],
+    )
+
+
+def read(bundle: Bundle) -> SharedProfile:
+    (profile,) = profiles.read_shared((bundle.folder / "costs.json").read_bytes())
+    return profile
+
+
+def test_a_curve_is_published_redacted_and_verified(bundle: Bundle) -> None:
+    content = (bundle.folder / "costs.json").read_text()
+    assert not [secret for secret in SECRETS if secret in content]
+    profile = read(bundle)
+    assert profile.curve.points == timed.shared(MeasuredOn(target=ModelFile(filename="x"))).curve.points
+    setup = profile.curve.measured_on
+    assert setup is not None
+    assert setup.machine is not None
+    assert (setup.target.filename, setup.machine.hostname) == ("model-1-Q4_K_M.gguf", "host")
+    assert bundle.verification.findings == ()
+    for place in (bundle.folder, bundle.zip):
+        verification = publishing.verify(place)
+        assert verification.findings == ()
+        assert verifying.SIZES in verification.unchecked
+
+
+def _longer(profile: SharedProfile) -> SharedProfile:
+    first, *others = profile.timings
+    return replace(profile, timings=(first._replace(seconds=first.seconds * 1.5), *others))
+
+
+def _faster(profile: SharedProfile) -> SharedProfile:
+    times = [replace(point.seconds, value=point.seconds.value * 0.9) for point in profile.curve.points]
+    return replace(profile, curve=profile.curve.with_times(times))
+
+
+def _elsewhere(profile: SharedProfile) -> SharedProfile:
+    setup = profile.curve.measured_on
+    assert setup is not None
+    assert setup.machine is not None
+    machine = replace(setup.machine, cpu="A Faster Processor")
+    return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, machine=machine)))
+
+
+def _of_another_pair(profile: SharedProfile) -> SharedProfile:
+    setup = profile.curve.measured_on
+    assert setup is not None
+    target = replace(setup.target, content="c3" * 32)
+    return replace(profile, curve=replace(profile.curve, measured_on=replace(setup, target=target)))
+
+
+def _without_timings(profile: SharedProfile) -> SharedProfile:
+    return replace(profile, timings=())
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (_longer, "does not follow from its timings"),
+        (_faster, "does not follow from its timings"),
+        (_without_timings, "does not follow from its timings"),
+        (_elsewhere, "is of a pair, a llama.cpp or a machine that no bench has"),
+        (_of_another_pair, "is of a pair, a llama.cpp or a machine that no bench has"),
+    ],
+)
+def test_a_changed_curve_does_not_verify(
+    bundle: Bundle, change: Callable[[SharedProfile], SharedProfile], finding: str
+) -> None:
+    file = bundle.folder / "costs.json"
+    file.write_bytes(profiles.write_shared([change(read(bundle))]))
+    archive.write_hashes(bundle.folder)
+    assert publishing.verify(bundle.folder).findings == (f"costs.json, curve 0 {finding}",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"schema":2,"profiles":[]}',
+        b'{"schema":1,"profiles":[],"more":1}',
+        b'{"schema":1,"profiles":[{}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_curve_is_named(bundle: Bundle, content: bytes) -> None:
+    (bundle.folder / "costs.json").write_bytes(content)
+    archive.write_hashes(bundle.folder)
+    (finding,) = publishing.verify(bundle.folder).findings
+    assert finding.startswith("costs.json cannot be read: ")
+    with pytest.raises(ResultsError, match=r"costs.json cannot be read"):
+        ggufspec.whatif("demo", like=bundle.folder, alpha=0.8)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        replace(timed.TARGET, weight_bytes=0.0, active_bytes=0.0),
+        replace(timed.TARGET, active_bytes=5e6),
+        replace(timed.TARGET, used_share=0.0),
+        replace(timed.TARGET, kv_bytes=-1.0),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused(bundle: Bundle, shape: Shape) -> None:
+    content = profiles.write_shared([replace(read(bundle), target=shape)])
+    with pytest.raises(ResultsError, match="sizes that no model has"):
+        profiles.read_shared(content)
+
+
+def test_models_of_other_sizes_take_what_the_line_says() -> None:
+    """The formula of these times is the one of the forecast, so that it must be exact."""
+    profile = timed.shared(MeasuredOn(target=ModelFile(filename="x")))
+    target = replace(timed.TARGET, weight_bytes=40e6, active_bytes=40e6)
+    drafter = replace(timed.DRAFTER, weight_bytes=0.5e6, active_bytes=0.5e6)
+    curve = scaling.scale_curve(profile, target, drafter)
+    for size in timed.BATCHES:
+        verify = curve.seconds(CurveKind.VERIFY, size, 50).value
+        assert verify == pytest.approx(timed.evaluation_s(target, size))
+        absorb = curve.seconds(CurveKind.ABSORB, size, 50).value
+        assert absorb == pytest.approx(timed.evaluation_s(drafter, size))
+    assert curve.seconds(CurveKind.DRAFT, 1, 50).value == pytest.approx(timed.evaluation_s(drafter))
+    assert curve.choose_s == profile.curve.choose_s
+    same = scaling.scale_curve(profile, timed.TARGET, timed.DRAFTER)
+    assert [point.seconds.value for point in same.points] == pytest.approx(
+        [point.seconds.value for point in profile.curve.points]
+    )
+
+
+def test_without_such_a_line_times_are_scaled_by_bytes() -> None:
+    """The drafter took longer than the target, as if it lay on a slower device."""
+    setup = MeasuredOn(target=ModelFile(filename="x"))
+    profile = timed.shared(setup, timed.DRAFTER, timed.TARGET)
+    profile = replace(profile, target=timed.TARGET, drafter=timed.DRAFTER)
+    twice = replace(timed.TARGET, weight_bytes=8e6, active_bytes=8e6)
+    curve = scaling.scale_curve(profile, twice, timed.DRAFTER)
+    before, after = (each.seconds(CurveKind.VERIFY, 3, 0).value for each in (profile.curve, curve))
+    assert after == pytest.approx(2 * before)
+
+
+def test_the_pair_that_is_most_alike_is_taken() -> None:
+    setup = MeasuredOn(target=ModelFile(filename="x"))
+    large = replace(timed.TARGET, weight_bytes=70e9, active_bytes=70e9)
+    known = [timed.shared(setup), timed.shared(setup, target=large), timed.shared(setup, target=large)]
+    wanted = replace(large, weight_bytes=30e9, active_bytes=30e9)
+    assert scaling.choose_profile(known, wanted, timed.DRAFTER) is known[2]
+    assert scaling.choose_profile(known, timed.TARGET, timed.DRAFTER) is known[0]
+
+
+def test_whatif_forecasts_for_the_machine_of_a_bundle(bundle: Bundle) -> None:
+    done = shell.here(
+        "whatif", "--pair", "demo", "--like", str(bundle.zip), "--alpha", "0.8", "--draft", "1-8"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "costs: model-1-Q4_K_M.gguf + drafter.gguf, 1 thread, A Processor, measured at" in done.stderr
+    assert "from bundle.zip\n" in done.stderr
+    assert "times are scaled by the bytes that models read" in done.stderr
+    answer = ggufspec.whatif("demo", like=bundle.folder, alpha=0.8, draft=(1, 8))
+    assert answer.costs.value == "bundle"
+    assert [projection.n_max for projection in answer.projections] == [1, 8]
+    assert all(projection.tokens_per_s > 0 for projection in answer.projections)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"profile": "last"}, {"machine": "h100"}, {"target_tps": 2.0, "drafter_tps": 9.0}, {"ngl": 3}],
+)
+def test_what_a_bundle_decides_cannot_be_given(bundle: Bundle, options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="--like takes rates, machine and placement from the bundle"):
+        ggufspec.whatif(like=bundle.folder, alpha=0.8, **options)  # type: ignore[arg-type]
+
+
+def test_a_bundle_without_curves_is_named(bundle: Bundle) -> None:
+    (bundle.folder / "costs.json").unlink()
+    archive.write_hashes(bundle.folder)
+    done = shell.here("whatif", "--pair", "demo", "--like", str(bundle.folder), "--alpha", "0.8")
+    assert done.returncode == 2
+    assert "has no cost curves: only bundles of tuned pairs have some" in done.stderr
+
+
+def test_the_curves_of_a_bench_are_those_of_its_pair_llama_and_machine() -> None:
+    demo: Pair = catalog.find_pair("demo")
+    assert demo.draft is not None
+    run = values.run(Role.DRAFTING, draft=3)
+    bench = values.bench(replace(run, spec=replace(run.spec, pair=demo)))
+    setup = MeasuredOn(
+        target=replace(demo.target, size_bytes=1),
+        drafter=replace(demo.draft, size_bytes=1),
+        build=values.BUILD,
+        machine=values.MACHINE,
+    )
+    others = [
+        replace(setup, machine=replace(values.MACHINE, cores=99)),
+        replace(setup, build=replace(values.BUILD, version="0.3.37")),
+        replace(setup, target=replace(setup.target, content="c3" * 32, path=Path("/other.gguf"))),
+        replace(setup, drafter=None),
+    ]
+    taken = timed.timings()
+    for other in others:
+        profiles.save(profiles.fit(taken, other), taken)
+    profiles.save(profiles.fit(taken, replace(setup, threads=7)))  # by an earlier version, without timings
+    assert costs_of.find_costs([bench]) == ()
+    profiles.save(profiles.fit(taken, setup), taken)
+    (profile,) = costs_of.find_costs([bench])
+    assert profile.curve.measured_on == setup
+    assert costs_of.recompute(profile) == profile.curve
+    assert profile.target.weight_bytes > profile.drafter.weight_bytes > 0
+
+
+def test_publishing_takes_the_curves_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published.leave_out_pages(monkeypatch)
+    bench = published.bench(name="mine")
+    monkeypatch.setattr(
+        "ggufspec.publishing.api.find_costs", lambda benches: (timed.shared(measured_on(bench)),)
+    )
+    made = ggufspec.publish(results.load("mine"), out=tmp_path / "bundle", offline=True)
+    assert (made.folder / "costs.json").is_file()
+    assert "It has 1 cost curve of this machine" in publishing.describe_bundle(made)

@@ -1,0 +1,810 @@
+"""Servers that run already: what they say of themselves, what is measured at them, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ggufspec
+from ggufspec import publishing, results, serving
+from ggufspec.analysis import arms, comparing
+from ggufspec.domain import (
+    Endpoint,
+    Prompt,
+    RequestOutcome,
+    Role,
+    RunningServers,
+    RunSpec,
+    Sampling,
+    ServiceLevel,
+    Status,
+    Traffic,
+)
+from ggufspec.errors import GgufspecError, NetworkError, ResultsError
+from ggufspec.measure import Request, Session, api
+from ggufspec.report.text import comparison, overview
+from ggufspec.results import ResultSet
+from ggufspec.serving import CounterPair, Reply, ServerCounters
+from tests.support import openai_server, shell, values
+from tests.support.openai_server import MODEL, FakeServer
+
+KEY = "k-3141592653589793"
+VLLM = f"""\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{{engine="0",model_name="{MODEL}"}} 40.0
+vllm:spec_decode_num_drafts_total{{engine="1",model_name="{MODEL}"}} 60.0
+vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="{MODEL}"}} 300.0
+vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="{MODEL}"}} 1.5e+02
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} 80.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="1"}} 50.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="2"}} 20.0
+vllm:generation_tokens_total{{engine="0"}} 260.0
+vllm:gpu_cache_usage_perc{{engine="0"}} NaN
+"""
+SGLANG = """\
+sglang:spec_accept_length{tp_rank="0"} 2.8
+sglang:spec_verify_calls_total{tp_rank="0"} 100.0
+sglang:generation_tokens_total{is_streaming="true"} 260.0
+sglang:num_requests_total{is_streaming="true"} 10.0
+"""
+
+
+@pytest.fixture
+def servers() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def _start(servers: ExitStack, fake: FakeServer | None = None) -> FakeServer:
+    return servers.enter_context(openai_server.serve(fake or FakeServer()))
+
+
+def _pair(servers: ExitStack, software: str = "vLLM") -> tuple[FakeServer, FakeServer]:
+    """A server of the target alone, and one that drafts."""
+    alone, drafting = FakeServer(software=software), FakeServer(software=software, gamma=3)
+    return _start(servers, alone), _start(servers, drafting)
+
+
+def _request(alone: FakeServer, drafting: FakeServer | None = None) -> Request:
+    return Request(
+        url=alone.url,
+        url_drafting=None if drafting is None else drafting.url,
+        prompt=("one", "two"),
+        n_predict=16,
+        repeats=2,
+        timeout=60.0,
+    )
+
+
+def _measure(asked: Request) -> ResultSet:
+    return ggufspec.load(ggufspec.bench(asked).meta.id)
+
+
+# Addresses and keys
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+        ("http://localhost:8000/v1", "http://localhost:8000"),
+        ("https://models.example/llm/v1/", "https://models.example/llm"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_an_address_is_of_the_server(text: str, address: str) -> None:
+    assert serving.check_url(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "127.0.0.1:8080",
+        "ftp://x",
+        "http://",
+        "http://x:99999",
+        "http://x:0",
+        "http://x/?a=b",
+        "file:///x",
+    ],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(GgufspecError, match=r"address|more than a host"):
+        serving.check_url(text)
+
+
+def test_an_address_must_not_hold_a_password() -> None:
+    with pytest.raises(GgufspecError, match="name or password") as caught:
+        serving.check_url("http://me:hunter2secret@127.0.0.1:8080")
+    assert "hunter2secret" not in caught.value.message
+    assert "--api-key-file" in (caught.value.hint or "")
+
+
+def test_a_key_is_read_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    assert serving.read_key(None) is None
+    assert serving.read_key(file) == KEY
+    monkeypatch.setenv(serving.KEY_VARIABLE, "other")
+    assert serving.read_key(None) == "other"
+    assert serving.read_key(file) == KEY
+    for wrong in ("", "two words", "two\nlines", "schlüssel"):
+        file.write_text(wrong)
+        with pytest.raises(GgufspecError, match="key file"):
+            serving.read_key(file)
+    with pytest.raises(GgufspecError, match="cannot be read"):
+        serving.read_key(tmp_path / "none")
+
+
+def test_a_key_in_the_clear_is_recognised() -> None:
+    assert serving.sends_in_clear("http://models.example", KEY)
+    for url in ("https://models.example", "http://127.0.0.1:8080", "http://localhost", "http://[::1]:1"):
+        assert not serving.sends_in_clear(url, KEY)
+    assert not serving.sends_in_clear("http://models.example", None)
+
+
+# What servers count
+
+
+def test_counters_of_vllm_are_read_by_name() -> None:
+    assert serving.read_counters(VLLM) == ServerCounters(
+        rounds=100, drafted=300, accepted=150, accepted_at=(80, 50, 20), generated=260
+    )
+    assert serving.read_counters(VLLM.replace("_total", "")) == serving.read_counters(VLLM)
+
+
+def test_counters_of_sglang_are_read_by_name() -> None:
+    assert serving.read_counters(SGLANG) == ServerCounters(rounds=100, generated=260, requests=10)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    ["", "process_open_fds 9.0", "vllm:num_requests_running 1.0", "sglang:spec_accept_length 2.8", "{}{}{ 3"],
+)
+def test_other_metrics_say_nothing(metrics: str) -> None:
+    assert serving.read_counters(metrics) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"],
+)
+def test_servers_that_do_not_draft_count_tokens(name: str) -> None:
+    assert serving.read_counters(f"{name} 70\n") == ServerCounters(generated=70)
+
+
+def _spec(endpoint: Endpoint, *, chat: bool = False, system: str | None = None) -> RunSpec:
+    prompts = (Prompt(id="a", text="Text of a"),)
+    return replace(
+        values.spec(Role.DRAFTING),
+        drafting=None,
+        n_predict=16,
+        traffic=Traffic(users=1, prompts=prompts, n_requests=2),
+        servers=RunningServers(drafting=endpoint, chat=chat, system=system),
+    )
+
+
+def test_acceptance_is_the_difference_of_two_counts() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="vLLM", draft_size=3))
+    parsed = serving.summarize(spec, list)
+    before = ServerCounters(rounds=10, drafted=30, accepted=10, accepted_at=(5, 3, 2), generated=25)
+    sample = serving.with_counters(
+        parsed, spec, CounterPair(before=before, after=serving.read_counters(VLLM))
+    ).sample
+    assert (sample.n_rounds, sample.n_drafted, sample.n_accepted) == (90, 270, 140)
+    assert (sample.accepted_at, sample.gen_tokens, sample.n_draft) == ((75, 47, 18), 235, 3)
+
+
+def test_sglang_counts_rounds_and_tokens() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="SGLang", draft_size=3))
+    after = serving.read_counters(SGLANG)
+    pair = CounterPair(before=ServerCounters(rounds=0, generated=0, requests=0), after=after)
+    sample = serving.with_counters(serving.summarize(spec, list), spec, pair).sample
+    assert (sample.n_rounds, sample.n_drafted, sample.n_accepted) == (100, 300, 150)
+    assert sample.accepted_at is None
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        CounterPair(),
+        CounterPair(before=ServerCounters(rounds=1)),
+        CounterPair(before=ServerCounters(rounds=9), after=ServerCounters(rounds=1)),  # it was started anew
+    ],
+)
+def test_without_two_counts_acceptance_is_not_known(pair: CounterPair) -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="vLLM"))
+    sample = serving.with_counters(serving.summarize(spec, list), spec, pair).sample
+    assert (sample.n_drafted, sample.n_accepted, sample.n_rounds) == (None, None, None)
+
+
+def test_tokens_for_other_clients_are_recognised() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="vLLM", drafts=False))
+    spec = spec.baseline
+    before, after = ServerCounters(generated=100), ServerCounters(generated=300)
+    for received, share in ((150, 0.25), (200, 0.0), (210, 0.0)):
+        sample = serving.with_counters(
+            serving.summarize(spec, list), spec, CounterPair(before=before, after=after), received=received
+        ).sample
+        assert sample.traffic is not None
+        assert sample.traffic.others_share == pytest.approx(share)
+    sample = serving.with_counters(serving.summarize(spec, list), spec, CounterPair(), received=9).sample
+    assert sample.traffic is not None
+    assert sample.traffic.others_share is None
+
+
+# Requests and answers
+
+
+def test_a_greedy_request_names_no_samplers() -> None:
+    body = serving.make_body(_spec(Endpoint(url="http://x", model="m")), Prompt(id="a", text="Hello"))
+    assert body == {
+        "model": "m",
+        "prompt": "Hello",
+        "max_tokens": 16,
+        "temperature": 0.0,
+        "seed": 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_a_message_goes_to_the_servers_template() -> None:
+    spec = _spec(Endpoint(url="http://x", model="m", software="llama-server"), chat=True, system="Be brief")
+    spec = replace(spec, sampling=Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.0))
+    body = serving.make_body(spec, Prompt(id="a", text="Hello"))
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief"},
+        {"role": "user", "content": "Hello"},
+    ]
+    assert "prompt" not in body
+    assert (body["temperature"], body["top_k"], body["top_p"]) == (0.7, 20, 0.9)
+    assert "min_p" not in body
+    assert body["cache_prompt"] is False
+
+
+def _take(*events: str) -> Reply:
+    reply = Reply()
+    for number, event in enumerate(events):
+        if not serving.take_chunk(event, float(number), reply):
+            break
+    return reply
+
+
+def test_a_chunk_of_several_tokens_is_one_arrival() -> None:
+    reply = _take(
+        '{"choices": [{"delta": {"role": "assistant", "content": ""}}]}',
+        '{"choices": [{"delta": {"content": "one two"}, "finish_reason": null}]}',
+        '{"choices": [{"delta": {"reasoning_content": "three"}, "finish_reason": "length"}]}',
+        '{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7}}',
+        "[DONE]",
+        '{"choices": [{"text": "never read"}]}',
+    )
+    assert (reply.outcome, reply.arrivals, "".join(reply.texts)) == (
+        RequestOutcome.OK,
+        [1.0, 2.0],
+        "one twothree",
+    )
+    assert reply.timings is not None
+    assert (reply.timings.prompt_n, reply.timings.predicted_n) == (5, 7)
+
+
+def test_timings_of_llama_server_are_kept() -> None:
+    timings = '"timings": {"predicted_n": 3, "predicted_ms": 9.0, "draft_n": 4, "draft_n_accepted": 2}'
+    reply = _take(
+        f'{{"choices": [{{"text": "", "finish_reason": "stop"}}], {timings}}}',
+        '{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 8}}',
+    )
+    assert reply.timings is not None
+    assert (reply.timings.predicted_n, reply.timings.draft_n_accepted) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"),
+    [
+        ("{half", RequestOutcome.UNREADABLE),
+        ('{"choices": 3}', RequestOutcome.UNREADABLE),
+        ('{"error": {"code": 500, "message": "out of blocks"}}', RequestOutcome.SERVER_ERROR),
+        ('{"error": "out of blocks"}', RequestOutcome.SERVER_ERROR),
+        ('{"object": "error", "message": "out of blocks", "code": 500}', RequestOutcome.SERVER_ERROR),
+    ],
+)
+def test_errors_in_a_stream_have_an_outcome(event: str, outcome: RequestOutcome) -> None:
+    assert _take('{"choices": [{"text": "x"}]}', event).outcome is outcome
+
+
+# What servers say of themselves
+
+
+@pytest.mark.parametrize(
+    ("software", "version"), [("llama-server", "b9976-1a2b3c4"), ("vLLM", "0.11.0"), ("SGLang", "0.5.5")]
+)
+@pytest.mark.parametrize("gamma", [0, 3])
+def test_servers_are_recognised(servers: ExitStack, software: str, version: str, gamma: int) -> None:
+    fake = _start(servers, FakeServer(software=software, gamma=gamma))
+    endpoint = serving.describe_server(fake.url, None)
+    assert (endpoint.url, endpoint.model, endpoint.context) == (fake.url, MODEL, 512)
+    assert (endpoint.software, endpoint.version, endpoint.drafts) == (software, version, gamma > 0)
+    if software != "llama-server":
+        assert endpoint.draft_size == (gamma or None)
+    else:
+        assert (endpoint.slots, endpoint.n_params, endpoint.model_bytes) == (2, 1000, 4000)
+
+
+def test_other_servers_are_taken_as_they_are(servers: ExitStack) -> None:
+    fake = _start(servers, FakeServer(software="other", has_metrics=False))
+    endpoint = serving.describe_server(fake.url, None)
+    assert (endpoint.software, endpoint.drafts, endpoint.draft_size) == (None, None, None)
+    assert endpoint.summary == f"{MODEL} on an unknown server at {fake.url}"
+
+
+def test_one_of_several_models_must_be_named(servers: ExitStack) -> None:
+    fake = _start(servers, FakeServer(models=("a", "b")))
+    with pytest.raises(GgufspecError, match="several models: a, b") as caught:
+        serving.describe_server(fake.url, None)
+    assert "--served-model" in (caught.value.hint or "")
+    assert serving.describe_server(fake.url, None, model="b").model == "b"
+    with pytest.raises(GgufspecError, match="no model 'c'"):
+        serving.describe_server(fake.url, None, model="c")
+
+
+@pytest.mark.parametrize("answer", ["not json", "[]", '{"data": []}', '{"data": [{"name": "x"}]}'])
+def test_a_server_of_something_else_is_refused(servers: ExitStack, answer: str) -> None:
+    fake = _start(servers, FakeServer(answers={"/v1/models": answer}))
+    with pytest.raises(GgufspecError, match="lists no models at /v1/models"):
+        serving.describe_server(fake.url, None)
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(NetworkError, match=r"no server answers at http://127\.0\.0\.1:1:"):
+        serving.describe_server("http://127.0.0.1:1", None)
+
+
+def test_a_key_is_asked_for(servers: ExitStack) -> None:
+    fake = _start(servers, FakeServer(key=KEY))
+    for wrong in (None, "other"):
+        with pytest.raises(GgufspecError, match="without a valid key") as caught:
+            serving.describe_server(fake.url, wrong)
+        assert "--api-key-file" in (caught.value.hint or "")
+    assert serving.describe_server(fake.url, KEY).model == MODEL
+
+
+def test_redirects_are_refused_and_the_key_goes_nowhere_else(servers: ExitStack) -> None:
+    elsewhere = _start(servers)
+    fake = _start(servers, FakeServer(redirects_to=elsewhere.url))
+    with pytest.raises(GgufspecError, match=r"redirects to .* not followed"):
+        serving.describe_server(fake.url, KEY)
+    assert not elsewhere.requests
+
+
+# A bench
+
+
+def test_two_servers_are_compared_in_turn(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers)
+    stored = _measure(_request(alone, drafting))
+    assert stored.meta.engine == serving.RUNNING
+    assert [(run.sample.status, run.error) for run in stored.current] == [(Status.OK, None)] * 4
+    target, drafted = arms.group(stored)
+    assert (target.role, drafted.role) == (Role.TARGET, Role.DRAFTING)
+    assert (target.draft_size, drafted.draft_size) == (None, 3)
+    assert target.acceptance is None
+    assert drafted.gain is not None
+    acceptance = drafted.acceptance
+    assert acceptance is not None
+    assert acceptance.n_drafted == 3 * (acceptance.n_rounds or 0) > 0
+    assert acceptance.by_position == pytest.approx((acceptance.accept_rate,) * 3)
+    repeats = [run.repeat for run in stored.current]
+    assert repeats == sorted(repeats)  # both servers before the next repeat
+    assert all(len(fake.completions) >= 2 * 6 for fake in (alone, drafting))
+    assert {body["prompt"] for body in alone.completions} == {"one", "two"}
+    assert all(run.text_identical in {True, None} for run in stored.current)
+
+
+def test_what_is_printed_says_whose_view_it_is(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers)
+    text = overview.overview(_measure(_request(alone, drafting)), "table")
+    assert "Engine: running (servers that ran already, as their clients see them)." in text
+    assert f"Target alone: {MODEL} on vLLM 0.11.0 at {alone.url}, not drafting, by its own account." in text
+    assert f"Drafting: {MODEL} on vLLM 0.11.0 at {drafting.url}, drafting γ = 3, by its own account." in text
+    assert "This is the client's view" in text
+    assert "from the server's /metrics" in text
+    assert "1 thread" not in text
+    assert "llama.cpp" not in text
+
+
+def test_sglangs_acceptance_follows_from_its_counts(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers, "SGLang")
+    _, drafted = arms.group(_measure(_request(alone, drafting)))
+    assert drafted.acceptance is not None
+    assert drafted.acceptance.mean_accepted_length == pytest.approx(2.5)  # 1 + 9 accepted in 6 rounds
+
+
+def test_llama_server_reports_drafts_with_its_answers(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers, "llama-server")
+    stored = _measure(_request(alone, drafting))
+    _, drafted = arms.group(stored)
+    assert drafted.acceptance is not None
+    assert drafted.acceptance.mean_accepted_length == pytest.approx(2.5)
+    assert not any(body["cache_prompt"] for body in drafting.completions)
+    assert (stored.meta.build.version, stored.meta.build.commit) == ("b9976", "1a2b3c4")
+    assert stored.meta.build.path == alone.url
+    assert all(run.sample.prompt_tps == pytest.approx(100.0) for run in stored.current)
+
+
+def test_messages_and_continuations_go_to_their_paths(servers: ExitStack) -> None:
+    alone = _start(servers)
+    for asked, path in (
+        (replace(_request(alone), chat=True, system="Be brief"), "/v1/chat/completions"),
+        (_request(alone), "/v1/completions"),
+    ):
+        alone.requests.clear()
+        _measure(replace(asked, repeats=1))
+        assert {sent for sent, _, _ in alone.requests if sent.endswith("completions")} == {path}
+
+
+def test_one_server_has_no_speed_up(servers: ExitStack) -> None:
+    alone = _start(servers)
+    session = api.prepare(_request(alone))
+    assert any(note.startswith("speed-up: none, because one server is measured") for note in session.notes)
+    stored = _measure(_request(alone))
+    (target,) = arms.group(stored)
+    assert (target.role, target.gain) == (Role.TARGET, None)
+    assert "One server was measured, so there is no speed-up." in overview.overview(stored, "table")
+
+
+@pytest.mark.parametrize("option", ["url", "url_drafting"])
+def test_one_server_that_drafts_has_an_acceptance_and_no_speed_up(servers: ExitStack, option: str) -> None:
+    drafting = _start(servers, FakeServer(gamma=3))
+    urls: dict[str, Any] = {"url": None, option: drafting.url}
+    asked = replace(_request(drafting), **urls)
+    stored = _measure(asked)
+    (arm,) = arms.group(stored)
+    assert (arm.role, arm.gain) == (Role.DRAFTING, None)
+    assert arm.acceptance is not None
+    assert "The target alone was not measured, so the speed-up is not known." in overview.overview(
+        stored, "table"
+    )
+
+
+def test_a_server_that_counts_no_drafts_has_no_acceptance(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="other", has_metrics=False))
+    drafting = _start(servers, FakeServer(software="other", gamma=3, has_metrics=False))
+    stored = _measure(_request(alone, drafting))
+    _, drafted = arms.group(stored)
+    assert drafted.gain is not None
+    assert (drafted.acceptance, drafted.draft_size) == (None, None)
+    assert all(run.sample.n_rounds is None for run in stored.current if run.spec.role is Role.DRAFTING)
+
+
+def test_users_rates_and_depths_work_as_elsewhere(servers: ExitStack, tmp_path: Path) -> None:
+    alone, drafting = _pair(servers)
+    book = tmp_path / "book.txt"
+    book.write_text(" ".join(f"word{number}" for number in range(50)))
+    asked = replace(_request(alone, drafting), parallel=(1, 2), depth=(0, 10), context_file=book, repeats=1)
+    session = api.prepare(asked)
+    traffics = [block.arms[0].traffic for block in session.suite.blocks]
+    assert [(sent.users, sent.depth) for sent in traffics if sent] == [(1, 0), (2, 0), (1, 10), (2, 10)]
+    deep = traffics[-1]
+    assert deep is not None
+    assert {len(prompt.text.split()) for prompt in deep.prompts} == {11}
+    rated = replace(_request(alone), rate=50.0, parallel=2, slo=ServiceLevel(ttft_s=5.0), repeats=1)
+    (arm,) = arms.group(_measure(rated))
+    assert arm.traffic is not None
+    assert arm.traffic.goodput is not None
+
+
+def test_a_depth_needs_a_server_that_counts_tokens(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(answers={"/tokenize": "no"}))
+    with pytest.raises(GgufspecError, match="has no /tokenize"):
+        api.prepare(replace(_request(alone), depth=10))
+
+
+def test_fewer_slots_than_users_are_named(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="llama-server"))
+    notes = api.prepare(replace(_request(alone), parallel=(1, 5))).notes
+    assert f"server: {alone.url} answers 2 requests at once, so 3 of 5 users wait" in notes
+
+
+def test_a_server_without_token_counts_is_a_failed_run(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="other", counts=False))
+    runs = _measure(replace(_request(alone), repeats=1)).current
+    assert [run.sample.status for run in runs] == [Status.FAILED]
+    assert "does not report how many tokens" in (runs[0].error or "")
+
+
+def test_a_target_alone_that_drafts_is_a_failed_run(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="llama-server", gamma=3, answers={"/slots": "hidden"}))
+    runs = _measure(replace(_request(alone), repeats=1)).current
+    assert [run.sample.status for run in runs] == [Status.FAILED]
+    assert "the server drafts" in (runs[0].error or "")
+
+
+def test_a_server_that_drafted_nothing_is_a_failed_run(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="llama-server"))
+    drafting = _start(servers, FakeServer(software="llama-server", answers={"/slots": "hidden"}))
+    runs = _measure(replace(_request(alone, drafting), repeats=1)).current
+    status = {run.spec.role: run.sample.status for run in runs}
+    assert status == {Role.TARGET: Status.OK, Role.DRAFTING: Status.DRAFTING_INACTIVE}
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("@busy", RequestOutcome.REFUSED),
+        ("@unavailable", RequestOutcome.UNAVAILABLE),
+        ("@cut", RequestOutcome.CUT_OFF),
+        ("@garbage", RequestOutcome.UNREADABLE),
+        ("@error", RequestOutcome.SERVER_ERROR),
+    ],
+)
+def test_a_request_that_fails_has_an_outcome(servers: ExitStack, fault: str, outcome: RequestOutcome) -> None:
+    alone = _start(servers)
+    (run,) = _measure(replace(_request(alone), prompt=("fine", fault), repeats=1)).current
+    assert run.sample.status is Status.OK
+    assert run.sample.traffic is not None
+    outcomes = {request.outcome for request in run.sample.traffic.requests}
+    assert outcomes == {RequestOutcome.OK, outcome}
+    assert "requests-failed" in run.doubts
+
+
+def test_nobody_waits_for_a_server_that_hangs(servers: ExitStack) -> None:
+    alone = _start(servers)
+    started = time.monotonic()
+    (run,) = _measure(replace(_request(alone), prompt=("fine", "@hang"), repeats=1, timeout=1.0)).current
+    assert time.monotonic() - started < 30
+    assert run.sample.status is Status.TIMED_OUT
+
+
+def test_the_server_is_none_of_the_programs_that_disturb(servers: ExitStack) -> None:
+    alone = _start(servers)
+    (run,) = _measure(replace(_request(alone), repeats=1)).current
+    assert not {"busy-machine", "threads-above-free-cores"} & {*run.doubts}
+
+
+def test_other_clients_give_a_warning(servers: ExitStack) -> None:
+    alone = _start(servers)
+    (quiet,) = _measure(replace(_request(alone), repeats=1)).current
+    assert "other-clients" not in quiet.doubts
+    stop = threading.Event()
+
+    def use() -> None:
+        while not stop.is_set():
+            alone.count(generated=50)
+            time.sleep(0.005)
+
+    other = threading.Thread(target=use)
+    other.start()
+    try:
+        (run,) = _measure(replace(_request(alone), repeats=1)).current
+    finally:
+        stop.set()
+        other.join()
+    assert "other-clients" in run.doubts
+
+
+def test_texts_that_differ_are_not_judged(servers: ExitStack) -> None:
+    alone = _start(servers)
+    drafting = _start(servers, FakeServer(gamma=3, word="other "))
+    stored = _measure(_request(alone, drafting))
+    _, drafted = arms.group(stored)
+    assert drafted.gain is not None
+    assert set(drafted.compared.values()) == {False}
+    text = overview.overview(stored, "table")
+    assert "warning texts-not-judged" in text
+    assert "warning text-differs" not in text
+
+
+def test_a_bench_goes_on_where_it_was_interrupted(servers: ExitStack) -> None:
+    alone = _start(servers)
+    words = ("bench", "--url", alone.url, "-p", "one", "-n", "16", "--repeats")
+    first = shell.here(*words, "1", "--name", "mine")
+    assert first.returncode == 0, first.stderr
+    more = shell.here(*words, "2", "--resume", "mine")
+    assert more.returncode == 0, more.stderr
+    assert len(results.load("mine").current) == 2
+
+
+def test_keys_are_sent_and_never_stored(
+    servers: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    other = "k-2718281828459045"
+    alone = _start(servers, FakeServer(key=KEY))
+    drafting = _start(servers, FakeServer(key=other, gamma=3))
+    files = tmp_path / "one", tmp_path / "two"
+    for file, key in zip(files, (KEY, other), strict=True):
+        file.write_text(key)
+    named = [word for file in files for word in ("--api-key-file", str(file))]
+    words = ("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "one", "-n", "16", "-r", "1")
+    done = shell.here(*words, *named, "--name", "mine")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv(serving.KEY_VARIABLE, KEY)
+    assert shell.here(*words[:3], *words[5:]).returncode == 0
+    sent = {headers.get("Authorization") for _, headers, _ in alone.requests}
+    assert sent == {f"Bearer {KEY}"}
+    stored = b"".join(file.read_bytes() for file in (home / "data").rglob("*") if file.is_file())
+    assert b"POST" in stored
+    for key in (KEY, other):
+        assert key.encode() not in stored
+        assert key not in done.stdout + done.stderr
+    assert KEY not in repr(api.prepare(replace(_request(alone), api_key_file=files[0])))
+
+
+def test_more_keys_than_servers_are_refused(servers: ExitStack, tmp_path: Path) -> None:
+    alone = _start(servers)
+    with pytest.raises(GgufspecError, match="2 key files are more than 1 server"):
+        api.prepare(replace(_request(alone), api_key_file=(tmp_path / "a", tmp_path / "b")))
+
+
+def test_a_dry_run_sends_no_prompt(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers)
+    for command in ("bench", "sweep"):
+        done = shell.here(command, "--url", alone.url, "--url-drafting", drafting.url, "-p", "x", "--dry-run")
+        assert done.returncode == 0, done.stderr
+    bench = shell.here("bench", "--url", alone.url, "--url-drafting", drafting.url, "-p", "x", "--dry-run")
+    assert bench.stdout.splitlines() == [
+        f"POST {alone.url}/v1/completions",
+        f"POST {drafting.url}/v1/completions",
+    ]
+    assert not alone.completions
+
+
+# What is refused
+
+
+def test_servers_must_be_what_they_are_named_as(servers: ExitStack) -> None:
+    alone, drafting = _pair(servers)
+    with pytest.raises(GgufspecError, match="drafts, so it does not show the target alone"):
+        api.prepare(_request(drafting, _start(servers, FakeServer(gamma=3))))
+    with pytest.raises(GgufspecError, match="does not draft"):
+        api.prepare(_request(_start(servers), alone))
+    unknown = _start(servers, FakeServer(software="other", has_metrics=False))
+    with pytest.raises(GgufspecError, match="are both"):
+        api.prepare(_request(unknown, unknown))
+
+
+def test_two_targets_are_refused(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="llama-server"))
+    drafting = _start(servers, FakeServer(software="llama-server", gamma=3, n_params=2000))
+    with pytest.raises(GgufspecError, match=r"different targets: .* 1,000 weights, .* 2,000"):
+        api.prepare(_request(alone, drafting))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("ngl", 45), ("draft", 3), ("draft_model", "d.gguf"), ("target", "t.gguf"), ("pair", "demo")),
+        *(("threads", 4), ("ctx", 512), ("kv_type", "q8_0"), ("engine", "inprocess"), ("loads", 2)),
+        *(("llama", Path("x")), ("method", "ngram-mod"), ("synthetic_accept", 0.7), ("force", True)),
+    ],
+)
+def test_what_the_server_decides_is_refused_by_name(field: str, value: Any) -> None:
+    asked = replace(Request(url="http://127.0.0.1:1"), **{field: value})
+    with pytest.raises(GgufspecError, match=f"a server that runs already decides {field} itself"):
+        api.prepare(asked)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("--ngl", "45"), ("--draft", "3"), ("-md", "x"), ("-t", "4"), ("-fa", "on"), ("--device", "none")),
+        *(("--token", "x"), ("--tuned", "last"), ("--warmup", "3"), ("--engine", "server")),
+    ],
+)
+def test_options_that_cannot_apply_are_refused_by_name(words: tuple[str, ...]) -> None:
+    done = shell.here("bench", "--url", "http://127.0.0.1:1", *words)
+    assert done.returncode == 2
+    assert "a server that runs already (--url) decides -" in done.stderr
+    assert "leave one of them out" in done.stderr
+
+
+def test_settings_of_other_benches_do_not_matter(servers: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = _start(servers)
+    for key, value in {"PAIR": "demo", "ENGINE": "inprocess", "THREADS": "2"}.items():
+        monkeypatch.setenv(f"GGUFSPEC_{key}", value)
+    done = shell.here("bench", "--url", alone.url, "-p", "one", "-n", "16", "-r", "1")
+    assert done.returncode == 0, done.stderr
+
+
+# Comparing and publishing
+
+
+def test_benches_of_servers_are_compared_by_what_they_report(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(software="llama-server"))
+    other = _start(servers, FakeServer(software="llama-server"))
+    first, second = _measure(_request(alone)), _measure(_request(other))
+    compared = comparing.compare(first, second)
+    assert len(compared.rows) == 1
+    assert compared.is_reported
+    assert compared.differences["target server"] == (
+        f"llama-server b9976-1a2b3c4 at {alone.url}",
+        f"llama-server b9976-1a2b3c4 at {other.url}",
+    )
+    text = comparison.comparison(compared, first.meta, second.meta)
+    assert "No checksum of their files is known" in text
+    other_prompts = _measure(replace(_request(other), prompt=("one", "three")))
+    with pytest.raises(ResultsError, match="no arm in common"):
+        comparing.compare(first, other_prompts)
+    larger = _start(servers, FakeServer(software="llama-server", n_params=2000))
+    with pytest.raises(ResultsError, match="no arm in common"):
+        comparing.compare(first, _measure(_request(larger)))
+
+
+def test_a_bench_of_a_server_is_no_bench_of_a_file(servers: ExitStack) -> None:
+    served = _measure(_request(_start(servers)))
+    with pytest.raises(ResultsError, match=r"no arm in common|another text"):
+        comparing.compare(served, values.whole_bench())
+
+
+def test_benches_of_servers_are_not_published(servers: ExitStack, tmp_path: Path) -> None:
+    stored = _measure(replace(_request(_start(servers)), repeats=1))
+    with pytest.raises(ResultsError, match="cannot be published"):
+        publishing.publish([stored], tmp_path / "bundle", identity=publishing.read_identity())
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_every_page_shows_a_bench_of_servers(servers: ExitStack, tmp_path: Path) -> None:
+    alone, drafting = _pair(servers)
+    name = _measure(_request(alone, drafting)).meta.id
+    for words in (
+        ("show", name),
+        ("show", name, "--all"),
+        ("show", name, "--runs"),
+        ("show", name, "-o", "json"),
+        ("show", name, "-o", "table", "--plot"),
+        ("why", name),
+        ("report", name, "--out", str(tmp_path / "report.html")),
+    ):
+        done = shell.here(*words)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_ends_within_two_seconds(servers: ExitStack) -> None:
+    alone = _start(servers, FakeServer(token_s=0.05))
+    session = api.prepare(replace(_request(alone), parallel=4, n_predict=400, repeats=1))
+    ended = _interrupt(session, alone)
+    assert ended < 2
+
+
+def _interrupt(session: Session, fake: FakeServer) -> float:
+    """Measure, interrupt that, and return the seconds until it ended."""
+
+    def interrupt() -> None:
+        for _ in itertools.takewhile(lambda _: len(fake.completions) < 4, itertools.count()):
+            time.sleep(0.02)
+        time.sleep(0.3)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sent: list[float] = []
+    identified = replace(session, files=())
+    store = api.begin(identified, command=("test",))
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in api.record(identified, store):
+            pass
+    ended = time.monotonic() - sent[0]
+    thread.join()
+    (log,) = (store.folder / "logs").glob("*.out")
+    records = [*serving.decode_records(log.read_text().splitlines(keepends=True))]
+    assert [record.outcome for record in records] == [RequestOutcome.STOPPED] * 4
+    return ended

@@ -1,0 +1,492 @@
+"""llama-server in place of `ggufspec serve`, and files that start it, with any path in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import jsonschema
+import pytest
+import yaml
+
+from ggufspec import digests, proc, results, tuning
+from ggufspec.choices import ServerFormat
+from ggufspec.domain import Drafting, FileIdentity, FileUse, Launch, Pair, Role, Serving
+from ggufspec.errors import (
+    ChildCrashedError,
+    GgufspecError,
+    ModelFileError,
+    NoInstallError,
+    ResultsError,
+)
+from ggufspec.llama.command import commands
+from ggufspec.llama.install import installs
+from ggufspec.measure import configured
+from ggufspec.report.text import exports
+from ggufspec.results import Configuration
+from ggufspec.tuning import ServerCommand
+from tests.support import fake_server, fakes, shell, values
+from tests.support.hub_client import DEMO
+
+HOSTILE = "a  b %h $HOME ${X} 'q' \"d\" `c` \\n ; # é * ~ &"
+NO_QUOTES = re.sub(r"[\"'\\]", "", HOSTILE)
+NO_COMMENTS = HOSTILE.replace(";", "").replace("#", "")
+NO_MACROS = HOSTILE.replace("${", "{")
+FOLDERS = {
+    ServerFormat.SYSTEMD: HOSTILE,
+    ServerFormat.COMPOSE: HOSTILE,
+    ServerFormat.LLAMA_SWAP: NO_MACROS,
+    ServerFormat.PRESET: NO_COMMENTS,
+    ServerFormat.ENV: HOSTILE,
+}
+LLAMA_SWAP_SCHEMA = {
+    "type": "object",
+    "required": ["models"],
+    "additionalProperties": False,
+    "properties": {
+        "models": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["cmd"],
+                "additionalProperties": False,
+                "properties": {
+                    "cmd": {"type": "string", "minLength": 1},
+                    "proxy": {"type": "string"},
+                    "env": {
+                        "type": "array",
+                        "items": {"type": "string", "pattern": "^[A-Z_][A-Z0-9_]*=.*$"},
+                    },
+                },
+            },
+        }
+    },
+}
+"""The part of llama-swap's own schema, config-schema.json in its repository, that an export uses."""
+
+
+def _store(folder: Path, *, llama: Path | None = None, **changes: Any) -> Configuration:
+    """Store a configuration whose models, and by default its llama.cpp, lie in a folder."""
+    place = fakes.install(llama or folder / "llama", **fakes.AT_ONCE)
+    program = fake_server.program(place / "llama-server")
+    target, drafter = folder / "target.gguf", folder / "drafter.gguf"
+    for file in (target, drafter):
+        shutil.copy(DEMO / "drafter.gguf", file)
+    spec = values.spec(Role.DRAFTING, draft=5, path=target)
+    draft = spec.pair.draft
+    assert draft is not None
+    size = target.stat().st_size
+    spec = replace(
+        spec,
+        pair=Pair(
+            name="mine",
+            target=replace(spec.pair.target, size_bytes=size),
+            draft=replace(draft, path=drafter, size_bytes=size),
+        ),
+        context=2048,
+        drafting=Drafting(n_max=5, p_min=0.5),
+    )
+    argv = commands.serving_argv(spec, installs.find_install(program.parent), slots=2, port=8080)
+    uses = {target: FileUse.MODEL, drafter: FileUse.MODEL, program: FileUse.PROGRAM}
+    facts: dict[str, Any] = {
+        "id": "mine",
+        "overall": values.recommendation(spec=spec),
+        "by_category": {},
+        "passed_over": (),
+        "serving": Serving(context=1024, slots=2),
+        "serving_argv": argv,
+        "launch": Launch(argv=argv),
+        "files": tuple(
+            FileIdentity(
+                use=use,
+                path=str(file),
+                size_bytes=file.stat().st_size,
+                sha256=digests.of_file(file).sha256,
+            )
+            for file, use in uses.items()
+        ),
+        "environment": {"OMP_NUM_THREADS": "2", "GGML_PLACE": f"{folder}"},
+    }
+    configuration = values.configuration(**facts | changes)
+    bench = values.bench(values.run(Role.TARGET), name="mine")
+    results.write_configuration(configuration, bench.folder)
+    return configuration
+
+
+def _free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        return port
+
+
+def test_the_server_takes_the_place_of_the_command(tmp_path: Path) -> None:
+    configuration = _store(tmp_path)
+    keys, port = tmp_path / "keys", _free_port()
+    keys.write_text("secret\n")
+    users = ("--port", str(port), "--api-key-file", str(keys), "--alias", "mine")
+    process = shell.start("serve", "--", *users, env={"LLAMA_ARG_CTX_SIZE": "7", "LLAMA_ARG_SSL_X": "kept"})
+    try:
+        shell.wait_until(lambda: _answers(port, process), 60)
+        request = Request(f"http://127.0.0.1:{port}/props", headers={"Authorization": "Bearer secret"})
+        assert json.load(urlopen(request, timeout=5))
+        environment = Path(f"/proc/{process.pid}/environ")
+        if environment.exists():
+            variables = environment.read_bytes().decode().split("\0")
+            assert "OMP_NUM_THREADS=2" in variables
+            assert "LLAMA_ARG_SSL_X=kept" in variables
+            assert not any(variable.startswith("LLAMA_ARG_CTX_SIZE") for variable in variables)
+    finally:
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    (start,) = fake_server.starts(tmp_path / "llama")
+    assert start["pid"] == process.pid
+    tuned = list(configuration.serving_argv[1:])
+    place = tuned.index("--port")
+    assert start["argv"] == [*tuned[:place], *tuned[place + 2 :], *users]
+    assert start["key"] == "secret"
+    assert err.startswith("tuned: mine, made on 2026-01-02\n")
+
+
+def _answers(port: int, process: subprocess.Popen[str]) -> bool:
+    assert process.poll() is None, process.communicate()[1]
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def test_without_options_it_is_the_stored_command(tmp_path: Path) -> None:
+    configuration = _store(tmp_path)
+    assert tuning.prepare_server(configuration).argv == configuration.serving_argv
+
+
+def test_variables_that_were_not_set_then_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = _store(tmp_path)
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    server = tuning.prepare_server(configuration)
+    assert [note for note in server.notes if "OMP_" in note] == [
+        "tuned: without OMP_PROC_BIND, which is set now; another configuration may be faster with it"
+    ]
+    assert server.full_environment()["OMP_NUM_THREADS"] == "2"
+    older = tuning.prepare_server(replace(configuration, environment=None))
+    assert not [note for note in older.notes if "OMP_" in note]
+
+
+def test_a_key_file_is_named_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = _store(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys").write_text("secret\n")
+    argv = tuning.prepare_server(configuration, ("--api-key-file", "keys", "--alias", "keys")).argv
+    assert argv[-4:] == ("--api-key-file", str(tmp_path / "keys"), "--alias", "keys")
+
+
+def test_a_model_that_moved_is_served_from_its_new_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = _store(tmp_path)
+    moved = tmp_path / "elsewhere" / "target.gguf"
+    moved.parent.mkdir()
+    target = configuration.spec.pair.target
+    assert target.path is not None
+    shutil.move(target.path, moved)
+
+    def find(model: Any) -> Any:
+        return replace(model, path=moved) if model == target else model
+
+    monkeypatch.setattr(configured, "_locate", find)
+    argv = tuning.prepare_server(configuration).argv
+    assert argv[argv.index("--model") + 1] == str(moved)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("-c", "512"), "the tuned configuration mine decides -c"),
+        (("--spec-draft-model", "other.gguf"), "the tuned configuration mine decides --spec-draft-model"),
+        (("--port",), "--port needs a value"),
+        (("--port", "http"), "'http' is not a port"),
+        (("--alias", "a", "b"), "'b' is not an option of llama-server"),
+    ],
+    ids=["context", "drafter", "no value", "no number", "no option"],
+)
+def test_options_that_cannot_be_passed_on_are_refused(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    configuration = _store(tmp_path)
+    with pytest.raises(GgufspecError, match=re.escape(reason)):
+        tuning.prepare_server(configuration, words)
+    done = shell.here("serve", "--", *words)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == f"error: {reason}"
+
+
+def _change_byte(file: Path) -> None:
+    """Change a file without changing its size."""
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_server_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGPIPE)
+    for program in (tmp_path / "gone", tmp_path):
+        with pytest.raises(ChildCrashedError, match="cannot start"):
+            proc.replace_process([str(program)], {})
+    assert signal.getsignal(signal.SIGPIPE) == before
+
+
+@pytest.mark.parametrize("name", ["target.gguf", "drafter.gguf"])
+def test_a_model_with_another_content_is_refused(tmp_path: Path, name: str) -> None:
+    _store(tmp_path)
+    _change_byte(tmp_path / name)
+    done = shell.here("serve")
+    assert done.returncode == ModelFileError.exit_code
+    assert f"{name} is not the file that was tuned: its size or checksum differs" in done.stderr
+    assert not fake_server.starts(tmp_path / "llama")
+
+
+def test_an_edited_configuration_is_refused(tmp_path: Path) -> None:
+    _store(tmp_path)
+    file = results.find_configuration("mine")
+    file.write_bytes(file.read_bytes().replace(b'"n_max":5', b'"n_max":9'))
+    done = shell.here("serve", "--tuned", "mine")
+    assert done.returncode == ResultsError.exit_code
+    assert "does not match its checksum" in done.stderr
+
+
+def test_a_build_that_is_gone_is_refused_and_a_changed_one_noted(tmp_path: Path) -> None:
+    configuration = _store(tmp_path)
+    program = tmp_path / "llama" / "llama-server"
+    program.write_text(program.read_text() + "# changed\n")
+    (note,) = (note for note in tuning.prepare_server(configuration).notes if str(program) in note)
+    assert note == f"tuned: {program} has changed since; another configuration may be faster now"
+    shutil.rmtree(tmp_path / "llama")
+    with pytest.raises(NoInstallError, match=r"the llama\.cpp that was tuned is gone"):
+        tuning.prepare_server(configuration)
+
+
+def test_what_could_not_be_served_is_refused(tmp_path: Path) -> None:
+    configuration = _store(tmp_path)
+    failed = replace(configuration, serving_argv=(), launch=Launch(argv=("x",), failure="out of memory"))
+    with pytest.raises(ResultsError, match="cannot be served: out of memory"):
+        tuning.prepare_server(failed)
+    with pytest.raises(ResultsError, match="cannot be served: it had no llama-server"):
+        tuning.prepare_server(replace(configuration, serving_argv=(), launch=None))
+
+
+def test_nothing_tuned_and_wrong_options_are_said() -> None:
+    done = shell.here("serve")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (13, "error: nothing is tuned yet")
+    done = shell.here("serve", "--out", "x")
+    assert done.returncode == 2
+    assert "--out is for --export" in done.stderr
+    done = shell.here("serve", "mine")
+    assert done.returncode == 2
+    assert "options for llama-server follow --" in done.stderr
+
+
+# -- files
+
+
+@pytest.fixture(params=FOLDERS, ids=str)
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ServerFormat, ServerCommand, str]:
+    """A format, a command with hostile paths, and its file."""
+    form: ServerFormat = request.param
+    folder = tmp_path / FOLDERS[form]
+    folder.mkdir()
+    configuration = _store(folder, llama=tmp_path / NO_QUOTES if form is ServerFormat.SYSTEMD else None)
+    keys = folder / "keys"
+    keys.write_text("secret\n")
+    server = tuning.prepare_server(configuration, ("--api-key-file", str(keys), "--no-cont-batching"))
+    file = tmp_path / "exported.service"
+    done = shell.here(
+        *("serve", "--export", form.value, "--out", str(file), "--"),
+        *("--api-key-file", str(keys), "--no-cont-batching"),
+    )
+    assert done.returncode == 0, done.stderr
+    return form, server, file.read_text()
+
+
+def test_every_word_is_read_back_as_it_was(exported: tuple[ServerFormat, ServerCommand, str]) -> None:
+    form, server, text = exported
+    assert text == exports.export(server, form)
+    read = {
+        ServerFormat.SYSTEMD: _check_systemd,
+        ServerFormat.COMPOSE: _check_compose,
+        ServerFormat.LLAMA_SWAP: _check_llama_swap,
+        ServerFormat.PRESET: _check_preset,
+        ServerFormat.ENV: _check_env,
+    }
+    read[form](server, text)
+
+
+def _check_systemd(server: ServerCommand, text: str) -> None:
+    joined = re.sub(r"\\\n\s*", "", text)
+    lines = dict(line.split("=", 1) for line in joined.splitlines() if line.startswith("ExecStart="))
+    program, *arguments = _systemd_words(lines["ExecStart"])
+    assert (program, *(word.replace("$$", "$") for word in arguments)) == server.argv
+    variables = [
+        _systemd_words(line.split("=", 1)[1])[0]
+        for line in joined.splitlines()
+        if line.startswith("Environment=")
+    ]
+    assert variables == [f"{name}={value}" for name, value in server.environment.items()]
+
+
+def _systemd_words(text: str) -> list[str]:
+    """Return the words of a line, as systemd.syntax(7) and systemd.service(5) describe its quotes."""
+    words = re.findall(r'"((?:[^"\\]|\\.)*)"|(\S+)', text)
+    unescaped = (re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in words)
+    return [word.replace("%%", "%") for word in unescaped]
+
+
+def _check_compose(server: ServerCommand, text: str) -> None:
+    service = yaml.safe_load(text)["services"]["llama-server"]
+    words = [word.replace("$$", "$") for word in service["command"]]
+    assert words[-4:] == ["--host", "0.0.0.0", "--port", "8080"]
+    assert tuple(words[:-4]) == server.without("--port").argv[1:]
+    assert service["ports"] == [{"host_ip": "127.0.0.1", "published": "8080", "target": 8080}]
+    mounted = {volume["target"].replace("$$", "$"): volume for volume in service["volumes"]}
+    assert {*mounted} == {word for word in words if word.startswith("/")}
+    for target, volume in mounted.items():
+        assert Path(volume["source"].replace("$$", "$")) == Path(target).resolve()
+        assert volume["read_only"] is True
+    environment = {name: value.replace("$$", "$") for name, value in service["environment"].items()}
+    assert environment == server.environment
+
+
+def _check_llama_swap(server: ServerCommand, text: str) -> None:
+    config = yaml.safe_load(text)
+    jsonschema.validate(config, LLAMA_SWAP_SCHEMA)
+    model = config["models"]["mine"]
+    words = shlex.split(model["cmd"].replace("${PORT}", "8080"))
+    assert words == [*server.without("--port").argv, "--host", "127.0.0.1", "--port", "8080"]
+    assert model["env"] == [f"{name}={value}" for name, value in server.environment.items()]
+
+
+def _check_preset(server: ServerCommand, text: str) -> None:
+    sections = _preset_sections(text)
+    assert sections[""] == {"version": "1"}
+    options = server.without("--port", "--api-key-file").options
+    assert sections["mine"] == {option.flag.lstrip("-"): option.value or "true" for option in options}
+
+
+def _preset_sections(text: str) -> dict[str, dict[str, str]]:
+    """Read an INI file by the grammar of llama.cpp's common/preset.cpp."""
+    sections: dict[str, dict[str, str]] = {"": {}}
+    name = ""
+    for line in text.splitlines():
+        if header := re.fullmatch(r"\[[ \t]*([^\]]+?)[ \t]*\][ \t]*(?:[;#].*)?", line):
+            name = header[1]
+            sections[name] = {}
+        elif pair := re.fullmatch(r"([a-zA-Z_][a-zA-Z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?:[;#].*)?", line):
+            sections[name][pair[1]] = pair[2]
+        else:
+            assert re.fullmatch(r"[ \t]*(?:[;#].*)?", line), line
+    return sections
+
+
+def _check_env(server: ServerCommand, text: str) -> None:
+    dump = f"set -a\n{text}\nexec env -0"
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["/bin/sh", "-c", dump], capture_output=True, check=True, env=env)
+    variables = dict(entry.split("=", 1) for entry in done.stdout.decode().split("\0") if "=" in entry)
+    for option in server.options:
+        if "threads-" in option.flag:
+            continue  # as --threads
+        assert option.variable is not None
+        assert variables[option.variable] == (option.value or "0")
+    assert variables.items() >= server.environment.items()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    folder = tmp_path / HOSTILE
+    folder.mkdir()
+    unit = tmp_path / "llama.service"
+    server = tuning.prepare_server(_store(folder, llama=tmp_path / NO_QUOTES))
+    unit.write_text(exports.export(server, ServerFormat.SYSTEMD))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (ServerFormat.PRESET, "a;b"),
+        (ServerFormat.PRESET, "a#b"),
+        (ServerFormat.LLAMA_SWAP, "a${b}"),
+        (ServerFormat.SYSTEMD, 'a"b'),
+        (ServerFormat.SYSTEMD, "a\\b"),
+        *((form, "a\nb") for form in ServerFormat),
+    ],
+)
+def test_a_path_that_a_format_cannot_hold_is_refused(tmp_path: Path, form: ServerFormat, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with pytest.raises(GgufspecError, match=f"the format {form} cannot hold"):
+        exports.export(tuning.prepare_server(_store(folder)), form)
+
+
+def test_a_preset_cannot_repeat_an_option_and_variables_need_names(tmp_path: Path) -> None:
+    configuration = _store(tmp_path)
+    twice = tuning.prepare_server(configuration, ("--tags", "a", "--tags", "b"))
+    with pytest.raises(GgufspecError, match="cannot hold --tags twice"):
+        exports.export(twice, ServerFormat.PRESET)
+    nameless = tuning.prepare_server(configuration, ("--keep", "5"))
+    with pytest.raises(GgufspecError, match="llama-server has no variable for --keep"):
+        exports.export(nameless, ServerFormat.ENV)
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "image"),
+    [
+        ("cpu", "0.3.36", "ghcr.io/ggml-org/llama.cpp:server"),
+        ("cuda", "b10475", "ghcr.io/ggml-org/llama.cpp:server-cuda-b10475"),
+        ("vulkan", None, "ghcr.io/ggml-org/llama.cpp:server-vulkan"),
+        ("hip", None, "ghcr.io/ggml-org/llama.cpp:server-rocm"),
+    ],
+)
+def test_a_container_has_the_backend_that_was_tuned(
+    tmp_path: Path, backend: str, version: str | None, image: str
+) -> None:
+    server = tuning.prepare_server(_store(tmp_path))
+    built = replace(server, build=replace(server.build, backend=backend, version=version))
+    service = yaml.safe_load(exports.export(built, ServerFormat.COMPOSE))["services"]["llama-server"]
+    assert service["image"] == f"${{LLAMA_IMAGE:-{image}}}"
+    assert ("deploy" in service) == (backend == "cuda")
+    assert ("devices" in service) == (backend in {"vulkan", "hip"})
+    metal = replace(server, build=replace(server.build, backend="metal"))
+    with pytest.raises(GgufspecError, match=r"no image of .* for the backend metal"):
+        exports.export(metal, ServerFormat.COMPOSE)
+
+
+def test_the_address_of_a_container_is_the_user_s(tmp_path: Path) -> None:
+    server = tuning.prepare_server(_store(tmp_path), ("--host", "192.0.2.1", "--port", "9000"))
+    service = yaml.safe_load(exports.export(server, ServerFormat.COMPOSE))["services"]["llama-server"]
+    assert service["ports"] == [{"host_ip": "192.0.2.1", "published": "9000", "target": 9000}]
+    assert service["command"][-4:] == ["--host", "0.0.0.0", "--port", "9000"]
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--no-cont-batching", "0"), ("-cb", "1")])
+def test_a_variable_says_whether_a_flag_turns_something_off(tmp_path: Path, flag: str, value: str) -> None:
+    server = tuning.prepare_server(_store(tmp_path), (flag,))
+    assert f"LLAMA_ARG_CONT_BATCHING={value}\n" in exports.export(server, ServerFormat.ENV)

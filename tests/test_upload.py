@@ -1,0 +1,182 @@
+"""Bundles as datasets on the Hub: one commit, private unless asked, and nothing without confirmation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import DatasetCard
+
+import ggufspec
+from ggufspec import publishing, results
+from ggufspec.errors import BadTokenError, ConsentNeededError
+from ggufspec.publishing import Bundle
+from ggufspec.results import archive
+from tests.support import published
+from tests.support.hub_client import Run
+from tests.support.hub_server import Fault, Hub
+from tests.support.published import IDENTITY, PRIVATE
+
+pytestmark = pytest.mark.filterwarnings(  # huggingface_hub 2.4 calls the HTTP library in an older way
+    "ignore:Use 'content=:DeprecationWarning"
+)
+REPO = "datasets/me/speeds"
+UPLOAD = ("publish", "--to-hub", "me/speeds")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stored bench, and a folder to write its bundle into."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    published.leave_out_pages(monkeypatch)
+    published.bench(name="mine")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    """Two benches in one bundle."""
+    benches = [published.bench(name="first"), published.bench("server", name="2026.10")]
+    return publishing.publish(benches, tmp_path / "bundle", identity=IDENTITY, private=(PRIVATE,))
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_bundle_becomes_a_private_dataset_in_one_commit(loopback: Hub, run: Run, home: Path) -> None:
+    code, out, err = run(*UPLOAD, "--yes", "--token", "hf_good")
+    assert (code, "Upload" in err) == (0, False)
+    assert out.endswith(f"Uploaded: {loopback.url}/datasets/me/speeds (private).\n")
+    (commit,) = loopback.commits
+    files = archive.list_files(Path("mine-bundle"))
+    assert commit.repo == REPO
+    assert commit.message == f"Publish measurements, SHA-256 {archive.hash_file(files['verify.txt'])}"
+    assert commit.lfs | commit.regular == files.keys()
+    assert commit.lfs == {name for name in files if name.endswith(".parquet")} != set()
+    repo = loopback.repos[REPO]
+    assert repo.private
+    for name, file in files.items():
+        assert repo.files[name].content.read_bytes() == file.read_bytes()
+    assert "hf_good" not in "".join(
+        file.read_text(errors="replace") for file in home.rglob("*") if file.is_file()
+    )
+    assert all("authorization" not in seen.headers for seen in loopback.content_requests())
+
+
+@pytest.mark.usefixtures("mine")
+def test_everybody_sees_it_only_if_asked(loopback: Hub, run: Run) -> None:
+    assert run(*UPLOAD, "--yes", "--token", "hf_good", "--public")[0] == 0
+    assert not loopback.repos[REPO].private
+
+
+@pytest.mark.usefixtures("mine")
+def test_nothing_is_written_or_sent_without_confirmation(loopback: Hub, run: Run) -> None:
+    code, out, err = run(*UPLOAD, "--token", "hf_good")
+    assert (code, out) == (ConsentNeededError.exit_code, "")
+    assert "the upload to me/speeds needs confirmation" in err
+    assert "hint: add --yes" in err
+    assert loopback.seen == []
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--to-hub", "speeds", "--yes"), 30, "'speeds' is not the name of a dataset"),
+        (("--to-hub", "../x", "--yes"), 30, "is not the name of a dataset"),
+        (("--to-hub", "a/b/c", "--yes"), 30, "is not the name of a dataset"),
+        (("--to-hub", "me/speeds", "--yes"), 24, "needs an access token"),
+        (("--to-hub", "me/speeds", "--offline"), 2, "use either --to-hub or --offline"),
+        (("--public",), 2, "--public needs --to-hub"),
+        (("--yes",), 2, "--yes needs --to-hub"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    loopback: Hub, run: Run, words: tuple[str, ...], code: int, message: str
+) -> None:
+    ended, _, err = run("publish", *words)
+    assert ended == code
+    assert message in err
+    assert loopback.seen == []
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize("token", ["hf_no_access", "hf_unknown"])
+def test_a_token_that_may_not_write_is_named(loopback: Hub, run: Run, token: str) -> None:
+    code, _, err = run(*UPLOAD, "--yes", "--token", token)
+    assert code == BadTokenError.exit_code
+    assert "access token" in err
+    assert token not in err
+    assert loopback.commits == []
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_dataset_with_files_is_not_changed(loopback: Hub, run: Run) -> None:
+    loopback.add(REPO, {"README.md": b"theirs"}, private=True)
+    code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
+    assert (code, loopback.commits) == (1, [])
+    assert "error: the dataset me/speeds has files already\nhint: name a new one\n" in err
+
+
+@pytest.mark.usefixtures("mine")
+def test_an_interrupted_upload_is_repeated(loopback: Hub, run: Run) -> None:
+    loopback.faults = [Fault("", method="PUT", status=400), Fault("/commit/", status=400)]
+    for attempt in ("one", "two"):
+        code, _, err = run(*UPLOAD, "--out", attempt, "--yes", "--token", "hf_good")
+        assert (code, "answers 400" in err) == (27, True)
+    assert loopback.commits == []
+    assert run(*UPLOAD, "--out", "three", "--yes", "--token", "hf_good")[0] == 0
+    assert len(loopback.commits) == 1
+
+
+@pytest.mark.usefixtures("mine")
+def test_an_empty_dataset_of_the_other_visibility_is_refused(loopback: Hub, run: Run) -> None:
+    loopback.add(REPO, {".gitattributes": b""}, private=False)
+    code, _, err = run(*UPLOAD, "--yes", "--token", "hf_good")
+    assert (code, loopback.commits) == (1, [])
+    assert "the dataset me/speeds exists and is public" in err
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_token_is_removed_from_what_is_published(loopback: Hub, tmp_path: Path) -> None:
+    token = "tok-Zx81Qw72"
+    stored = results.amend(results.reopen("mine"), command=("ggufspec", "bench", "--note", token))
+    results.close(stored)
+    bundle = ggufspec.publish(results.load("mine"), out=tmp_path / "bundle", token=token, offline=True)
+    assert token not in (bundle.folder / "benches" / "mine" / "meta.json").read_text()
+    assert loopback.seen == []
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_api_uploads_only_with_consent(loopback: Hub, tmp_path: Path) -> None:
+    bench = results.load("mine")
+    with pytest.raises(ConsentNeededError, match="needs confirmation"):
+        ggufspec.publish(bench, out=tmp_path / "no", to_hub="me/speeds", token="hf_good")
+    assert not (tmp_path / "no").exists()
+    with pytest.raises(ValueError, match="public needs to_hub"):
+        ggufspec.publish(bench, public=True)
+    bundle = ggufspec.publish(bench, out=tmp_path / "yes", to_hub="me/speeds", token="hf_good", yes=True)
+    assert bundle.address == f"{loopback.url}/datasets/me/speeds"
+    assert len(loopback.commits) == 1
+
+
+def test_the_card_names_every_table(bundle: Bundle) -> None:
+    configs = DatasetCard.load(bundle.folder / "README.md").data.to_dict()["configs"]
+    names = [f"{bench}-{table}" for bench in ("first", "2026.10") for table in ("arms", "runs")]
+    assert [config["config_name"] for config in configs] == names
+    assert [config.get("default", False) for config in configs] == [True, False, False, False]
+    for config in configs:
+        file = bundle.folder / config["data_files"]
+        assert pq.read_table(file).num_rows == len(json.loads(file.with_suffix(".json").read_text())) > 0
+
+
+def test_datasets_loads_every_table(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install datasets")
+    for name in datasets.get_dataset_config_names(str(bundle.folder)):
+        loaded = datasets.load_dataset(str(bundle.folder), name, cache_dir=str(tmp_path / "cache"))
+        rows = json.loads((bundle.folder / "tables" / f"{name}.json").read_text())
+        assert loaded["train"].num_rows == len(rows)
