@@ -300,6 +300,11 @@ def test_several_llama_cpps_and_a_target_alone_have_no_verdict_to_wait_for(
         prepare_session(Request(target=str(target), prompt=("A cat",), threads=1, until="decided"))
 
 
+def test_servers_that_run_already_are_not_measured_until_decided() -> None:
+    with pytest.raises(GgufspecError, match="--until decided measures one request after another"):
+        api.prepare(Request(url="http://127.0.0.1:9", until="decided"))
+
+
 def test_a_bench_without_looks_cannot_be_resumed_with_them(llama: Path) -> None:
     assert shell.here(*BENCH, "-r", "1", "--name", "plain").returncode == 0
     from ggufspec.measure import identify

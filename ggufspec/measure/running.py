@@ -122,6 +122,11 @@ def _read_prompts(
 
 def _refuse_options(request: Request) -> None:
     """Raise where a field of a request means nothing to a server that runs already."""
+    if request.until is not None or request.max_repeats is not None:
+        raise GgufspecError(
+            "--until decided measures one request after another",
+            "at servers that run already, use --repeats or --precision",
+        )
     named = []
     for name in LOADED:
         default = getattr(_DEFAULT, name)
