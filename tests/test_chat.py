@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from pathlib import Path
 
@@ -299,8 +300,7 @@ def test_recursion_ends(template: str) -> None:
 def test_the_reason_is_told_in_plain_characters(template: str, message: str) -> None:
     error = refusal(template)
     assert error.message.isprintable()
-    with pytest.raises(GgufspecError, match=message):
-        raise error
+    assert re.search(message, error.message)
 
 
 def test_a_template_sees_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -407,9 +407,9 @@ def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
     install = numbered_install("0.3.36")
     plain = {Program.PLAIN: install.programs[Program.PLAIN]}
     _use_install(replace(install, programs=plain), monkeypatch)
-    with pytest.raises(NoInstallError, match=r"has no llama-speculative$"):
+    with pytest.raises(NoInstallError, match=r"(?m)has no llama-speculative$"):
         request.prepare_session(Request(pair="demo"))
-    with pytest.raises(NoInstallError, match=r"has no llama-server$"):
+    with pytest.raises(NoInstallError, match=r"(?m)has no llama-server$"):
         request.prepare_session(Request(pair="demo-mtp"))
 
 

@@ -152,7 +152,7 @@ def test_an_endpoint_that_is_no_address_is_refused_without_it(
     access = hub_package.Access()
     assert (access.host, access.site) == ("HF_ENDPOINT", "HF_ENDPOINT")
     for use in (access.api, access.headers):
-        with pytest.raises(GgufspecError, match=r"^HF_ENDPOINT is not the address of a Hub$"):
+        with pytest.raises(GgufspecError, match=r"(?m)^HF_ENDPOINT is not the address of a Hub$"):
             use()
 
 
