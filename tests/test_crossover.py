@@ -118,6 +118,25 @@ def test_a_cell_that_nothing_surrounds_is_unknown() -> None:
     assert "6 cells unknown, because no measured cells surround them" in crossovers.text(found, {})
 
 
+def test_nothing_is_said_of_cells_that_are_unknown() -> None:
+    found = _map([(1, 0), (2, 0), (1, 4096)])
+    assert crossovers.policy(found) == (
+        "At depth 0, draft with γ = 8 for 1 user, draft with γ = 2 for 2 users, unknown from 4 users on; "
+        "from depth 4,096 on, draft with γ = 8 for 1 user, unknown from 2 users on."
+    )
+    assert [*crossovers.limits(found)] == [
+        "For 1 user, drafting pays at depth 4,096, the deepest that was mapped."
+    ]
+
+
+def test_disturbed_cells_have_no_verdict() -> None:
+    runs = [replace(run, doubts=("busy-machine",)) for run in crossed.bench(ENDS, _gain).runs]
+    cell = map_crossover(values.bench(*runs), AXES).by_place[Place(1, 0)]
+    assert (cell.source, cell.disturbed) == (CellSource.MEASURED, True)
+    assert cell.verdict is CellVerdict.UNDECIDED
+    assert not _map().by_place[Place(1, 0)].disturbed
+
+
 def test_failed_runs_are_no_cells() -> None:
     stored = crossed.bench([*ENDS, (4, 0)], _gain, failing=(4, 0))
     assert map_crossover(stored, AXES).by_place[Place(4, 0)].source is CellSource.FORECAST

@@ -17,7 +17,7 @@ from functools import cached_property
 from statistics import fmean
 
 from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arms import MOST_DISTURBED, Arm
 from ggufspec.domain import Role
 from ggufspec.forecast.concurrency import Place, between, leave_one_out
 from ggufspec.results import CrossoverAxes, ResultSet, read_crossover_axes
@@ -45,7 +45,7 @@ class CellVerdict(StrEnum):
 
     PAYS = "pays"
     DOES_NOT_PAY = "does not pay"
-    UNDECIDED = "undecided"  # the interval of the speed-up includes 1
+    UNDECIDED = "undecided"  # the interval of the speed-up includes 1, or runs were disturbed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,7 @@ class CrossoverCell:
         target_tokens_per_s: of all users together, without drafting; None where it is unknown.
         gains: of each draft size, the smallest first; empty where they are unknown.
         repeats: runs of each arm.
+        disturbed: whether other programs disturbed so many runs that there is no verdict.
     """
 
     users: int
@@ -76,6 +77,7 @@ class CrossoverCell:
     target_tokens_per_s: float | None = None
     gains: tuple[DraftGain, ...] = ()
     repeats: int = 0
+    disturbed: bool = False
 
     @property
     def place(self) -> Place:
@@ -97,7 +99,7 @@ class CrossoverCell:
     def verdict(self) -> CellVerdict:
         """Whether the fastest draft size pays, by its interval."""
         best = self.best
-        if best is None or best.speedup.lo is None or best.speedup.hi is None:
+        if self.disturbed or best is None or best.speedup.lo is None or best.speedup.hi is None:
             return CellVerdict.UNDECIDED
         if best.speedup.lo > 1:
             return CellVerdict.PAYS
@@ -135,11 +137,17 @@ class CrossoverMap:
         return {cell.place: cell for cell in self.cells}
 
     def users_limit(self, depth: int) -> int | None:
-        """Return the number of users from which drafting does not pay at a depth; None if it always does."""
+        """Return the number of users from which drafting does not pay at a depth.
+
+        None if it pays for the most users, or nothing is known about them.
+        """
         return _limit([(users, self.by_place[Place(users, depth)]) for users in self.users])
 
     def depth_limit(self, users: int) -> int | None:
-        """Return the depth from which drafting does not pay for so many users; None if it always does."""
+        """Return the depth from which drafting does not pay for so many users.
+
+        None if it pays at the deepest, or nothing is known about that.
+        """
         return _limit([(depth, self.by_place[Place(users, depth)]) for depth in self.depths])
 
     def count(self, *sources: CellSource) -> int:
@@ -195,17 +203,20 @@ class _Measured:
 
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
     ``lengths`` are tokens per round of one user. ``log_gains`` have a log speed-up for each repeat.
+    ``disturbed`` are places at which other programs disturbed too many runs.
     """
 
     round_s: Mapping[int, Mapping[Place, float]]
     lengths: Mapping[int, Mapping[Place, float]]
     log_gains: Mapping[tuple[int, Place], Sequence[float]]
+    disturbed: frozenset[Place]
 
     @classmethod
     def of(cls, groups: Sequence[Arm]) -> _Measured:
         round_s: dict[int, dict[Place, float]] = {}
         lengths: dict[int, dict[Place, float]] = {}
         log_gains: dict[tuple[int, Place], list[float]] = {}
+        disturbed: set[Place] = set()
         for arm in groups:
             traffic = arm.spec.traffic
             if traffic is None or arm.rate is None or arm.role is Role.DRAFTER:
@@ -214,6 +225,8 @@ class _Measured:
             length = arm.acceptance.mean_accepted_length if arm.acceptance else 1.0
             if length is None:
                 continue
+            if arm.disturbed > MOST_DISTURBED:
+                disturbed.add(place)
             round_s.setdefault(draft, {})[place] = traffic.users * length / arm.rate.value
             lengths.setdefault(draft, {})[place] = length
             if arm.baseline is not None:
@@ -221,7 +234,7 @@ class _Measured:
                 logs = [math.log(rate / alone[cell]) for cell, rate in arm.rates.items() if cell in alone]
                 if logs:
                     log_gains[draft, place] = logs
-        return cls(round_s=round_s, lengths=lengths, log_gains=log_gains)
+        return cls(round_s=round_s, lengths=lengths, log_gains=log_gains, disturbed=frozenset(disturbed))
 
     def forecast_errors(self) -> tuple[float, ...]:
         """Return measured over forecast speed-up - 1 of every place that others surround."""
@@ -261,6 +274,7 @@ class _Measured:
                     for draft, logs in zip(drafts, repeats, strict=True)
                 ),
                 repeats=min(map(len, repeats)),
+                disturbed=place in self.disturbed,
             )
         gains = [gain for draft in self.drafts if (gain := self._forecast(place, draft, run_sd, forecast_sd))]
         return CrossoverCell(

@@ -380,14 +380,20 @@ class CrossoverCell(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class UsersLimit(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The number of users from which on drafting does not pay at a depth; null if it pays for the most."""
+    """The number of users from which drafting does not pay at a depth.
+
+    Null if it pays for the most users, or nothing is known about them.
+    """
 
     depth: int
     users: int | None
 
 
 class DepthLimit(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The depth from which on drafting does not pay for so many users; null if it pays at the deepest."""
+    """The depth from which drafting does not pay for so many users.
+
+    Null if it pays at the deepest, or nothing is known about that.
+    """
 
     users: int
     depth: int | None

@@ -111,7 +111,7 @@ def _legend(crossover: CrossoverMap) -> Iterator[str]:
     if crossover.count(CellSource.FORECAST):
         signs.append("~ forecast from the cells around it")
     if any(cell.best is not None for cell in crossover.undecided):
-        signs.append("? the interval of the speed-up includes 1")
+        signs.append("? undecided: the interval of the speed-up includes 1, or runs were disturbed")
     if signs:
         yield f"Signs: {'; '.join(signs)}."
 
@@ -132,23 +132,25 @@ def policy(crossover: CrossoverMap) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
-def _choices(crossover: CrossoverMap, depth: int) -> tuple[int | None, ...]:
-    return tuple(crossover.by_place[Place(users, depth)].choice for users in crossover.users)
+def _choices(crossover: CrossoverMap, depth: int) -> tuple[str, ...]:
+    return tuple(_choice(crossover.by_place[Place(users, depth)]) for users in crossover.users)
 
 
-def _describe_choices(choices: Sequence[int | None], users: Sequence[int]) -> str:
+def _choice(cell: CrossoverCell) -> str:
+    if cell.source is CellSource.UNKNOWN:
+        return "unknown"
+    return "do not draft" if cell.choice is None else f"draft with γ = {cell.choice}"
+
+
+def _describe_choices(choices: Sequence[str], users: Sequence[int]) -> str:
     """Return the draft sizes by users: ``draft with γ = 8 for 1 user, do not draft from 2 users on``."""
-    runs = [
+    runs: list[tuple[str, list[int]]] = [
         (choice, [number for _, number in of])
         for choice, of in groupby(zip(choices, users, strict=True), key=lambda item: item[0])
     ]
     if len(runs) == 1:
-        return "do not draft" if runs[0][0] is None else f"draft with γ = {runs[0][0]}"
-    words = [
-        f"{'do not draft' if choice is None else f'draft with γ = {choice}'} {_for_users(of, users)}"
-        for choice, of in runs
-    ]
-    return ", ".join(words)
+        return runs[0][0]
+    return ", ".join(f"{choice} {_for_users(of, users)}" for choice, of in runs)
 
 
 def _for_users(of: Sequence[int], users: Sequence[int]) -> str:
@@ -174,7 +176,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
     """Yield from how many users, and from which depth on, drafting does not pay."""
     users, depths = crossover.users, crossover.depths
     if len(users) > 1:
-        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in depths]):
+        known = [depth for depth in depths if _is_known(crossover, users[-1], depth)]
+        for limit, places in _by_limit([(depth, crossover.users_limit(depth)) for depth in known]):
             where = f"At depth {_span(places)}"
             if limit is None:
                 most = units.counted(users[-1], "user")
@@ -184,7 +187,8 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
             else:
                 yield f"{where}, drafting does not pay from {units.counted(limit, 'user')} on."
     if len(depths) > 1:
-        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in users]):
+        known = [number for number in users if _is_known(crossover, number, depths[-1])]
+        for limit, places in _by_limit([(number, crossover.depth_limit(number)) for number in known]):
             where = f"For {_span(places)} {'user' if places == [1] else 'users'}"
             if limit is None:
                 yield f"{where}, drafting pays at depth {depths[-1]:,}, the deepest that was mapped."
@@ -192,6 +196,10 @@ def limits(crossover: CrossoverMap) -> Iterator[str]:
                 yield f"{where}, drafting pays at no depth."
             else:
                 yield f"{where}, drafting does not pay from depth {limit:,} on."
+
+
+def _is_known(crossover: CrossoverMap, users: int, depth: int) -> bool:
+    return crossover.by_place[Place(users, depth)].source is not CellSource.UNKNOWN
 
 
 def _by_limit(limits: Sequence[tuple[int, int | None]]) -> Iterator[tuple[int | None, list[int]]]:
@@ -217,7 +225,7 @@ def basis(crossover: CrossoverMap) -> Iterator[str]:
     if unknown:
         yield (
             f"{units.counted(unknown, 'cell')} unknown, because no measured cells surround them: a longer "
-            "--max-time with --resume continues. The policy does not draft there."
+            "--max-time with --resume continues."
         )
     if crossover.forecast_errors:
         worst = max(map(abs, crossover.forecast_errors))
