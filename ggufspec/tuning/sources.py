@@ -66,14 +66,14 @@ class DraftSource:
 
     Attributes:
         name: a reference to a file, or what drafts without one.
-        method: how it drafts; None where that was not looked at.
+        method: how it drafts.
         survey: its files; None for what needs none, or was not looked at.
         left_out: why it is not tried; None where it is.
         note: what else is known, such as that memory is tight.
     """
 
     name: str
-    method: Method | None
+    method: Method
     survey: hub.Survey | None = None
     left_out: str | None = None
     note: str | None = None
@@ -127,7 +127,7 @@ class DraftSources:
                 llama=asked.llama,
                 suite=EMBEDDED if asked.target == EMBEDDED else None,
             ),
-            methods=tuple(dict.fromkeys(source.method.value for source in self.tried if source.method)),
+            methods=tuple(dict.fromkeys(source.method.value for source in self.tried)),
             serve_ctx=asked.serve_ctx,
             serve_parallel=asked.serve_parallel,
             max_time_s=asked.max_time_s,
@@ -160,7 +160,11 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     is_embedded = pair is not None and survey.pair.target.repo is None  # its name says nothing on the Hub
     suggested, why_none = ((), ()) if is_embedded else _suggest(target, asked)
     known = {_model_key(source) for source in named}
-    others = [drafter for drafter in suggested if (drafter.file.repo, drafter.file.filename) not in known]
+    others = [
+        drafter
+        for drafter in suggested
+        if not drafter.in_target and (drafter.file.repo, drafter.file.filename) not in known
+    ]
     found = [*named, *_judge_suggested(others, fitting, asked.drafters)]
     sources = [*_within_download(found, survey.missing_bytes, asked.max_download_bytes)]
     sources += [*_without_files(card, install)]
@@ -216,7 +220,7 @@ def _judge_suggested(
                 n_tried += source.left_out is None
                 yield source
                 continue
-        yield DraftSource(name=drafter.name, method=None, left_out=left_out)
+        yield DraftSource(name=drafter.name, method=drafter.method, left_out=left_out)
 
 
 def _within_download(
