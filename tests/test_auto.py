@@ -137,6 +137,21 @@ def test_heads_are_judged_by_their_headers(loopback: Hub, llama: Path, tmp_path:
     assert {*asked.methods} >= {"draft-eagle3", "draft-mtp", "ngram-simple"}
 
 
+def test_a_head_beside_the_target_and_layers_in_it_are_found(
+    loopback: Hub, llama: Path, tmp_path: Path
+) -> None:
+    target = models.write_model(tmp_path / "target.gguf", *models.with_mtp(n_layers=5))
+    head = models.write_model(tmp_path / "eagle3.gguf", *models.eagle3(target_layers=(1, 2, 3)))
+    loopback.add("me/Model-3-8B-GGUF", {"m-Q4_K_M.gguf": target, "eagle3-m-Q4_K_M.gguf": head})
+    found = tuning.find_sources(AutoRequest(target=TARGET))
+    with_weights = {source.name: source.method for source in found.tried if source.method.is_head}
+    assert with_weights == {
+        "me/Model-3-8B-GGUF/eagle3-m-Q4_K_M.gguf": Method.DRAFT_EAGLE3,
+        "layers of the target": Method.DRAFT_MTP,
+    }
+    assert Method.DRAFT_MODEL not in {source.method for source in found.tried}  # the target is no drafter
+
+
 def test_a_build_that_is_older_than_a_method_leaves_it_out(
     loopback: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +178,7 @@ def test_without_a_hub_the_text_so_far_is_left(family: Hub, llama: Path, run: Ru
     found = tuning.find_sources(AutoRequest(target=TARGET))
     assert found.notes
     assert found.notes[0].startswith("drafters: ")
-    assert not [source for source in found.tried if source.method and source.method.drafts_with_model]
+    assert not [source for source in found.tried if source.method.drafts_with_model]
 
 
 def test_what_cannot_run_is_refused_before_a_download(

@@ -66,14 +66,14 @@ class DraftSource:
 
     Attributes:
         name: a reference to a file, or what drafts without one.
-        method: how it drafts; None where that was not looked at.
+        method: how it drafts.
         survey: its files; None for what needs none, or was not looked at.
         left_out: why it is not tried; None where it is.
         note: what else is known, such as that memory is tight.
     """
 
     name: str
-    method: Method | None
+    method: Method
     survey: hub.Survey | None = None
     left_out: str | None = None
     note: str | None = None
@@ -127,7 +127,7 @@ class DraftSources:
                 llama=asked.llama,
                 suite=EMBEDDED if catalog.is_embedded(asked.target) else None,
             ),
-            methods=tuple(dict.fromkeys(source.method.value for source in self.tried if source.method)),
+            methods=tuple(dict.fromkeys(source.method.value for source in self.tried)),
             serve_ctx=asked.serve_ctx,
             serve_parallel=asked.serve_parallel,
             max_time_s=asked.max_time_s,

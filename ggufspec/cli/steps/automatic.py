@@ -39,7 +39,7 @@ def _describe_source(source: DraftSource) -> list[str]:
     model = None if source.survey is None else source.survey.pair.target
     size = "" if model is None else format_bytes(model.size_bytes or 0)
     state = source.left_out or source.note or ("to download" if source.missing_bytes else "")
-    return [source.name, source.method.value if source.method else "", size, state]
+    return [source.name, source.method.value, size, state]
 
 
 @contextmanager
