@@ -14,7 +14,9 @@ from ggufspec.cli.options.shared import Count, Number, output_options
     "-r", "--repeats", type=Count(1), default=3, show_default=True, help="Measured runs of each prompt."
 )
 @click.option("-t", "--threads", type=Count(1), help="CPU threads. [default: all physical cores]")
-@click.option("--environment-s", type=Number(0), hidden=True)  # scripts/demo made the environment
+@click.option(
+    "--environment-s", type=Number(0), hidden=True, help="Seconds that scripts/demo took for the environment."
+)
 @output_options
 def command(
     *, repeats: int, threads: int | None, environment_s: float | None, output: str, out: Path | None

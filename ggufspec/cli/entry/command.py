@@ -33,7 +33,7 @@ _SECTIONS = {
     "dry_run fresh",
     "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
     "Publishing": "with_texts author to_hub public",
-    "Output": "output out per runs columns checks variance plot salvage delete listing forecast "
+    "Output": "verify fits output out per runs columns checks variance plot salvage delete listing forecast "
     "export serve html png svg open once fail_slower threshold strict",
     "General": "yes quiet verbose debug",
 }

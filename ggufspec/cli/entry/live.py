@@ -60,8 +60,9 @@ class LiveText:
             line: returns what to print.
         """
         if self._live is not None:
-            drawn = harmless(text(self._console.size.height))
-            self._live.update(Text(drawn, no_wrap=True, overflow="ellipsis"), refresh=True)
+            drawn = Text(harmless(text(self._console.size.height)), no_wrap=True, overflow="ellipsis")
+            drawn.highlight_regex(r"^\d.*$", "cyan")  # how far it is, apart from the table
+            self._live.update(drawn, refresh=True)
         elif self._clock() - self._printed_at >= EVERY_S:
             self._printed_at = self._clock()
             self.print(line())
