@@ -64,7 +64,7 @@ def test_why_says_where_the_time_goes() -> None:
 def test_a_bundle_is_published_verified_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     published.leave_out_pages(monkeypatch)
     bundle = ggufspec.publish(
-        published.bench(name="mine"), out=tmp_path / "bundle", offline=True, author="Ada"
+        published.bench(name="mine"), out=str(tmp_path / "bundle"), offline=True, author="Ada"
     )
     assert bundle.address is None
     verification = ggufspec.verify(str(bundle.zip), sha256=bundle.sha256)

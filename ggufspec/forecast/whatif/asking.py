@@ -92,7 +92,7 @@ def whatif(
     cpu_moe: Experts | None = None,
     draft_cpu_moe: Experts | None = None,
     profile: str | None = None,
-    like: Path | None = None,
+    like: Path | str | None = None,
     machine: str | None = None,
     host: str | None = None,
     bandwidth: float | None = None,

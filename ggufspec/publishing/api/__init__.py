@@ -36,7 +36,7 @@ __all__ = [
 def publish(
     benches: ResultSet | Sequence[ResultSet],
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     with_texts: bool = False,
     author: str | None = None,
     offline: bool = False,
@@ -74,7 +74,7 @@ def publish(
             raise ConsentNeededError(f"the upload to {to_hub} needs confirmation", "add yes=True")
     bundle = write_bundle(
         stored,
-        out or default_folder(stored),
+        default_folder(stored) if out is None else Path(out),
         private=find_private(publishing.named_repositories(stored), access),
         with_texts=with_texts,
         author=author,
@@ -174,7 +174,7 @@ def verify(bundle: Path | str, *, sha256: str | None = None) -> Verification:
 
 @named_options
 def board(
-    bundles: Path | str | Sequence[Path | str], *, out: Path | None = None, verify: bool = False
+    bundles: Path | str | Sequence[Path | str], *, out: Path | str | None = None, verify: bool = False
 ) -> Board:
     """Compare the bundles of many machines, as ``ggufspec board`` does.
 
