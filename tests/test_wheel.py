@@ -62,6 +62,7 @@ def test_the_wheel_works_offline_without_llama_cpp_python(site: Path, tmp_path: 
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, site))),
         "GGUFSPEC_OFFLINE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # other tests look at what is installed
     }
     words = [sys.executable, "-P", "-m", "ggufspec", "check", "demo"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

@@ -23,6 +23,7 @@ from ggufspec.report.text import exports
 from ggufspec.results import Configuration
 from tests.support import shell
 
+BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
 QUICK = ("--max-time", "20s", "-t", "1", "--serve-ctx", "512")
 
 
@@ -52,7 +53,7 @@ def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Pa
     keys.write_text("secret\n")
     process = shell.start("serve", "--", "--port", str(port), "--api-key-file", str(keys))
     with _ready(process, port):
-        answer = _ask(port, {"prompt": "Once upon a time", "n_predict": 8}, key="secret")
+        answer = _ask(port, BODY, key="secret")
         assert answer["tokens_predicted"] == 8
         assert process.poll() is None
 
@@ -63,7 +64,7 @@ def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Pa
     with _ready(router, port):
         with urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=30) as listed:
             assert tuned.id in {model["id"] for model in json.load(listed)["data"]}
-        answer = _ask(port, {"model": tuned.id, "prompt": "Once upon a time", "n_predict": 8})
+        answer = _ask(port, BODY | {"model": tuned.id})
         assert answer["tokens_predicted"] == 8
 
     variables = exports.export(tuning.prepare_server(tuned), ServerFormat.ENV)
