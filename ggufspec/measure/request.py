@@ -168,6 +168,19 @@ class Request:
         return hub.Access(token=self.token, offline=self.offline)
 
     @property
+    def text_sources(self) -> texts.TextSources:
+        """Where its prompts come from."""
+        return texts.TextSources(
+            prompt=self.prompt,
+            prompt_file=self.prompt_file,
+            suite=self.suite,
+            per_category=self.per_category,
+            seed=self.seed,
+            chat=self.chat,
+            system=self.system,
+        )
+
+    @property
     def names_servers(self) -> bool:
         """Whether servers that run already are measured."""
         return self.url is not None or self.url_drafting is not None
@@ -338,15 +351,7 @@ def prepare_session(request: Request) -> Session:
         check_arguments((*runtime.args, *runtime.draft_args))
     longest, never = _sizes(request, ways)
     traffic.check_batches(request.users, longest, runtimes)
-    sources = texts.TextSources(
-        prompt=request.prompt,
-        prompt_file=request.prompt_file,
-        suite=request.suite,
-        per_category=request.per_category,
-        seed=request.seed,
-        chat=request.chat,
-        system=request.system,
-    )
+    sources = request.text_sources
     is_embedded = pair is not None and catalog.is_embedded(pair.name)
     asked = (
         texts.read_texts(sources, cards[targets[0]], embedded=is_embedded)

@@ -102,21 +102,12 @@ def _read_prompts(
     request: Request, servers: RunningServers, keys: Mapping[str, str]
 ) -> tuple[dict[int, tuple[Prompt, ...]], bool]:
     """Return the prompts behind each depth of other text, and whether they are messages."""
-    sources = texts.TextSources(
-        prompt=request.prompt,
-        prompt_file=request.prompt_file,
-        suite=request.suite,
-        per_category=request.per_category,
-        seed=request.seed,
-        chat=request.chat,
-        system=request.system,
-    )
     counter = _make_counter(servers, keys)
     prompts: dict[int, tuple[Prompt, ...]] = {}
     is_chat = False
     for depth in list_axis(request.depth or 0):
         preface = texts.read_preface(request.context_file, depth, counter)
-        prompts[depth], is_chat = texts.read_for_servers(replace(sources, preface=preface))
+        prompts[depth], is_chat = texts.read_for_servers(replace(request.text_sources, preface=preface))
     return prompts, is_chat
 
 
