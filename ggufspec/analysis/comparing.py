@@ -365,7 +365,7 @@ def _identity(spec: RunSpec) -> Identity:
 
 
 def _served(spec: RunSpec) -> Identity:
-    """Return what a server that runs already reports of its model: nobody has read its file."""
+    """Return what a server that runs already reports of its model; the file itself was not read."""
     endpoint = spec.endpoint
     return () if endpoint is None else (spec.model.filename, endpoint.n_params, endpoint.model_bytes)
 
