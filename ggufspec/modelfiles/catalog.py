@@ -137,11 +137,9 @@ def drafting_method(pair: Pair) -> Chain | None:
     return entry.chain
 
 
-@cache
 def _read(file: Path) -> Mapping[str, CatalogueEntry]:
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("pairs", {})
-        return {name: _entry(name, table, file) for name, table in tables.items()}
+        return _parse(file, file.read_text(encoding="utf-8"))
     except (
         OSError,
         UnicodeDecodeError,
@@ -153,6 +151,12 @@ def _read(file: Path) -> Mapping[str, CatalogueEntry]:
         raise CatalogError(
             f"the catalogue {file} cannot be read: {error}", "see models/pairs.toml for the form"
         ) from error
+
+
+@cache
+def _parse(file: Path, text: str) -> Mapping[str, CatalogueEntry]:
+    tables = tomllib.loads(text).get("pairs", {})
+    return {name: _entry(name, table, file) for name, table in tables.items()}
 
 
 def _entry(name: str, table: Mapping[str, Any], file: Path) -> CatalogueEntry:

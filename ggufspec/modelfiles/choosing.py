@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ggufspec.domain import Chain, Method, ModelFile, Pair
-from ggufspec.errors import NotCachedError
+from ggufspec.errors import DrafterRefusedError, NotCachedError
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.modelfiles.compat import mtp_layers, read_head, usable_methods
+from ggufspec.modelfiles.compat import heads, mtp_layers, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
+
+AUTO = "auto"
+"""In place of a drafter's name: the head beside the target."""
 
 
 def choose_pair(name: str | None, target: str | None, draft: str | None, access: hub.Access) -> Pair:
@@ -17,7 +20,7 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
     Args:
         name: a pair of the catalogue.
         target: a path or a model reference.
-        draft: likewise.
+        draft: likewise, or AUTO.
         access: access to the Hub.
 
     Raises:
@@ -29,7 +32,7 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         raise ValueError("name a pair or a target, not both")
     if target is not None:
         found = _locate(target, access)
-        return Pair(name="as given", target=found, draft=None if draft is None else _locate(draft, access))
+        return Pair(name="as given", target=found, draft=_choose_drafter(draft, found, access))
     if draft is not None:
         raise ValueError("a drafter needs a target")
     last = hub.last_pair() if name is None else None
@@ -43,6 +46,38 @@ def choose_pair(name: str | None, target: str | None, draft: str | None, access:
         return hub.resolve(pair, offline=True)
     except NotCachedError:
         return hub.survey_pair(pair, access).pair
+
+
+def find_head(target: ModelFile, access: hub.Access) -> ModelFile:
+    """Return the head beside a target: in its repository, or in the folder of a local file.
+
+    It is the first one that belongs to the target by its header, in the order of llama.cpp's -hf: MTP,
+    DSpark, DFlash, EAGLE-3.
+
+    Raises:
+        DrafterRefusedError: there is none.
+        GgufspecError: the Hub cannot be asked, or a header cannot be read.
+    """
+    if target.repo is not None:
+        where, listed = target.repo, hub.find_heads(target, access)
+    else:
+        assert target.path is not None, "a local file"
+        where, listed = str(target.path.parent), hub.find_heads_in_folder(target.path)
+    card = hub.read_card(target, access)
+    faults = []
+    for head in listed:
+        wrong = heads.find_faults(card, hub.read_card(head, access))
+        if not wrong:
+            return hub.locate(hub.of_model(head), access)
+        faults.append(f"{head.filename}: {wrong[0]}")
+    has_layers = mtp_layers(card) > 0
+    raise DrafterRefusedError(
+        f"{where} has no head that belongs to {target.filename}"
+        + "".join(f"; {fault}" for fault in faults[:1]),
+        "its own layers for MTP draft with --method draft-mtp; leave out -md auto"
+        if has_layers
+        else f"look for drafters elsewhere: ggufspec suggest {_name(target)}",
+    )
 
 
 def choose_way(pair: Pair, method: str | None, draft: ModelCard | None) -> Chain | None:
@@ -81,6 +116,16 @@ def read_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard | N
     """Read the headers of a pair, from the disk or from the Hub by HTTP range."""
     draft = None if pair.draft is None else hub.read_card(pair.draft, access, pair=pair)
     return hub.read_card(pair.target, access, pair=pair), draft
+
+
+def _choose_drafter(text: str | None, target: ModelFile, access: hub.Access) -> ModelFile | None:
+    if text is None:
+        return None
+    return find_head(target, access) if text == AUTO else _locate(text, access)
+
+
+def _name(model: ModelFile) -> str:
+    return str(model.path) if model.repo is None else f"{model.repo}/{model.filename}"
 
 
 def _locate(text: str, access: hub.Access) -> ModelFile:

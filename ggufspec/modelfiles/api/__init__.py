@@ -1,8 +1,15 @@
-"""Fetch, check and suggest models as single calls, for notebooks; the command line makes the same steps."""
+"""Fetch, check and suggest models as single calls, for notebooks and commands; the steps of a conversion."""
 
 from __future__ import annotations
 
 from ggufspec.modelfiles.api.checking import CheckedPair, Rules, check, check_models, check_survey, find_rules
+from ggufspec.modelfiles.api.converting import (
+    convert_head,
+    find_folder,
+    find_source,
+    most_bytes,
+    name_output,
+)
 from ggufspec.modelfiles.api.fetching import fetch, find_references
 from ggufspec.modelfiles.api.suggesting import (
     SuggestedDrafter,
@@ -22,11 +29,16 @@ __all__ = [
     "check_candidate",
     "check_models",
     "check_survey",
+    "convert_head",
     "fetch",
     "find_candidates",
+    "find_folder",
     "find_references",
     "find_rules",
+    "find_source",
     "find_target",
+    "most_bytes",
+    "name_output",
     "rank_drafters",
     "suggest",
     "suggest_layers",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ggufspec.domain import Pair
 from ggufspec.errors import BadReferenceError
-from ggufspec.modelfiles import catalog, hub, pins
+from ggufspec.modelfiles import catalog, choosing, hub, pins
 from ggufspec.modelfiles.api.checking import check_survey
 from ggufspec.notebooks import named_options
 
@@ -89,8 +89,13 @@ def find_references(
         references = [hub.of_model(model) for model in (listed.target, listed.draft) if model is not None]
         name = listed.name
     else:
-        texts = [target] if draft_model is None else [target, draft_model]
-        references = [hub.parse_reference(text, pairs, endpoint=access.endpoint) for text in texts]
+        references = [hub.parse_reference(target, pairs, endpoint=access.endpoint)]
+        if draft_model == choosing.AUTO:
+            of_target = replace(references[0], revision=references[0].revision or revision)
+            head = choosing.find_head(hub.locate(of_target, access), access)
+            references.append(replace(hub.of_model(head), revision=references[0].revision))
+        elif draft_model is not None:
+            references.append(hub.parse_reference(draft_model, pairs, endpoint=access.endpoint))
         name = " + ".join(reference.text for reference in references)
     if is_reference:
         references[0] = replace(references[0], use_default=False)

@@ -13,6 +13,7 @@ from ggufspec.domain import Method
 from ggufspec.modelfiles.compat.vocabularies import differences
 from ggufspec.modelfiles.gguf import ModelCard, NumberArray
 
+_MASK = "tokenizer.ggml.mask_token_id"
 _BLOCK = 16  # tokens; llama.cpp's default of dflash.block_size
 _EAGLE3_LAYERS = 3  # of the target, whose inputs such a head reads
 _SHARED = "gemma4-assistant"  # layers for MTP in a file, which read the target's cache
@@ -25,6 +26,9 @@ _GIVES_LAYER_INPUTS = frozenset(
     }
 )
 """Architectures of targets whose graph returns the inputs of layers, which all heads but MTP read."""
+
+_GIVES_LAST_OUTPUT = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
+"""Those whose graph also returns the output of the last layer. EAGLE-3 heads get it from every target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +113,7 @@ def find_faults(target: ModelCard, card: ModelCard) -> tuple[str, ...]:
     if card is target:
         return ()
     faults = [*_states(target, card, head), *_vocabulary(target, card)]
-    return tuple(faults)
+    return tuple(faults or _own(card, head))
 
 
 def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
@@ -130,9 +134,29 @@ def _states(target: ModelCard, card: ModelCard, head: Head) -> Iterator[str]:
         yield "the head does not say which layers of the target it reads"
     elif max(layers) > trunk:
         yield f"the head reads layer {max(layers)}, and the target has {trunk}"
+    elif max(layers) == trunk and not is_eagle and target.architecture not in _GIVES_LAST_OUTPUT:
+        yield f"llama.cpp cannot read the output of the last layer of the architecture {target.architecture}"
     width = _count(card, "target_hidden_size") if is_eagle else card.n_embd
     if width != target.n_embd:
         yield f"the head reads states of width {width}, and the target's are {target.n_embd} wide"
+
+
+def _own(card: ModelCard, head: Head) -> Iterator[str]:
+    """Yield what is wrong with a head itself, whatever its target is."""
+    if head.method is Method.DRAFT_MTP:
+        return
+    if head.method is Method.DRAFT_EAGLE3 and card.n_layers != 1:
+        yield f"the head has {card.n_layers} layers; llama.cpp expects 1"
+    if head.method is Method.DRAFT_DSPARK and _count(card, "block_size") is None:
+        yield "the head does not say how long its trained block is"
+    elif head.method is not Method.DRAFT_EAGLE3 and _MASK not in card.metadata:
+        yield "the head names no mask token, which stands for what it drafts"
+    if head.most == 0:
+        yield "the head was trained for a block of 1 token, which leaves nothing to draft"
+    states = head.n_states * (_count(card, "target_hidden_size") or card.n_embd)
+    joined = next((tensor.shape[0] for tensor in card.tensors if tensor.name == "fc.weight"), 0)
+    if joined != states:
+        yield f"the head joins {joined} values of the target's states, and reads {states}"
 
 
 def _vocabulary(target: ModelCard, card: ModelCard) -> Iterator[str]:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from ggufspec.errors import GgufspecError
+
+try:
+    import huggingface_hub.constants  # noqa: F401  # reads the Hub's variables, so they are checked first
+except ValueError:  # its message may hold a password
+    raise GgufspecError(
+        "a variable of the Hugging Face Hub has a value that cannot be read",
+        "check HF_ENDPOINT, and each HF_HUB_* that is set",
+    ) from None
+
 from ggufspec.modelfiles.hub.cache import (
     CachedRepo,
     cached_files,
@@ -10,9 +20,18 @@ from ggufspec.modelfiles.hub.cache import (
     last_fetched,
     remember_fetched,
 )
+from ggufspec.modelfiles.hub.checkpoints import CheckpointSurvey, survey_checkpoint
 from ggufspec.modelfiles.hub.choice import RemoteModel, SeveralModelsError
 from ggufspec.modelfiles.hub.client import Access, is_public
-from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch
+from ggufspec.modelfiles.hub.datasets import (
+    DatasetFile,
+    DatasetListing,
+    DatasetReference,
+    fetch_dataset_files,
+    list_dataset,
+    parse_dataset,
+)
+from ggufspec.modelfiles.hub.download import add_paths, check_room, fetch, fetch_files
 from ggufspec.modelfiles.hub.integrity import fetch_command, last_pair, validate_model
 from ggufspec.modelfiles.hub.references import Reference, names_model, of_model, parse_reference
 from ggufspec.modelfiles.hub.resolve import open_header, open_headers, read_card, resolve
@@ -21,6 +40,7 @@ from ggufspec.modelfiles.hub.survey import (
     FetchItem,
     Survey,
     find_heads,
+    find_heads_in_folder,
     list_models,
     locate,
     survey_fetch,
@@ -33,6 +53,10 @@ from ggufspec.modelfiles.hub.upload import check_dataset, dataset_address, uploa
 __all__ = [
     "Access",
     "CachedRepo",
+    "CheckpointSurvey",
+    "DatasetFile",
+    "DatasetListing",
+    "DatasetReference",
     "DrafterCandidate",
     "FetchItem",
     "Reference",
@@ -50,20 +74,26 @@ __all__ = [
     "delete_repo",
     "fetch",
     "fetch_command",
+    "fetch_dataset_files",
+    "fetch_files",
     "find_heads",
+    "find_heads_in_folder",
     "is_public",
     "last_fetched",
     "last_pair",
+    "list_dataset",
     "list_models",
     "locate",
     "names_model",
     "of_model",
     "open_header",
     "open_headers",
+    "parse_dataset",
     "parse_reference",
     "read_card",
     "remember_fetched",
     "resolve",
+    "survey_checkpoint",
     "survey_fetch",
     "survey_model",
     "survey_pair",

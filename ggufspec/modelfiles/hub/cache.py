@@ -61,7 +61,7 @@ def listed_offline(repo: str, revision: str | None, access: Access) -> Listing |
             size_bytes=path.stat().st_size,
             digest=path.resolve().name,  # the cache names its blobs by their digest
         )
-        for path in sorted(snapshot.rglob("*.gguf"))
+        for path in sorted(snapshot.rglob("*"))
         if path.is_file()
     )
     return Listing(repo=repo, commit=commit, gated=False, files=files)

@@ -102,7 +102,12 @@ class Access:
     @property
     def has_token(self) -> bool:
         """Whether requests carry an access token."""
-        return bool(self.token or logged_in_token())
+        return bool(self.known_token)
+
+    @property
+    def known_token(self) -> str | None:
+        """The token of requests: our option, or that of the usual login."""
+        return self.token or logged_in_token()
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a download: the login, and no compression, so that ranges mean bytes.
@@ -138,7 +143,7 @@ class Access:
                 "HF_ENDPOINT is not the address of a Hub",
                 "it is like https://huggingface.co; write %2F for a / in a password",
             )
-        token = self.token or logged_in_token() or ""
+        token = self.known_token or ""
         if not re.fullmatch(r"[!-~]*", token):
             raise BadTokenError(
                 "the access token contains a character that no token has, such as a space",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -11,6 +11,7 @@ from ggufspec.domain import ModelFile, Pair
 from ggufspec.errors import DiskFullError
 from ggufspec.modelfiles.gguf import validate_file
 from ggufspec.modelfiles.hub import cache
+from ggufspec.modelfiles.hub.checkpoints import CheckpointSurvey
 from ggufspec.modelfiles.hub.client import Access
 from ggufspec.modelfiles.hub.survey import FetchItem, Survey
 from ggufspec.modelfiles.hub.transfer import StoppedError, Transfer, TransferProgress, TransferState
@@ -20,7 +21,7 @@ PARALLEL = 4
 _STOP_WITHIN_S = 2.0
 
 
-def check_room(survey: Survey) -> None:
+def check_room(survey: Survey | CheckpointSurvey) -> None:
     """Refuse a download for which the disk has too little space.
 
     Raises:
@@ -30,7 +31,9 @@ def check_room(survey: Survey) -> None:
         raise DiskFullError(
             f"{format_bytes(survey.missing_bytes)} must be downloaded, but {survey.folder} has only "
             f"{format_bytes(survey.free_bytes)} free",
-            "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME",
+            "free some space, choose a smaller quant, or another disk with --local-dir or HF_HOME"
+            if isinstance(survey, Survey)
+            else "free some space, or choose another disk with HF_HOME",
         )
 
 
@@ -51,19 +54,35 @@ def fetch(
         GgufspecError: the class says what went wrong, the hint what to do.
     """
     check_room(survey)
+    yield from fetch_files(survey.items, access)
+    pair = add_paths(survey)
+    for model in (pair.target, pair.draft):
+        if model is not None and model.path is not None:
+            validate_file(model.path)
+    if remember:
+        cache.remember_fetched(pair)
+    return pair
+
+
+def fetch_files(items: Sequence[FetchItem], access: Access) -> Generator[TransferProgress, None, None]:
+    """Download and verify files; yield progress. Closing the generator stops it, as for ``fetch``.
+
+    Raises:
+        GgufspecError: the class says what went wrong, the hint what to do.
+    """
     todo: SimpleQueue[FetchItem] = SimpleQueue()
     events: SimpleQueue[TransferProgress | BaseException] = SimpleQueue()
     stop = threading.Event()
-    for item in survey.items:
+    for item in items:
         todo.put(item)
     workers = [
         threading.Thread(target=_work, args=(todo, events, stop, access), daemon=True)
-        for _ in range(min(PARALLEL, len(survey.items)))
+        for _ in range(min(PARALLEL, len(items)))
     ]
     try:
         for worker in workers:
             worker.start()
-        unfinished = len(survey.items)
+        unfinished = len(items)
         while unfinished:
             event = events.get()
             if isinstance(event, BaseException):
@@ -74,13 +93,6 @@ def fetch(
         stop.set()
         for worker in workers:
             worker.join(_STOP_WITHIN_S)
-    pair = add_paths(survey)
-    for model in (pair.target, pair.draft):
-        if model is not None and model.path is not None:
-            validate_file(model.path)
-    if remember:
-        cache.remember_fetched(pair)
-    return pair
 
 
 def add_paths(survey: Survey) -> Pair:

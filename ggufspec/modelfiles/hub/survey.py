@@ -44,6 +44,11 @@ class FetchItem:
         return self.here_bytes == self.file.size_bytes and (self.blob.exists() or self.path.exists())
 
     @property
+    def is_gguf(self) -> bool:
+        """Whether the file must be a GGUF, by its name."""
+        return self.file.path.lower().endswith(".gguf")
+
+    @property
     def partial(self) -> Path:
         """Where a download is kept until it is complete and verified; older clients used the same name."""
         return self.blob.with_name(self.blob.name + ".incomplete")
@@ -88,7 +93,7 @@ def survey_fetch(name: str, target: Reference, draft: Reference | None, access: 
         pair=Pair(name=name, target=target_file, draft=draft_file),
         items=tuple(dict.fromkeys(items + more)),  # target and drafter may be the same file
         folder=folder,
-        free_bytes=_free_bytes(folder),
+        free_bytes=free_bytes(folder),
         heads=tuple(head for repository in beside for head in _heads(repository, target_file)),
     )
 
@@ -101,8 +106,27 @@ def find_heads(target: ModelFile, access: Access) -> tuple[ModelFile, ...]:
     """
     if target.repo is None:
         return ()
-    list_files = _offline if access.is_offline else listing
     return _heads(list_files(target.repo, target.revision, access), target)
+
+
+def find_heads_in_folder(target: Path) -> tuple[ModelFile, ...]:
+    """Return the heads in the folder of a file, chosen by their names as in a repository."""
+    files = [
+        RepoFile(path=path.name, size_bytes=path.stat().st_size, digest="")
+        for path in sorted({target, *target.parent.glob("*.gguf")})
+        if path.is_file()
+    ]
+    model = choose_files(files, repo=str(target.parent), filename=target.name)
+    return tuple(
+        ModelFile(
+            filename=head.filename,
+            path=target.with_name(head.filename),
+            quant=head.quant,
+            size_bytes=head.size_bytes,
+        )
+        for head in sidecars(files, model)
+        if head.filename != target.name
+    )
 
 
 def survey_pair(pair: Pair, access: Access) -> Survey:
@@ -130,7 +154,7 @@ def list_models(repo: str, access: Access) -> tuple[RemoteModel, ...]:
     Raises:
         GgufspecError: the repository is not available.
     """
-    return tuple(models((_offline if access.is_offline else listing)(repo, None, access).files))
+    return tuple(models(list_files(repo, None, access).files))
 
 
 def locate(reference: Reference, access: Access) -> ModelFile:
@@ -164,7 +188,7 @@ def _look_up(
         return _local(reference), []
     key = (reference.repo, reference.revision)
     if key not in listings:
-        listings[key] = (_offline if access.is_offline else listing)(*key, access)
+        listings[key] = list_files(*key, access)
     repository = listings[key]
     chosen = choose_files(
         repository.files,
@@ -175,7 +199,7 @@ def _look_up(
     )
     if repository.gated and not access.is_offline:
         _ask_permission(repository, chosen, access)
-    items = [_item(repository, file, reference.revision or "main", access) for file in chosen.files]
+    items = [make_item(repository, file, reference.revision or "main", access) for file in chosen.files]
     digest = chosen.files[0].digest if len(chosen.files) == 1 else ""
     return ModelFile(
         filename=chosen.filename,
@@ -212,7 +236,16 @@ def _local(reference: Reference) -> ModelFile:
     return ModelFile(filename=path.name, path=path, size_bytes=path.stat().st_size)
 
 
-def _offline(repo: str, revision: str | None, access: Access) -> Listing:
+def list_files(repo: str, revision: str | None, access: Access) -> Listing:
+    """Return what a repository holds, from the Hub or offline from the cache.
+
+    Raises:
+        GgufspecError: the repository is not available.
+    """
+    return (_list_cached if access.is_offline else listing)(repo, revision, access)
+
+
+def _list_cached(repo: str, revision: str | None, access: Access) -> Listing:
     repository = cache.listed_offline(repo, revision, access)
     if repository is None:
         raise NotCachedError(f"{repo} is not in the cache", "run the same command once without --offline")
@@ -227,7 +260,12 @@ def _ask_permission(repository: Listing, chosen: RemoteModel, access: Access) ->
     call(lambda: api.get_hf_file_metadata(url=url, token=access.token), subject, access)
 
 
-def _item(repository: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
+def make_item(repository: Listing, file: RepoFile, revision: str, access: Access) -> FetchItem:
+    """Return where a file comes from and goes to.
+
+    Raises:
+        CorruptDownloadError: its name points outside the folder.
+    """
     if not is_inside(file.path) or re.search(r"[^0-9a-f]", file.digest):
         raise CorruptDownloadError(
             f"{repository.repo} lists a file whose name points outside the target folder: {file.path!r}",
@@ -254,6 +292,7 @@ def _item(repository: Listing, file: RepoFile, revision: str, access: Access) ->
     return replace(item, here_bytes=partial if partial <= file.size_bytes else 0)
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Return the free disk space at a folder that need not exist yet."""
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     return shutil.disk_usage(existing).free

@@ -251,7 +251,7 @@ class Transfer:
         if self._stop.is_set():
             raise StoppedError
         magic = MAGIC[self._done : self._done + len(chunk)]
-        if not chunk.startswith(magic):
+        if self._item.is_gguf and not chunk.startswith(magic):
             raise CorruptDownloadError(
                 f"{self._access.host} does not send a GGUF for {self._item.file.path}: "
                 f"it starts with {chunk[:16]!r}",
@@ -292,8 +292,10 @@ class Transfer:
         digests.remember(place, file.digest)
 
     def _check_gguf(self, place: Path) -> None:
-        """Refuse a file that is not a GGUF, or that ends before its last tensor: the Hub has such files."""
+        """Refuse a .gguf that is none, or that ends before its last tensor: the Hub has such files."""
         file = self._item.file
+        if not self._item.is_gguf:
+            return
         try:
             end = read_header(FileSource(place), file.path).end
         except ModelFileError as error:

@@ -97,7 +97,7 @@ def upload_dataset(
         ]
         api.create_commit(repo, operations, commit_message=message, repo_type=_TYPE)
 
-    with _without_progress():
+    with without_progress():
         _write(lambda: _unwrap(commit, access), repo, access)
     return dataset_address(repo, access)
 
@@ -131,7 +131,7 @@ def _unwrap(action: Callable[[], T], access: Access) -> T:
 
 
 @contextmanager
-def _without_progress() -> Iterator[None]:
+def without_progress() -> Iterator[None]:
     """Keep the library's progress bars off, which would run into what we print."""
     if are_progress_bars_disabled():
         yield
