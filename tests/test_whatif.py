@@ -15,7 +15,7 @@ from ggufspec import forecast
 from ggufspec.cli.whatif import command
 from ggufspec.domain import Program
 from ggufspec.forecast import costs, whatif
-from ggufspec.forecast.whatif import Positions, Steady
+from ggufspec.forecast.whatif import Network, Positions, Steady
 from ggufspec.modelfiles import gguf
 from ggufspec.report.frames.forecasts import OUTLOOK_COLUMNS
 from tests.support import models
@@ -286,3 +286,70 @@ def test_missing_costs_are_named(words: str, message: str) -> None:
     result = _run("--accept", "0.7", *words.split())
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+# Over a network ------------------------------------------------------------------------------------------
+
+
+def test_a_network_is_paid_once_a_pass() -> None:
+    curve = costs.flat_curve(2.0, 20.0, ratios=(1.0,) * 4)
+    network = Network(rtt_s=0.1, bytes_per_s=1000.0, round_trips=2, token_bytes=20)
+    found = whatif.outlook(curve, Steady(0.5), n_max=3, program=Program.TREE, network=network)
+    alone, verify = 0.5 + 0.2 + 0.02, 0.5 + 0.2 + 0.08
+    assert found.tokens_per_s == pytest.approx(1.875 / (verify + 4 * 0.05))
+    assert found.speedup == pytest.approx(1.875 * alone / (verify + 4 * 0.05))
+    assert found.verify_ratio == pytest.approx(verify / alone)
+
+
+@given(st.floats(0.01, 1.0), st.integers(1, 8), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_drafting_gains_more_the_longer_a_round_trip_takes(
+    alpha: float, n_max: int, first: float, second: float
+) -> None:
+    """Drafting pays it once for all tokens of a round, and the target alone for each of them."""
+    curve = costs.flat_curve(2.0, 20.0, ratios=(1.0,) * 9)
+    near, far = sorted((first, second))
+    gains = [
+        whatif.outlook(curve, Steady(alpha), n_max=n_max, network=Network(rtt_s=rtt_s)).speedup
+        for rtt_s in (near, far)
+    ]
+    written = 1 + Steady(alpha).accepted(n_max)
+    assert gains[1] >= gains[0] - 1e-9
+    assert gains[1] <= written + 1e-9
+
+
+def test_the_round_trip_of_the_command_is_that_of_the_model() -> None:
+    answer = whatif.whatif(alpha=0.5, draft=3, target_tps=2.0, drafter_tps=20.0, rtt=100.0, round_trips=2)
+    curve = costs.flat_curve(2.0, 20.0, ratios=(1.0,) * 4)
+    network = Network(rtt_s=0.1, round_trips=2)
+    expected = whatif.outlook(curve, Steady(0.5), n_max=3, network=network)
+    assert answer.best.tokens_per_s == pytest.approx(expected.tokens_per_s)
+    assert any("pays 2 × 100 ms for the network" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), [("2ms", 2.0), ("0.02s", 20.0), ("200us", 0.2)])
+def test_short_times_are_read(text: str, milliseconds: float) -> None:
+    found = _run(*NOTEBOOK, "--alpha", "0.8", "--rtt", text)
+    assert found.exit_code == 0, found.output
+    assert f"pays 1 × {milliseconds:g} ms" in found.output
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--rtt", "2"), "is not a time"),
+        (("--rtt", "2ms", "--bandwidth", "1G"), "--token-bytes"),
+        (("--rtt", "2ms", "--bandwidth", "1G", "--flops", "71T"), "name the machine with --machine"),
+    ],
+)
+def test_a_network_that_is_not_known_is_refused(words: tuple[str, ...], problem: str) -> None:
+    found = _run(*NOTEBOOK, "--alpha", "0.8", *words)
+    assert found.exit_code == 2
+    assert problem in found.output
+
+
+def test_a_header_says_what_a_token_sends() -> None:
+    words = ("--pair", "demo", "--machine", "h100", "--alpha", "0.8", "--draft", "3", "--rtt", "2ms")
+    slow, fast = (_run(*words, "--bandwidth", rate) for rate in ("1M", "1G"))
+    assert (slow.exit_code, fast.exit_code) == (0, 0), slow.output
+    assert "a token at" in slow.output
+    assert slow.output != fast.output

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class BuildStep(StrEnum):
-    """The stations on the way from a version's name to programs that run."""
+    """The steps from a version's name to programs that run, and those of a conversion."""
 
     WAIT = "wait"
     FETCH = "fetch"
@@ -15,6 +15,8 @@ class BuildStep(StrEnum):
     CONFIGURE = "configure"
     COMPILE = "compile"
     TEST = "test"
+    INSTALL = "install"
+    CONVERT = "convert"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from ggufspec.forecast.concurrency.between import Place, between, leave_one_out
-from ggufspec.forecast.concurrency.lockstep import Served, TracedRequest, serve
+from ggufspec.forecast.concurrency.lockstep import (
+    Served,
+    StepSeconds,
+    TracedRequest,
+    equal_round_seconds,
+    serve,
+)
 from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
 from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, SlotRows, most_rows, split_batch
-from ggufspec.forecast.concurrency.users import UsersForecast, forecast_users
+from ggufspec.forecast.concurrency.users import UsersForecast, forecast_users, forecasts_of_users
 
 __all__ = [
     "BATCH",
@@ -16,10 +22,13 @@ __all__ = [
     "Served",
     "ServerCosts",
     "SlotRows",
+    "StepSeconds",
     "TracedRequest",
     "UsersForecast",
     "between",
+    "equal_round_seconds",
     "forecast_users",
+    "forecasts_of_users",
     "leave_one_out",
     "most_rows",
     "serve",

@@ -1,7 +1,8 @@
 """A quantity between places where it was measured, over users and depth. Nothing is extrapolated.
 
-Seconds per round grow nearly in a straight line with the tokens of a batch and with the depth of the context,
-so they are interpolated, and not tokens/s, which bend.
+Where the server of ``lockstep`` was computed for the places, only the ratio of what was measured to what it
+expects is interpolated. Elsewhere the quantity itself is: seconds per round grow nearly in a straight line
+with the tokens of a batch and with the depth of the context, and tokens/s bend.
 """
 
 from __future__ import annotations
@@ -17,17 +18,29 @@ class Place(NamedTuple):
     depth: int
 
 
-def between(known: Mapping[Place, float], place: Place) -> float | None:
+def between(
+    known: Mapping[Place, float], place: Place, expected: Mapping[Place, float] | None = None
+) -> float | None:
     """Return a value between known ones: their own, or on straight lines along users and along depth.
 
     Where known values surround the place along both, the result is the mean of the two. Where they do so
     along neither, values between users at the next depths on both sides are joined along the depth.
+
+    Args:
+        known: the values.
+        place: where one is wanted.
+        expected: what is expected at all places; then the lines are of known over expected values. None, or
+            without one of the places, for lines of the values themselves.
 
     Returns:
         The value; None where the place is not surrounded.
     """
     if place in known:
         return known[place]
+    if expected and {place, *known} <= expected.keys():
+        ratios = {at: value / expected[at] for at, value in known.items()}
+        ratio = between(ratios, place)
+        return None if ratio is None else ratio * expected[place]
     along_users = _along_users(known, place)
     along_depth = _line(
         {at.depth: value for at, value in known.items() if at.users == place.users}, place.depth
@@ -43,17 +56,20 @@ def between(known: Mapping[Place, float], place: Place) -> float | None:
     return _line(rows, place.depth)
 
 
-def leave_one_out(known: Mapping[Place, float]) -> dict[Place, float]:
+def leave_one_out(
+    known: Mapping[Place, float], expected: Mapping[Place, float] | None = None
+) -> dict[Place, float]:
     """Return measured over interpolated - 1 for each place that the other ones surround.
 
-    Leaving each place out in turn shows how far values between measured ones can be trusted.
+    Leaving each place out in turn shows how far values between measured ones can be trusted. ``expected`` is
+    as for ``between``.
     """
     off = {}
     for place, value in known.items():
         without = {other: number for other, number in known.items() if other != place}
-        expected = between(without, place)
-        if expected is not None:
-            off[place] = value / expected - 1
+        interpolated = between(without, place, expected)
+        if interpolated is not None:
+            off[place] = value / interpolated - 1
     return off
 
 

@@ -9,9 +9,10 @@ rounds from traces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from ggufspec.forecast.concurrency.pass_costs import SequenceRows, ServerCosts
 from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, SlotRows, split_batch
@@ -26,6 +27,31 @@ class TracedRequest:
     rounds: tuple[TraceStep, ...]
 
 
+class StepSeconds(NamedTuple):
+    """Seconds of a step: of the drafter, of the target's passes, of choosing tokens, and others."""
+
+    draft_s: float
+    verify_s: float
+    choose_s: float
+    rest_s: float
+
+    @property
+    def total_s(self) -> float:
+        """The seconds of the step."""
+        return sum(self)
+
+
+class SlotRound(NamedTuple):
+    """What one slot does in a step: tokens before it, tokens that it drafts, and what it accepts of them.
+
+    ``proposals`` are the drafter's evaluations that propose a token, drafted in the end or not.
+    """
+
+    depth: float
+    proposals: int
+    accepted: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """What a server did for several users.
@@ -35,16 +61,20 @@ class Served:
         seconds: of the window.
         steps: of the server in all.
         passes: of the target in all.
+        n_rounds: of all users in all.
         n_drafted: tokens in all.
         n_accepted: tokens in all.
+        spent: seconds of all steps, by what they were spent on.
     """
 
     tokens: int
     seconds: float
     steps: int
     passes: int
+    n_rounds: int
     n_drafted: int
     n_accepted: int
+    spent: StepSeconds
 
     @property
     def tokens_per_s(self) -> float:
@@ -65,6 +95,12 @@ class _Slot:
     def step(self) -> TraceStep | None:
         """The next round; None while the prompt is read."""
         return None if self.unread else self.rounds[self.done]
+
+    @property
+    def round(self) -> SlotRound | None:
+        """The next round as a step sees it; None while the prompt is read."""
+        step = self.step
+        return None if step is None else SlotRound(self.depth, step.proposals, step.accepted)
 
     @property
     def depth(self) -> float:
@@ -115,21 +151,32 @@ def serve(
     numbers = count()
     slots = [_deal(requests, number, next(numbers)) for number in range(users)]
     record, clock = _Record(), 0.0
-    steps = passes = n_drafted = n_accepted = 0
+    steps = passes = n_rounds = n_drafted = n_accepted = 0
+    spent = StepSeconds(0.0, 0.0, 0.0, 0.0)
     shape: tuple[tuple[int, ...], ...] = ()  # tokens by slot of the last batch's passes
     while len(record.ends) < n_requests:
         rows = [*_fill(slots, batch)]
         depths = {slot.number: slot.depth for slot in slots}
         parts = split_batch(rows, ubatch=ubatch, unified=unified)
         last_shape, shape = shape, tuple(tuple(row.tokens for row in part) for part in parts)
-        clock += _step_s(slots, parts, depths, costs, drafts=drafts, resized=last_shape not in {(), shape})
+        step_s = step_seconds(
+            {slot.number: round_ for slot in slots if (round_ := slot.round) is not None},
+            parts,
+            depths,
+            costs,
+            drafts=drafts,
+            resized=last_shape not in {(), shape},
+        )
+        spent = StepSeconds(*map(sum, zip(spent, step_s, strict=True)))
+        clock += step_s.total_s
         steps, passes = steps + 1, passes + len(parts)
         for place, slot in enumerate(slots):
             taken = next((row.tokens for row in rows if row.slot == slot.number), 0)
             step = slot.step
             if step is not None:
                 record.written.append((clock, 1 + int(step.accepted)))
-                n_drafted, n_accepted = n_drafted + step.drafted, n_accepted + int(step.accepted)
+                n_rounds, n_drafted = n_rounds + 1, n_drafted + step.drafted
+                n_accepted += int(step.accepted)
                 slot.done += 1
             elif taken:
                 slot.unread -= taken
@@ -146,8 +193,10 @@ def serve(
         seconds=end - start,
         steps=steps,
         passes=passes,
+        n_rounds=n_rounds,
         n_drafted=n_drafted,
         n_accepted=n_accepted,
+        spent=spent,
     )
 
 
@@ -185,32 +234,69 @@ def _fill(slots: Sequence[_Slot], batch: int) -> Iterator[SlotRows]:
             yield SlotRows(slot.number, taken)
 
 
-def _step_s(
-    slots: Sequence[_Slot],
+def step_seconds(
+    rounds: Mapping[int, SlotRound],
     parts: Sequence[Sequence[SlotRows]],
-    depths: dict[int, float],
+    depths: Mapping[int, float],
     costs: ServerCosts,
     *,
     drafts: bool,
-    resized: bool,
-) -> float:
-    """Return the seconds of a step of the server."""
+    resized: bool = False,
+) -> StepSeconds:
+    """Return what one step of the server costs.
+
+    Args:
+        rounds: of the slots that generate.
+        parts: the passes of the target's batch.
+        depths: tokens in the context of each slot before the batch.
+        costs: what passes cost.
+        drafts: whether a drafter is loaded.
+        resized: whether the batch is of another shape than the one before.
+    """
     curve = costs.curve
-    rounds = [(slot.number, step) for slot in slots if (step := slot.step) is not None]
-    chosen = sum(1 + step.accepted for _, step in rounds)
-    seconds = chosen * curve.choose_s.value
-    longest = max((step.proposals for _, step in rounds), default=0)
-    for place in range(longest):
-        seconds += costs.draft_s([depths[slot] + place for slot, step in rounds if step.proposals > place])
+    choose_s = sum(1 + one.accepted for one in rounds.values()) * curve.choose_s.value
+    verify_s = 0.0
+    longest = max((one.proposals for one in rounds.values()), default=0)
+    draft_s = sum(
+        costs.draft_s([one.depth + place for one in rounds.values() if one.proposals > place])
+        for place in range(longest)
+    )
     read: dict[int, int] = {}  # tokens of each slot in earlier passes of this batch
     for part in parts:
         rows = [SequenceRows(tokens, depths[slot] + read.get(slot, 0)) for slot, tokens in part]
-        seconds += costs.target_s(rows)
+        verify_s += costs.target_s(rows)
         if drafts:
-            seconds += costs.absorb_s(rows)
+            draft_s += costs.absorb_s(rows)
         for slot, tokens in part:
             read[slot] = read.get(slot, 0) + tokens
-    if not drafts:
-        return seconds + (curve.plain_overhead_s.value if rounds else 0.0)
-    besides_s = curve.overhead_s.value if longest else 0.0
-    return seconds + besides_s + (curve.resize_s.value if resized else 0.0)
+    overhead_s = curve.overhead_s if drafts else curve.plain_overhead_s
+    rest_s = overhead_s.value if rounds else 0.0
+    if drafts and resized:
+        rest_s += curve.resize_s.value
+    return StepSeconds(draft_s, verify_s, choose_s, rest_s)
+
+
+def equal_round_seconds(
+    costs: ServerCosts,
+    *,
+    users: int,
+    n_max: int,
+    accepted: float,
+    depth: float,
+    drafts: bool = True,
+    ubatch: int = UBATCH,
+) -> StepSeconds:
+    """Return what a step costs in which all slots have as many tokens before it, and draft as many.
+
+    Args:
+        costs: what passes cost.
+        users: slots, all of which generate.
+        n_max: tokens that each drafts; 0 for a token of each without drafting.
+        accepted: tokens that each accepts.
+        depth: tokens in each context.
+        drafts: whether a drafter is loaded.
+        ubatch: tokens of a pass (``-ub``).
+    """
+    parts = split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=ubatch)
+    rounds = dict.fromkeys(range(users), SlotRound(depth, n_max, accepted))
+    return step_seconds(rounds, parts, dict.fromkeys(range(users), depth), costs, drafts=drafts)

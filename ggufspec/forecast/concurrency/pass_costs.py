@@ -42,6 +42,8 @@ class ServerCosts:
             if points
         }
         self._seconds = cache(self._read)
+        self._pass = cache(self._add_pass)
+        self._choosing = cache(self._add_choosing)
 
     def target_s(self, rows: Sequence[SequenceRows]) -> float:
         """Return the seconds in which the target evaluates a pass."""
@@ -64,18 +66,23 @@ class ServerCosts:
             return 0.0
         if not self.curve.absorb:
             raise ValueError("the drafter's batches were not timed")
+        return self._choosing(tuple(map(_rounded, depths)))
+
+    def _add_choosing(self, depths: tuple[float, ...]) -> float:
         choosing_s = sum(
-            self._seconds(CurveKind.DRAFT, 1, _rounded(depth))
-            - self._seconds(CurveKind.ABSORB, 1, _rounded(depth))
+            self._seconds(CurveKind.DRAFT, 1, depth) - self._seconds(CurveKind.ABSORB, 1, depth)
             for depth in depths
         )
         return max(0.0, choosing_s) + self.absorb_s([SequenceRows(1, depth) for depth in depths])
 
     def _pass_s(self, part: CurveKind, rows: Sequence[SequenceRows]) -> float:
+        return self._pass(part, tuple((tokens, _rounded(depth)) for tokens, depth in rows))
+
+    def _add_pass(self, part: CurveKind, rows: tuple[tuple[int, float], ...]) -> float:
         shallow = self.curve.depths[0]
-        total = self._seconds(part, sum(row.tokens for row in rows), shallow)
+        total = self._seconds(part, sum(tokens for tokens, _ in rows), shallow)
         for tokens, depth in rows:
-            deeper_s = self._seconds(part, tokens, _rounded(depth)) - self._seconds(part, tokens, shallow)
+            deeper_s = self._seconds(part, tokens, depth) - self._seconds(part, tokens, shallow)
             total += max(0.0, deeper_s)
         return total
 

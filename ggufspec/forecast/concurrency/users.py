@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from ggufspec.domain import Program
+from ggufspec.domain import Method, Program
 from ggufspec.forecast.concurrency.lockstep import Served, TracedRequest, serve
 from ggufspec.forecast.concurrency.pass_costs import ServerCosts
 from ggufspec.forecast.concurrency.passes import BATCH, UBATCH, most_rows
 from ggufspec.forecast.costs import CostCurve
-from ggufspec.forecast.trace import DraftTrace, TraceStep, steps
+from ggufspec.forecast.trace import DraftTrace, TraceStep, ngram_steps, steps
+from ggufspec.forecast.values import Forecast
+from ggufspec.stats import Estimate
+
+TOGETHER = "all users"
+"""Stands for the prompts in the rates of a forecast of several users, whose requests share every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,9 @@ class UsersForecast:
         served_alone: by the target alone, for as many users.
         beyond: whether the drafts of all slots may be more tokens than a timed batch has; such batches are
             taken to cost in proportion to their tokens.
+        method: where drafts come from.
+        p_min: as asked for.
+        prompts: how many there are.
     """
 
     users: int
@@ -31,6 +40,9 @@ class UsersForecast:
     served: Served
     served_alone: Served
     beyond: bool
+    method: Method = Method.DRAFT_MODEL
+    p_min: float = 0.0
+    prompts: int = 1
 
     @property
     def tokens_per_s(self) -> float:
@@ -41,6 +53,130 @@ class UsersForecast:
     def speedup(self) -> float:
         """Tokens/s over those of the target alone for as many users."""
         return self.served.tokens_per_s / self.served_alone.tokens_per_s
+
+    @property
+    def forecast(self) -> Forecast:
+        """The same as one forecast over all prompts, without intervals.
+
+        Its seconds per round and per token are those of all users together, so a round of one user among four
+        takes a quarter of the time of a step.
+        """
+        served, total_s = self.served, self.served.spent.total_s
+        length = 1 + served.n_accepted / served.n_rounds
+        round_s, target_s = length / self.tokens_per_s, 1 / self.served_alone.tokens_per_s
+        even = (round_s / target_s - 1) * served.n_rounds / served.n_drafted if served.n_drafted else None
+        return Forecast(
+            method=self.method,
+            n_max=self.n_max,
+            p_min=self.p_min,
+            prompts=self.prompts,
+            n_drafted=served.n_drafted,
+            n_accepted=served.n_accepted,
+            n_rounds=served.n_rounds,
+            tokens_per_s=_exactly(self.tokens_per_s),
+            target_tokens_per_s=_exactly(self.served_alone.tokens_per_s),
+            speedup=_exactly(self.speedup),
+            break_even_accept_rate=even,
+            closed_form_speedup=None,
+            draft_share=served.spent.draft_s / total_s,
+            verify_share=(served.spent.verify_s + served.spent.choose_s) / total_s,
+            rest_share=served.spent.rest_s / total_s,
+            round_s=round_s,
+            target_s=target_s,
+            rates={TOGETHER: self.tokens_per_s},
+            clamped=self.beyond,
+        )
+
+
+def _exactly(value: float) -> Estimate:
+    return Estimate(value=value, lo=None, hi=None)
+
+
+def forecasts_of_users(
+    traces: Sequence[DraftTrace],
+    curve: CostCurve,
+    *,
+    users: int,
+    n_max: Sequence[int],
+    n_requests: int,
+    n_predict: int,
+    p_min: Sequence[float] = (0.0,),
+    method: Method = Method.DRAFT_MODEL,
+    depth: int = 0,
+    batch: int = BATCH,
+    ubatch: int = UBATCH,
+    unified: bool = False,
+    build: int | None = None,
+) -> Iterator[UsersForecast]:
+    """Yield the forecast of each draft size and p_min for users of llama-server.
+
+    Args:
+        traces: of the prompts, in the order in which they are dealt.
+        curve: the costs of target and drafter, of one sequence.
+        users: who send requests at once; each has a slot.
+        n_max: the draft sizes γ.
+        n_requests: requests that count, more than users.
+        n_predict: tokens of each answer.
+        p_min: see ``trace.steps``; drafts from the text know none.
+        method: where drafts come from.
+        depth: tokens of other text before each prompt, evaluated with it.
+        batch: tokens of a batch (``-b``).
+        ubatch: tokens of a pass (``-ub``).
+        unified: whether all slots share one cache (``-kvu``).
+        build: llama.cpp's build number; None for today's.
+
+    Raises:
+        ValueError: a trace is too short, drafts do not fit into a batch, or a cost is not known.
+    """
+    costs = ServerCosts(curve)
+    alone: dict[tuple[int, ...], Served] = {}  # runs of all draft sizes write about as many tokens
+
+    def serve_all(written: Iterable[Sequence[TraceStep]], *, drafts: bool) -> Served:
+        requests = [
+            TracedRequest(n_prompt=trace.n_prompt + depth, rounds=tuple(rounds))
+            for trace, rounds in zip(traces, written, strict=True)
+        ]
+        return serve(
+            requests,
+            users,
+            costs,
+            n_requests=n_requests,
+            drafts=drafts,
+            batch=batch,
+            ubatch=ubatch,
+            unified=unified,
+        )
+
+    for size, threshold in product(n_max, p_min):
+        rounds = [
+            steps(
+                trace,
+                n_max=size,
+                program=Program.SERVER,
+                n_predict=n_predict,
+                p_min=threshold,
+                build=build,
+            )
+            if method.drafts_with_model
+            else ngram_steps(
+                trace, method=method, n_max=size, program=Program.SERVER, n_predict=n_predict, build=build
+            )
+            for trace in traces
+        ]
+        lengths = tuple(taken[-1].at + 1 + int(taken[-1].accepted) if taken else 0 for taken in rounds)
+        if lengths not in alone:
+            single = ([TraceStep(at, 1.0, 0, 0.0, 0) for at in range(1, length)] for length in lengths)
+            alone[lengths] = serve_all(single, drafts=False)
+        yield UsersForecast(
+            users=users,
+            n_max=size,
+            served=serve_all(rounds, drafts=True),
+            served_alone=alone[lengths],
+            beyond=most_rows(users, size) > curve.most_tokens,
+            method=method,
+            p_min=threshold,
+            prompts=len(traces),
+        )
 
 
 def forecast_users(
@@ -58,53 +194,23 @@ def forecast_users(
     unified: bool = False,
     build: int | None = None,
 ) -> UsersForecast:
-    """Return the forecast of one draft size for users of llama-server who draft with a model.
-
-    Args:
-        traces: of the prompts, in the order in which they are dealt.
-        curve: the costs of target and drafter, of one sequence.
-        users: who send requests at once; each has a slot.
-        n_max: γ.
-        n_requests: requests that count, more than users.
-        n_predict: tokens of each answer.
-        p_min: see ``trace.steps``.
-        depth: tokens of other text before each prompt, evaluated with it.
-        batch: tokens of a batch (``-b``).
-        ubatch: tokens of a pass (``-ub``).
-        unified: whether all slots share one cache (``-kvu``).
-        build: llama.cpp's build number; None for today's.
+    """Return the forecast of one draft size for users who draft with a model; see ``forecasts_of_users``.
 
     Raises:
-        ValueError: a trace is too short, drafts do not fit into a batch, or a cost is not known.
+        ValueError: as there.
     """
-    drafting: list[TracedRequest] = []
-    alone: list[TracedRequest] = []
-    for trace in traces:
-        rounds = steps(
-            trace, n_max=n_max, program=Program.SERVER, n_predict=n_predict, p_min=p_min, build=build
-        )
-        last = rounds[-1].at + 1 + int(rounds[-1].accepted) if rounds else 0
-        single = tuple(TraceStep(at, 1.0, 0, 0.0, 0) for at in range(1, last))
-        drafting.append(TracedRequest(n_prompt=trace.n_prompt + depth, rounds=rounds))
-        alone.append(TracedRequest(n_prompt=trace.n_prompt + depth, rounds=single))
-    costs = ServerCosts(curve)
-    served, served_alone = (
-        serve(
-            requests,
-            users,
-            costs,
-            n_requests=n_requests,
-            drafts=drafts,
-            batch=batch,
-            ubatch=ubatch,
-            unified=unified,
-        )
-        for requests, drafts in ((drafting, True), (alone, False))
-    )
-    return UsersForecast(
+    (only,) = forecasts_of_users(
+        traces,
+        curve,
         users=users,
-        n_max=n_max,
-        served=served,
-        served_alone=served_alone,
-        beyond=most_rows(users, n_max) > curve.most_tokens,
+        n_max=(n_max,),
+        n_requests=n_requests,
+        n_predict=n_predict,
+        p_min=(p_min,),
+        depth=depth,
+        batch=batch,
+        ubatch=ubatch,
+        unified=unified,
+        build=build,
     )
+    return only

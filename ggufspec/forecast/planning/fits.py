@@ -1,4 +1,4 @@
-"""Which pairs of the catalogue run on a machine: layers, the largest quant that fits, tokens/s at most."""
+"""Which pairs of the catalogue run on a machine: layers, the largest quant that fits, estimated tokens/s."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ggufspec.domain import Offload, Pair
 from ggufspec.errors import GgufspecError, NetworkError
 from ggufspec.forecast import costs
 from ggufspec.forecast.planning.plans import Planned, plan_pair
+from ggufspec.forecast.whatif import Machines, parts_of
 from ggufspec.llama.install import installs
 from ggufspec.modelfiles import choosing, hub, memory
 
@@ -35,6 +36,7 @@ class Site:
         memory_bytes: the memory of the host.
         gpu: the GPU's name in ``costs.DEVICES``, or its bandwidth; None if that is not known.
         host: likewise, the host's.
+        cache_bytes: the largest cache of the host's processor; None if that is not known.
         notes: where these come from, as sentences.
     """
 
@@ -42,6 +44,7 @@ class Site:
     memory_bytes: int
     gpu: str | None
     host: str
+    cache_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,7 +66,8 @@ class PairFit:
         max_layers: how many the target has, with its output.
         quant: the largest quant of the target's repository that fits completely.
         quant_bytes: the size of its files.
-        rate: tokens/s of the target alone that the machine allows at most, by its roofline.
+        rate: tokens/s of the target alone, estimated by the machine's roofline.
+        in_cache: whether the processor's cache can hold what is read for a token; there is no rate then.
         error: why anything is not known.
         is_unreachable: whether that is the network.
     """
@@ -77,6 +81,7 @@ class PairFit:
     quant: str | None = None
     quant_bytes: int | None = None
     rate: float | None = None
+    in_cache: bool = False
     error: str | None = None
     is_unreachable: bool = False
 
@@ -97,6 +102,7 @@ def detect_site(vram: Sequence[int] | None, gpu: str | None, host: str | None) -
     if gpu is None and detected:
         gpu = costs.match_device(detected[0].name)
     vram_bytes = tuple(card.free_bytes for card in detected) if vram is None else tuple(vram)
+    cache_bytes = machine.last_cache_bytes() if host is None else None
     if host is None:
         bandwidth = machine.read_bandwidth(machine.usable_cores())
         host = f"{bandwidth / 1e9:.1f}G"
@@ -110,6 +116,7 @@ def detect_site(vram: Sequence[int] | None, gpu: str | None, host: str | None) -
         memory_bytes=machine.memory().total_bytes,
         gpu=gpu,
         host=host,
+        cache_bytes=cache_bytes,
         notes=tuple(notes),
     )
 
@@ -138,6 +145,7 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
             is_unreachable=isinstance(error, NetworkError),
         )
     chosen = planned.best or planned.plans[0]
+    in_cache = not site.has_gpu and _read_bytes(planned, site) <= (site.cache_bytes or 0)
     return PairFit(
         pair=pair.name,
         size_bytes=size,
@@ -147,7 +155,8 @@ def fit_pair(pair: Pair, site: Site, access: hub.Access) -> PairFit:
         max_layers=chosen.target.max_layers,
         quant=None if quant is None else quant.quant or quant.filename,
         quant_bytes=None if quant is None else quant.size_bytes,
-        rate=planned.rate(chosen),
+        rate=None if in_cache else planned.rate(chosen),
+        in_cache=in_cache,
     )
 
 
@@ -170,6 +179,13 @@ def _plan(listed: Pair, found: Pair, site: Site, access: hub.Access) -> Planned:
         machine=site.gpu if site.has_gpu else site.host,
         host=site.host if site.gpu or not site.has_gpu else None,
     )
+
+
+def _read_bytes(planned: Planned, site: Site) -> float:
+    """Return what the host reads for one token of the target, with a full context."""
+    machines = Machines.named(site.host, site.host, n_gpus=0)
+    parts = parts_of(planned.target, Offload(target_layers=0), machines, depth=CONTEXT)
+    return sum(part.shape.read_bytes(1, CONTEXT) for part in parts)
 
 
 def _needed_bytes(planned: Planned, site: Site) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ggufspec.domain import Chain, Experts, Layers, Offload, Pair
 from ggufspec.forecast.whatif import Machines, parts_of, roofline_rate
 from ggufspec.llama.install import installs
+from ggufspec.llama.rpc import workers
 from ggufspec.machine import Gpu
 from ggufspec.modelfiles import choosing, hub, memory
 from ggufspec.modelfiles.gguf import ModelCard
@@ -34,7 +35,7 @@ class Planned:
         vram_bytes: the memory of the GPUs, together or of each; empty if there is no GPU.
         reserve_bytes: what is left free of it.
         gpus: the GPUs that were detected; empty if their memory was given.
-        rates: tokens/s of the target alone for each plan, with a full context, by rooflines: upper bounds.
+        rates: tokens/s of the target alone for each plan, with a full context, estimated by rooflines.
             Empty without machines; None where layers stay on a CPU that is not known.
         notes: what the rooflines are computed for, as sentences.
     """
@@ -62,7 +63,7 @@ class Planned:
         return memory.fits(plan, self.vram_bytes, self.reserve_bytes) if self.vram_bytes else None
 
     def rate(self, plan: MemoryPlan) -> float | None:
-        """Return the tokens/s at most with a plan; None if they are not known."""
+        """Return the estimated tokens/s with a plan; None if they are not known."""
         return self.rates[plan.target.gpu_layers] if self.rates else None
 
 
@@ -81,6 +82,7 @@ def plan(
     tensor_split: Sequence[float] | None = None,
     cpu_moe: Experts | None = None,
     draft_cpu_moe: Experts | None = None,
+    rpc: str | None = None,
     kv_type: str = "f16",
     cache_type_k: str | None = None,
     cache_type_v: str | None = None,
@@ -108,6 +110,8 @@ def plan(
         tensor_split: proportions of the layers on each GPU.
         cpu_moe: layers of the target, counted from the first, whose experts stay on the host.
         draft_cpu_moe: likewise for the drafter.
+        rpc: workers whose devices count, such as "a:50052,b:50052", unless ``vram`` says what there is; they
+            are asked for their memory.
         kv_type: type of both caches.
         cache_type_k: type of the K cache, instead.
         cache_type_v: type of the V cache, instead.
@@ -124,6 +128,7 @@ def plan(
     Raises:
         ValueError: the options contradict each other.
         GgufspecError: a model is not available.
+        WorkerError: a worker cannot be used.
     """
     access = hub.Access(token=token, offline=offline)
     chosen = choosing.choose_pair(pair, target, draft_model, access)
@@ -145,6 +150,7 @@ def plan(
         tensor_split=tuple(tensor_split or ()),
         cpu_moe=cpu_moe,
         draft_cpu_moe=draft_cpu_moe,
+        rpc=workers.parse_workers(rpc or workers.NO_WORKERS),
     )
     return plan_pair(
         chosen,
@@ -176,7 +182,8 @@ def plan_pair(
     Args:
         pair: the models.
         cards: their headers.
-        offload: where their layers go; "auto" layers of the target are as many as fit.
+        offload: where their layers go; "auto" layers of the target are as many as fit. A drafter beside
+            workers is on this machine.
         settings: how they are run.
         method: what drafts, if that is known.
         vram: GPU memory, or that of each GPU; None for what is free.
@@ -186,9 +193,14 @@ def plan_pair(
 
     Raises:
         ValueError: the arguments contradict each other.
+        WorkerError: a worker cannot be used.
     """
     target_card, draft_card = cards
     gpus = installs.detect_gpus() if vram is None else ()
+    if offload.rpc and vram is None:
+        if not gpus and not offload.lends_to_drafter:
+            offload = replace(offload, draft_layers=0)
+        gpus = (*workers.list_gpus(workers.read_workers(offload.rpc)), *gpus)
     vram_bytes = tuple(gpu.free_bytes for gpu in gpus) if vram is None else _sizes(vram)
     reserve_bytes = parse_memory(reserve)
     plans = memory.trade(target_card, draft_card, settings, offload)
@@ -223,7 +235,7 @@ def _sizes(vram: Size | Sequence[Size]) -> tuple[int, ...]:
 def _rates(
     card: ModelCard, count: int, offload: Offload, machines: Machines, settings: memory.MemorySettings
 ) -> tuple[float | None, ...]:
-    """Return the tokens/s at most for each number of layers on the GPU; None where a machine is missing."""
+    """Return the estimated tokens/s for each number of layers on the GPU; None where a machine is missing."""
 
     def rate(layers: int) -> float | None:
         placed = replace(offload, target_layers=layers)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from ggufspec.forecast.profiles.curves import MeasuredCurve, depths_for, fit, measure_curve, of
 from ggufspec.forecast.profiles.sharing import SHARED, SharedProfile, read_shared, write_shared
-from ggufspec.forecast.profiles.store import Profile, find_profile, keep, kept, known, save
+from ggufspec.forecast.profiles.store import (
+    ExpectedRound,
+    Profile,
+    find_profile,
+    keep,
+    keep_rounds,
+    kept,
+    kept_rounds,
+    known,
+    save,
+)
 from ggufspec.forecast.profiles.tracing import TracedTexts, traces
 
 __all__ = [
     "SHARED",
+    "ExpectedRound",
     "MeasuredCurve",
     "Profile",
     "SharedProfile",
@@ -17,7 +28,9 @@ __all__ = [
     "find_profile",
     "fit",
     "keep",
+    "keep_rounds",
     "kept",
+    "kept_rounds",
     "known",
     "measure_curve",
     "of",

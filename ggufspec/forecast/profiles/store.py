@@ -131,6 +131,45 @@ def keep(forecasts: Sequence[Forecast], folder: Path) -> None:
         write_object(folder / _NAME, _Kept(forecasts=tuple(forecasts)))
 
 
+_ROUNDS = "rounds.json"
+
+
+class ExpectedRound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a computed server takes for a round of all users.
+
+    Attributes:
+        users: who send requests at once.
+        depth: tokens of other text before each prompt.
+        draft: γ; None for the target alone.
+        seconds: per round, as a crossover counts them: tokens that all users get in a round over tokens/s.
+    """
+
+    users: int
+    depth: int
+    draft: int | None = None
+    seconds: float
+
+
+class _KeptRounds(msgspec.Struct):
+    rounds: tuple[ExpectedRound, ...]
+
+
+def keep_rounds(rounds: Sequence[ExpectedRound], folder: Path) -> None:
+    """Write what a crossover expects into the folder of its bench.
+
+    Raises:
+        ResultsError: it cannot be written; DiskFullError where there is no room left.
+    """
+    with disk(folder):
+        write_object(folder / _ROUNDS, _KeptRounds(rounds=tuple(rounds)))
+
+
+def kept_rounds(folder: Path) -> tuple[ExpectedRound, ...]:
+    """Return what a crossover expects; nothing where that is not known."""
+    stored = read_value(folder / _ROUNDS, _KeptRounds)
+    return () if stored is None else stored.rounds
+
+
 def kept(folder: Path) -> tuple[Forecast, ...]:
     """Return the forecasts of a bench; none where it was not tuned, or by another version.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
 from ggufspec.forecast.whatif.asking import CostSource, WhatIf, list_profiles, whatif
+from ggufspec.forecast.whatif.network import Network
 from ggufspec.forecast.whatif.outlooks import WhatIfProjection, best, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.placing import Machines, describe_device, parts_of, roofline_rate
 from ggufspec.forecast.whatif.shapes import shape
@@ -13,6 +14,7 @@ __all__ = [
     "AcceptanceRate",
     "CostSource",
     "Machines",
+    "Network",
     "Positions",
     "Steady",
     "WhatIf",

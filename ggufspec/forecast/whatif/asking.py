@@ -14,6 +14,7 @@ from ggufspec.forecast import costs, profiles
 from ggufspec.forecast.costs import CostCurve, DevicePeaks, MeasuredOn
 from ggufspec.forecast.profiles import Profile
 from ggufspec.forecast.whatif.acceptances import Acceptance, AcceptanceRate, Positions, Steady
+from ggufspec.forecast.whatif.network import Network, bytes_of_token
 from ggufspec.forecast.whatif.outlooks import WhatIfProjection, implied_verify_ratio, outlook
 from ggufspec.forecast.whatif.outlooks import best as fastest
 from ggufspec.forecast.whatif.placing import Machines, parts_of
@@ -38,7 +39,7 @@ class CostSource(StrEnum):
     """Where the costs of a projection come from."""
 
     RATES = "rates"  # tokens/s that were given
-    ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are upper bounds
+    ROOFLINE = "roofline"  # headers and the peaks of machines: tokens/s are estimates
     PROFILE = "profile"  # measured by ``tune``
     BUNDLE = "bundle"  # measured by ``tune`` on the machine of a bundle
 
@@ -70,6 +71,7 @@ class _Costs:
     curve: CostCurve
     source: CostSource
     notes: tuple[str, ...] = ()
+    token_bytes: int | None = None  # over a network, from the target's header
 
 
 @named_options
@@ -101,6 +103,9 @@ def whatif(
     depth: int | None = None,
     parallel: int = 1,
     overhead: float = 0.0,
+    rtt: float | None = None,
+    round_trips: float = 1.0,
+    token_bytes: float | None = None,
     program: str = "server",
     offline: bool = False,
     token: str | None = None,
@@ -131,12 +136,17 @@ def whatif(
         like: a published bundle, folder or zip: forecast for the machine that it was measured on.
         machine: a name of ``costs.DEVICES``, or its memory bandwidth ("936G"); several with commas.
         host: likewise, the machine that computes layers that are not on a GPU.
-        bandwidth: bytes/s, with ``flops`` instead of ``machine``.
+        bandwidth: bytes/s, with ``flops`` instead of ``machine``; with ``rtt`` that of the network.
         flops: operations/s.
         ctx: depth of the context in tokens.
         depth: the same under the name that a bench has for it; None for ``ctx``.
         parallel: users who are served at once; tokens/s are of all together.
         overhead: other time per round in milliseconds.
+        rtt: milliseconds of a round trip to the workers that hold the target (``bench --rpc``); None where it
+            is on the same machine. The drafter is.
+        round_trips: of each pass of the target, with ``rtt``.
+        token_bytes: that each token of a pass sends and gets, with ``rtt``; by default its embedding and its
+            logits where headers are read.
         program: the program that drafts: server, speculative-simple or speculative.
         offline: use only cached files.
         token: access token for the Hub.
@@ -160,6 +170,9 @@ def whatif(
         cpu_moe=cpu_moe,
         draft_cpu_moe=draft_cpu_moe,
     )
+    if rtt is not None and flops:
+        raise ValueError("with --rtt, --bandwidth is that of the network: name the machine with --machine")
+    network_bandwidth, bandwidth = (None, bandwidth) if rtt is None else (bandwidth, None)
     names_machine = any((machine, host, bandwidth, flops))
     names_models = any((names_machine, pair, target))
     if like is not None:
@@ -203,6 +216,11 @@ def whatif(
         raise ValueError("no acceptance or cost is known for drafts of these sizes")
     at_depth = _nearest_depth(in_context, made.curve)
     notes = list(made.notes)
+    network = None
+    if rtt is not None:
+        sent = made.token_bytes if token_bytes is None else token_bytes
+        network = _choose_network(rtt / 1000, network_bandwidth, round_trips, sent)
+        notes.append(_describe_network(network))
     if parallel > 1:
         notes.append(
             f"note: {parallel} users draft in step, each with a complete draft; the evaluation of prompts is "
@@ -215,13 +233,49 @@ def whatif(
     return WhatIf(
         projections=tuple(
             outlook(
-                made.curve, acceptance, n_max=size, depth=at_depth, program=chosen_program, users=parallel
+                made.curve,
+                acceptance,
+                n_max=size,
+                depth=at_depth,
+                program=chosen_program,
+                users=parallel,
+                network=network,
             )
             for acceptance in acceptances
             for size in known
         ),
         costs=made.source,
         notes=tuple(notes),
+    )
+
+
+def _choose_network(
+    rtt_s: float, bytes_per_s: float | None, round_trips: float, token_bytes: float | None
+) -> Network:
+    """Return the network between a program and the workers that hold its target.
+
+    Raises:
+        ValueError: a number is out of range, or a bandwidth was given and nothing says what is sent.
+    """
+    if not (0 <= rtt_s < float("inf") and 0 <= round_trips < float("inf")):
+        raise ValueError("--rtt and --round-trips are 0 or more")
+    if bytes_per_s is not None and (token_bytes is None or not 0 < bytes_per_s < float("inf")):
+        raise ValueError("the bandwidth of a network needs the bytes of a token: add --token-bytes")
+    return Network(
+        rtt_s=rtt_s, bytes_per_s=bytes_per_s, round_trips=round_trips, token_bytes=token_bytes or 0.0
+    )
+
+
+def _describe_network(network: Network) -> str:
+    data = (
+        "the time of its data is left out"
+        if network.bytes_per_s is None
+        else f"{units.format_bytes(round(network.token_bytes))} a token at "
+        f"{units.format_bytes(round(network.bytes_per_s))}/s"
+    )
+    return (
+        f"note: each pass of the target pays {network.round_trips:g} × {network.rtt_s * 1000:g} ms for the "
+        f"network, and {data}; the drafter is on the machine of the program"
     )
 
 
@@ -390,7 +444,12 @@ def _compute_costs(
         depths=(depth,) if users == 1 else tuple(sorted({0, depth})),
         overhead_s=overhead_s,
     )
-    return _Costs(curve=curve, source=CostSource.ROOFLINE, notes=machines.notes)
+    return _Costs(
+        curve=curve,
+        source=CostSource.ROOFLINE,
+        notes=machines.notes,
+        token_bytes=bytes_of_token(target.n_embd, target.vocabulary.n_tokens),
+    )
 
 
 def _read_two_cards(pair: Pair, access: hub.Access) -> tuple[ModelCard, ModelCard]:

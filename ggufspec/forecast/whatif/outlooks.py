@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggufspec.domain import Program
-from ggufspec.forecast.concurrency import UBATCH, SequenceRows, ServerCosts, SlotRows, split_batch
+from ggufspec.forecast.concurrency import ServerCosts, equal_round_seconds
 from ggufspec.forecast.costs import CostCurve, CurveKind
 from ggufspec.forecast.whatif.acceptances import Acceptance, Steady
+from ggufspec.forecast.whatif.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +52,12 @@ def outlook(
     depth: float = 0,
     program: Program = Program.SERVER,
     users: int = 1,
+    network: Network | None = None,
 ) -> WhatIfProjection:
     """Return what drafts of ``n_max`` tokens would do.
 
-    Several users draft in step, each with a whole draft, and share the batches of both models, see
-    ``forecast.concurrency``; the evaluation of prompts is left out.
+    Several users draft in step, each with a complete draft: that is one step of the server of
+    ``forecast.concurrency``. The evaluation of prompts is left out.
 
     Args:
         curve: the costs of target and drafter.
@@ -65,6 +67,7 @@ def outlook(
         program: whose drafter: the tree program's reads the target's own token alone, the others' the
             whole verified batch.
         users: who are served at once; several need the server, and a curve with its drafter's batches.
+        network: to workers that evaluate the target; None where it is on this machine, as in the curve.
 
     Raises:
         ValueError: the curve knows no such batch, or the acceptance no such position.
@@ -75,6 +78,9 @@ def outlook(
         alone_s = curve.seconds(CurveKind.VERIFY, 1, depth).value
         verify_s = curve.seconds(CurveKind.VERIFY, n_max + 1, depth).value
         draft_s = _draft_s(curve, n_max, depth, program)
+    if network is not None:
+        alone_s += network.pass_s(users)
+        verify_s += network.pass_s(users * (n_max + 1))
     target_s = alone_s + curve.plain_overhead_s.value + users * curve.choose_s.value
     accepted = acceptance.accepted(n_max)
     round_s = verify_s + draft_s + curve.overhead_s.value + users * (1 + accepted) * curve.choose_s.value
@@ -140,14 +146,9 @@ def _shared_s(curve: CostCurve, n_max: int, depth: float, users: int) -> tuple[f
     if users * (n_max + 1) > curve.most_tokens:
         raise ValueError(f"no cost is known for {users} drafts of {n_max} tokens at once")
     costs = ServerCosts(curve)
-    parts = split_batch([SlotRows(slot, n_max + 1) for slot in range(users)], ubatch=UBATCH)
-    passes = [[SequenceRows(row.tokens, depth) for row in part] for part in parts]
-    drafts_s = n_max * costs.draft_s([depth] * users)
-    return (
-        costs.target_s([SequenceRows(1, depth)] * users),
-        sum(map(costs.target_s, passes)),
-        drafts_s + sum(map(costs.absorb_s, passes)),
-    )
+    alone = equal_round_seconds(costs, users=users, n_max=0, accepted=0, depth=depth, drafts=False)
+    drafting = equal_round_seconds(costs, users=users, n_max=n_max, accepted=0, depth=depth)
+    return alone.verify_s, drafting.verify_s, drafting.draft_s
 
 
 def _draft_s(curve: CostCurve, n_max: int, depth: float, program: Program) -> float:

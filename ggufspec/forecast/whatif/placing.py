@@ -50,7 +50,7 @@ class Machines:
         return (
             *(f"computed for {description}" for description in named),
             *((f"layers on the CPU: {describe_device(self.host)}",) if self.host else ()),
-            "note: a roofline, at the peak rates of these machines: tokens/s are upper bounds",
+            "note: tokens/s are estimated by a roofline, from the peak rates of these machines; not measured",
         )
 
 
@@ -108,7 +108,7 @@ def parts_of(
 
 
 def roofline_rate(parts: tuple[Part, ...], depth: int) -> float:
-    """Return the tokens/s that a model can reach at most without drafting.
+    """Return the tokens/s of a model without drafting, estimated by a roofline.
 
     The inverse of the sum of all parts' least times for one token; the formula and its source are in
     ``costs.roofline``.

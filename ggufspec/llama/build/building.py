@@ -21,6 +21,7 @@ from ggufspec.llama.build.toolkit import Toolkit
 from ggufspec.llama.install import binding_files, options, processor, store
 from ggufspec.llama.install.store import Backend, Built, Skipped
 from ggufspec.llama.progress import BuildProgress, BuildStep
+from ggufspec.llama.source import choose_source
 from ggufspec.llama.source import sources as source
 from ggufspec.llama.source.sources import Source, Tree
 
@@ -43,6 +44,7 @@ class BuildRequest:
     backend: Backend
     jobs: int
     architectures: tuple[str, ...] = ()  # CUDA's, as CMake spells them
+    rpc: bool = False  # whether models can be spread over workers on other machines
 
     def key(self) -> str:
         """Return the name of this build's folder; uses the network only for a git branch."""
@@ -55,7 +57,21 @@ class BuildRequest:
         )
         if self.backend is Backend.CUDA:
             facts = (*facts, f"CUDA recipes {recipes.CUDA_REVISION}")
+        if self.rpc:  # keys of other builds do not know it
+            facts = (*facts, "RPC")
         return store.key(self.source.label, self.backend.value, facts)
+
+
+def choose_default() -> tuple[BuildRequest, str]:
+    """Return what ``ggufspec build`` builds without options, and why it is for this backend."""
+    backend, reason = toolchain.choose_backend()
+    request = BuildRequest(
+        source=choose_source(None, None),
+        backend=backend,
+        jobs=toolchain.default_jobs(),
+        architectures=toolchain.cuda_architectures(None) if backend is Backend.CUDA else (),
+    )
+    return request, reason
 
 
 def build(request: BuildRequest) -> Generator[BuildProgress, None, Built]:
@@ -207,6 +223,7 @@ def _compile_what_runs(
         compiler_cache=toolchain.compiler_cache(),
         number=tree.number,
         commit=tree.commit,
+        rpc=request.rpc,
     )
     if toolkit is not None and processor.is_x86() and recipes.has_plugins(tree.root):
         settings = replace(settings, cpu=processor.cpu_features())

@@ -51,6 +51,7 @@ PROGRAMS: tuple[tuple[str, ...], ...] = (
     ("llama-batched-bench", "batched-bench"),
     ("llama-quantize", "quantize"),
     ("llama-tokenize", "tokenize"),
+    ("ggml-rpc-server", "rpc-server"),  # a target of trees that are configured with RPC
 )
 """Programs to build: of each row, the first that the tree has."""
 
@@ -62,6 +63,9 @@ PLUGINS = "GGML_BACKEND_DL"
 
 NO_VMM = "GGML_CUDA_NO_VMM"
 """CUDA without functions of the driver, for machines without a driver to link against."""
+
+RPC = ("GGML_RPC", "LLAMA_RPC")
+"""Spellings of the option for workers on other machines, newest first. It is off by default."""
 
 _NATIVE = ("GGML_NATIVE", "LLAMA_NATIVE")
 _EMBED_METAL = ("GGML_METAL_EMBED_LIBRARY", "LLAMA_METAL_EMBED_LIBRARY")
@@ -77,7 +81,8 @@ class CompileSettings:
 
     ``cpu``: the processor features to enable; None to compile for this processor.
     ``architectures``: CUDA's compute capabilities ("90", "native"); empty for the tree's default.
-    ``cuda``: the toolkit; None to let the tree find one. ``compiler_cache``: the path of ccache.
+    ``cuda``: the toolkit; None to let the tree find one. ``compiler_cache``: the path of ccache or sccache.
+    ``rpc``: whether models can be spread over workers on other machines.
     """
 
     backend: Backend
@@ -87,6 +92,7 @@ class CompileSettings:
     compiler_cache: Path | None = None
     number: int | None = None
     commit: str | None = None
+    rpc: bool = False
 
 
 def uses_make(root: Path) -> bool:
@@ -106,8 +112,10 @@ def make_words(
         cuda_home: the CUDA toolkit; None for the Makefile's default.
 
     Raises:
-        SourceError: the tree does not know the backend.
+        SourceError: the tree does not know the backend, or RPC is wanted, which needs CMake.
     """
+    if settings.rpc:
+        raise _without_rpc()
     text = (root / "Makefile").read_text(encoding="utf-8", errors="replace")
     variables: dict[str, str] = {}
     if settings.backend is Backend.CPU:
@@ -138,7 +146,7 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
     """Return the definitions for CMake, each as ``NAME=VALUE``.
 
     Raises:
-        SourceError: the tree does not know the backend.
+        SourceError: the tree does not know the backend, or has no RPC although it is wanted.
     """
     known = _options(root)
     chosen: dict[str, str] = {
@@ -154,6 +162,11 @@ def cmake_options(root: Path, settings: CompileSettings) -> tuple[str, ...]:
             raise _unknown(backend)
         if switch is not None:
             chosen[switch] = "ON" if backend is settings.backend else "OFF"
+    if settings.rpc:
+        switch = _first(RPC, known)
+        if switch is None:
+            raise _without_rpc()
+        chosen[switch] = "ON"
     if settings.backend is Backend.METAL and (embed := _first(_EMBED_METAL, known)):
         chosen[embed] = "ON"
     if settings.backend is Backend.CUDA:
@@ -259,6 +272,12 @@ def _first(spellings: Iterable[str], known: Iterable[str]) -> str | None:
 def _unknown(backend: Backend) -> SourceError:
     return SourceError(
         f"this llama.cpp has no known {backend.value} backend", "choose another --backend or --version"
+    )
+
+
+def _without_rpc() -> SourceError:
+    return SourceError(
+        "this llama.cpp cannot be built with RPC", "leave --rpc out, or choose a newer --version"
     )
 
 

@@ -163,8 +163,8 @@ def default_jobs() -> int:
 
 
 def compiler_cache() -> Path | None:
-    """Return ccache, or None."""
-    path = shutil.which("ccache")
+    """Return ccache, or else sccache; None without them."""
+    path = shutil.which("ccache") or shutil.which("sccache")
     return Path(path) if path else None
 
 

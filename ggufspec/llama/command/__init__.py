@@ -10,6 +10,7 @@ from ggufspec.llama.command.drafting import (
     check_chain,
     check_synthetic,
     draft_sizes,
+    drafter_devices,
     longest_draft,
     unused_settings,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "check_chain",
     "check_synthetic",
     "draft_sizes",
+    "drafter_devices",
     "longest_draft",
     "unused_settings",
 ]

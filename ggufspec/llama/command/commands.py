@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ggufspec.domain import Offload, Program, RunSpec
-from ggufspec.errors import GgufspecError
+from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command.drafting import add_drafting, add_experts, check_chain
 from ggufspec.llama.command.flags import SPELLINGS, Arguments, format_layers
 from ggufspec.llama.command.runtime import add_flash_attention, add_runtime
-from ggufspec.llama.install.installs import Executable, Install
+from ggufspec.llama.install.installs import WITHOUT_RPC_HINT, Executable, Install
 from ggufspec.llama.install.options import ListedFlags
 
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
@@ -100,9 +100,15 @@ def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None
 
     Raises:
         GgufspecError: the program does not support this cache type, or lacks a requested flag.
+        NoInstallError: workers are requested, and the install was built without RPC.
     """
     offload = spec.own_offload
-    arguments.add_flag("layers", format_layers(offload.target_layers, arguments.options, install))
+    remote = bool(offload.rpc)
+    if remote:  # before anything that may name a device: programs look names up at once
+        check_rpc(install)
+        arguments.require_flag("rpc", ",".join(offload.rpc))
+    layers = format_layers(offload.target_layers, arguments.options, install, remote=remote)
+    arguments.add_flag("layers", layers)
     _add_devices(arguments, offload)
     for meaning, kv_type in zip(("cache_k", "cache_v"), spec.cache_types, strict=True):
         if kv_type is None:
@@ -113,6 +119,16 @@ def add_placement(arguments: Arguments, spec: RunSpec, install: Install) -> None
                 f"{arguments.name} has no cache of type {kv_type}", f"it has {', '.join(types)}"
             )
         arguments.add_flag(meaning, kv_type)
+
+
+def check_rpc(install: Install) -> None:
+    """Make sure that an install can use workers on other machines, as far as it shows that.
+
+    Raises:
+        NoInstallError: it was built without RPC.
+    """
+    if install.has_rpc is False:
+        raise NoInstallError(f"the llama.cpp in {install.root} was built without RPC", WITHOUT_RPC_HINT)
 
 
 def _add_devices(arguments: Arguments, offload: Offload) -> None:
@@ -159,7 +175,7 @@ def add_fitting(arguments: Arguments, spec: RunSpec, install: Install) -> None:
     add_flash_attention(arguments, spec)
     if "--fit" in arguments.options and spec.offload.fit is None:
         layers = {spec.own_offload.target_layers, spec.offload.draft_layers}
-        fit = "auto" in layers and install.gpu is not False
+        fit = "auto" in layers and (install.gpu is not False or bool(spec.own_offload.rpc))
         arguments.add("--fit", "on" if fit else "off")
 
 

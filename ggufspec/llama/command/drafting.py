@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Program, RunSpec
+from ggufspec.domain import Chain, Drafting, Experts, Method, NgramSettings, Offload, Program, RunSpec
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command.flags import Arguments, format_layers
 from ggufspec.llama.install.installs import Executable, Install
@@ -92,9 +92,10 @@ def _add_model(
     arguments.add(*(_type_flag(drafting, arguments.options) if program is not Program.TREE else ()))
     if spec.pair.draft is not None:
         arguments.add_flag("draft_model", spec.pair.draft.path)
-        layers = format_layers(spec.offload.draft_layers, arguments.options, install)
+        remote = spec.offload.lends_to_drafter
+        layers = format_layers(spec.offload.draft_layers, arguments.options, install, remote=remote)
         arguments.add_flag("draft_layers", layers)
-        devices = spec.offload.draft_devices or spec.offload.devices  # the default only in current builds
+        devices = drafter_devices(spec.offload, install)
         if devices:
             arguments.require_flag("draft_devices", ",".join(devices))
         add_experts(arguments, spec.offload.draft_cpu_moe, whose="draft_")
@@ -116,6 +117,17 @@ def _add_model(
     if drafting.synthetic is not None:
         check_synthetic(install.executable(program))
         arguments.add(_SYNTHETIC, ",".join(f"{rate:g}" for rate in drafting.synthetic))
+
+
+def drafter_devices(offload: Offload, install: Install) -> tuple[str, ...]:
+    """Return the devices to name for a drafter; () for llama.cpp's default.
+
+    That default are the target's devices in current builds, and all devices in earlier ones, among them
+    those of workers. Verification pays the network once a round; a drafter there would pay it for each token.
+    """
+    if offload.drafter_devices or not offload.rpc:
+        return offload.drafter_devices
+    return tuple(device.partition(":")[0] for device in install.devices) or ("none",)
 
 
 def add_experts(arguments: Arguments, kept: Experts | None, *, whose: str = "") -> None:

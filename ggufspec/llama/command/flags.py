@@ -27,6 +27,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "ubatch": ("--ubatch-size",),
     "layers": ("-ngl",),
     "fit": ("--fit",),
+    "rpc": ("--rpc",),
     "devices": ("--device",),
     "tensor_split": ("--tensor-split",),
     "split_mode": ("--split-mode",),
@@ -152,12 +153,12 @@ class Arguments:
         return tuple(self._argv)
 
 
-def format_layers(layers: Layers, options: ListedFlags, install: Install) -> str:
-    """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto"."""
+def format_layers(layers: Layers, options: ListedFlags, install: Install, *, remote: bool = False) -> str:
+    """Return the value of ``-ngl``; a build without a GPU gets 0 for "auto", unless a worker has devices."""
     match layers:
         case "all":
             return str(_ALL_LAYERS)
-        case "auto" if install.gpu is False:
+        case "auto" if install.gpu is False and not remote:
             return "0"
         case "auto":
             return "auto" if options.mentions("-ngl", "'auto'") else str(_ALL_LAYERS)

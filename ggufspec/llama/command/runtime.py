@@ -18,6 +18,7 @@ _LOAD_MODES = {  # (locked, mapped) -> value of --load-mode, which replaced --ml
 _OPTIONS = {
     **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), "--ngl"),
     **dict.fromkeys(("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"), "--ngld"),
+    "--rpc": "--rpc",
     **dict.fromkeys(("-t", "--threads"), "--threads"),
     **dict.fromkeys(("-m", "--model"), "--target"),
     **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "--draft-model"),

@@ -32,7 +32,7 @@ from ggufspec.errors import BuildError
 from ggufspec.llama.cuda.driver import Driver, Release, format_release
 from ggufspec.llama.install import contents
 from ggufspec.llama.progress import BuildProgress, BuildStep
-from ggufspec.redaction import PROXIES, without_secrets
+from ggufspec.llama.source import index
 
 PINNED: Release = (13, 0)
 REQUIREMENT = f"cuda-toolkit[cccl,crt,cublas,cudart,nvcc,nvvm]=={format_release(PINNED)}.*"
@@ -173,7 +173,7 @@ def provide(log: Path) -> Generator[BuildProgress, None, Wheels]:
 
 
 def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
-    stream = proc.stream(_words(into), log=log, env=_environment(os.environ))
+    stream = proc.stream(_words(into), log=log, env=index.installer_environment())
     last = ""
     while True:
         try:
@@ -184,16 +184,6 @@ def _install(into: Path, log: Path) -> Generator[BuildProgress, None, None]:
             return
         last = line.strip() if "error" in line.lower() or not last else last
         yield BuildProgress(step=BuildStep.FETCH, line=line)
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for pip or uv: their variables, proxies, and no other secret."""
-    allowed = {
-        name: value
-        for name, value in environ.items()
-        if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
-    }
-    return without_secrets(environ) | allowed | {"PIP_USER": "0"}
 
 
 def _words(into: Path) -> list[str]:

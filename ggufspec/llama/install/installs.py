@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,9 +16,10 @@ from pathlib import Path
 from ggufspec import machine, paths, proc, settings
 from ggufspec.domain import Build, Program
 from ggufspec.errors import GgufspecError, NoInstallError
-from ggufspec.llama.install import options, releases, store
+from ggufspec.llama.install import options, packages, releases, store
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.install.options import ListedFlags, parse_help
+from ggufspec.llama.install.packages import Package
 from ggufspec.llama.install.store import Built, Skipped
 from ggufspec.machine import Gpu
 
@@ -34,9 +35,15 @@ _FAR_FUTURE = 1_000_000  # a build number
 _FIRST_BUILD = 1000  # older than any that has a program for drafting
 _TOKENIZERS = ("llama-tokenize", "tokenize")
 _QUANTIZERS = ("llama-quantize", "quantize")
-_ALL_NAMES = (*(name for names in NAMES.values() for name in names), *_TOKENIZERS, *_QUANTIZERS)
-_LIBRARIES = ("libllama.so", "libllama.dylib")
+_WORKERS = ("ggml-rpc-server", "rpc-server")
+_ALL_NAMES = (
+    *(name for names in NAMES.values() for name in names),
+    *(*_TOKENIZERS, *_QUANTIZERS, *_WORKERS),
+)
 _VERSION = re.compile(r"^version: (?:(\d+) \((\w+)\)|(\S+) \(build (\d+), commit (\w+)\))", re.MULTILINE)
+WITHOUT_RPC_HINT = "`ggufspec build --rpc` makes one with it; `ggufspec build --list` shows where others are"
+"""What to do about a llama.cpp that was built without RPC."""
+
 _PROGRAMS_HINT = "name the folder with llama-completion and llama-speculative (or main and speculative)"
 _SUBFOLDERS = (".", "bin", "build/bin")
 _COMPILER = re.compile(r"^built with (.+)$", re.MULTILINE)
@@ -54,7 +61,10 @@ class Executable:
 
 @dataclass(frozen=True, kw_only=True)
 class Install:
-    """A llama.cpp that can be used for measurements. Missing programs are missing keys."""
+    """A llama.cpp that can be used for measurements. Missing programs are missing keys.
+
+    An installed llama-cpp-python has none, only a library and the binding that came with it.
+    """
 
     root: Path
     origin: str
@@ -67,9 +77,11 @@ class Install:
     gpus: tuple[Gpu, ...] = ()  # GPUs that it can use, and their free memory when it was found
     tokenizer: Executable | None = None
     quantizer: Path | None = None
+    worker: Path | None = None  # the program that lends this machine's devices to a llama.cpp elsewhere
+    has_rpc: bool | None = None  # whether it uses workers elsewhere; None where nothing shows it
     library: Path | None = None  # the folder of the shared libraries beside the programs
     release: str | None = None  # of llama-cpp-python, whose source a build of our own was made from
-    binding: Path | None = None  # the folder of the Python binding from that source
+    binding: Path | None = None  # the folder of the Python binding from that source, or of the package
     note: str | None = None  # a note for the user about an own build
     compiler: str | None = None  # what the programs report
     flags: tuple[str, ...] = ()  # options and variables of a build of our own
@@ -88,9 +100,10 @@ class Install:
         """
         executable = self.programs.get(program)
         if executable is None:
+            source = "official release archives leave it out" if self.programs else "it is a library alone"
             raise NoInstallError(
                 f"the llama.cpp in {self.root} has no {NAMES[program][0]}",
-                "official release archives leave it out; `ggufspec build` makes a complete one",
+                f"{source}; `ggufspec build` makes a complete one",
             )
         return executable
 
@@ -130,10 +143,15 @@ class _Version:
         )
 
 
-def find_install(explicit: Path | None = None) -> Install:
-    """Return the install to measure with: the given one, the configured one, our newest build, or PATH.
+def find_install(explicit: Path | None = None, *, with_rpc: bool = False) -> Install:
+    """Return the install to measure with.
 
-    The configured one is GGUFSPEC_LLAMA, otherwise ``llama`` of the settings file.
+    That is the given one, the configured one (GGUFSPEC_LLAMA, otherwise ``llama`` of the settings file), our
+    newest build, that on PATH, or the library of an installed llama-cpp-python.
+
+    Args:
+        explicit: a folder that was named for it.
+        with_rpc: where nobody named a folder, prefer the first that was built with RPC.
 
     Raises:
         NoInstallError: the named folder contains no llama.cpp, or none was found.
@@ -148,18 +166,27 @@ def find_install(explicit: Path | None = None) -> Install:
             raise _useless(place, f"{origin} names {named}", hint)
         return install
     passed_over: list[Skipped] = []
+    first: Install | None = None
     for candidate in _search():
         if isinstance(candidate, Install):
-            return replace(candidate, passed_over=tuple(map(str, passed_over)))
-        if candidate.is_damaged:
+            damaged = (skipped for skipped in passed_over if skipped.is_damaged)
+            usable = replace(candidate, passed_over=tuple(map(str, damaged)))
+            if candidate.has_rpc or not with_rpc:
+                return usable
+            first = first or usable
+        else:
             passed_over.append(candidate)
-    if passed_over:
-        raise NoInstallError(
-            f"the build of llama.cpp in {passed_over[0].path} cannot be used: {passed_over[0].reason}",
-            f"`{passed_over[0].command}` builds it again",
-        )
+    if first is not None:
+        return first
+    for skipped in passed_over:
+        if skipped.is_damaged:
+            raise NoInstallError(
+                f"the build of llama.cpp in {skipped.path} cannot be used: {skipped.reason}", skipped.remedy
+            )
     raise NoInstallError(
-        "no llama.cpp was found",
+        "; ".join(
+            ("no llama.cpp was found", *(f"{one.path} is not used: {one.reason}" for one in passed_over))
+        ),
         "run `ggufspec build`, or `ggufspec demo` to build it and measure the embedded pair, or name an "
         "installed one with --llama",
     )
@@ -199,7 +226,7 @@ def detect_gpus() -> tuple[Gpu, ...]:
 def probe(place: Path, origin: str, built: Built | None = None) -> Install | None:
     """Look for programs in a folder, its bin or build/bin, or beside a program; None without any.
 
-    A damaged build of our own is ignored.
+    A folder of llama-cpp-python needs only its library. A damaged build of our own is ignored.
     """
     for candidate in _places(place):
         executables = {name: candidate / name for name in _ALL_NAMES if _runs(candidate / name)}
@@ -210,13 +237,14 @@ def probe(place: Path, origin: str, built: Built | None = None) -> Install | Non
         install = _assemble(candidate.resolve(), origin, executables, known)
         if install is not None:
             return install
-    return None
+    package = packages.find_package_in(place)
+    return _of_package(package, origin) if isinstance(package, Package) else None
 
 
 def find_library(root: Path) -> Path | None:
     """Return the shared library beside programs, or in the library folder of an installation."""
     folders = (root, root.parent / "lib", root.parent / "lib64")
-    places = (folder / name for folder in folders for name in _LIBRARIES)
+    places = (folder / name for folder in folders for name in packages.LIBRARIES)
     return next((place for place in places if place.exists()), None)
 
 
@@ -237,8 +265,11 @@ def _useless(place: Path, named: str, hint: str) -> NoInstallError:
         if isinstance(build, Skipped) and build.is_damaged:
             return NoInstallError(
                 f"{named}, a build of llama.cpp that cannot be used: {build.reason}",
-                f"`{build.command}` builds it again",
+                build.remedy,
             )
+    package = packages.find_package_in(place)
+    if isinstance(package, Skipped):
+        return NoInstallError(f"{named}, which cannot be used: {package.reason}", package.remedy)
     return NoInstallError(f"{named}, which contains no working llama.cpp program", hint)
 
 
@@ -249,12 +280,12 @@ def _set() -> tuple[Path | None, str]:
 
 
 def _search() -> Iterator[Install | Skipped]:
-    """Yield our builds, the preferred one first, then the install on PATH."""
-    for build in sorted(store.survey_builds(), key=_age):
+    """Yield our builds, the preferred one first, the install on PATH, then llama-cpp-python's library."""
+    for build in _in_order(store.survey_builds()):
         if isinstance(build, Skipped):
             yield build
             continue
-        install = probe(build.bin, "own build", build)
+        install = probe(build.bin, store.OWN_BUILD, build)
         reason = "its programs do not start"
         yield install or Skipped(path=build.path, reason=reason, command=build.command, built=build)
     on_path = {name: Path(where) for name in _ALL_NAMES if (where := shutil.which(name))}
@@ -263,10 +294,30 @@ def _search() -> Iterator[Install | Skipped]:
         own_build = _own_build(root)
         if isinstance(own_build, Skipped) and own_build.is_damaged:
             yield own_build
-            return
-        install = _assemble(root, "PATH", on_path, own_build if isinstance(own_build, Built) else None)
-        if install is not None:
-            yield install
+        else:
+            install = _assemble(root, "PATH", on_path, own_build if isinstance(own_build, Built) else None)
+            if install is not None:
+                yield install
+    package = packages.find_package()
+    if package is not None:
+        yield _of_package(package, packages.NAME) if isinstance(package, Package) else package
+
+
+def _of_package(package: Package, origin: str) -> Install:
+    backend = options.backend(package.devices)
+    return Install(
+        root=package.folder,
+        origin=origin,
+        programs={},
+        version=package.release,
+        build_number=releases.build_number(package.release),
+        commit=releases.COMMITS.get(package.version),
+        backend=backend,
+        devices=tuple(device.name for device in package.devices),
+        gpus=options.gpus(package.devices, backend),
+        library=package.library,
+        binding=package.folder,
+    )
 
 
 def _assemble(
@@ -300,6 +351,8 @@ def _assemble(
         gpus=options.gpus(listed, backend),
         tokenizer=_tokenizer(paths_by_name),
         quantizer=next((paths_by_name[name] for name in _QUANTIZERS if name in paths_by_name), None),
+        worker=(worker := next((paths_by_name[name] for name in _WORKERS if name in paths_by_name), None)),
+        has_rpc=built.has_rpc if built else True if worker else None,
         library=library.parent if (library := find_library(root)) else None,
         release=built.version if built and built.source.startswith("sdist ") else None,
         binding=built.binding if built else None,
@@ -329,9 +382,33 @@ def _flags(built: Built) -> tuple[str, ...]:
     return (*built.options, *(f"{name}={value}" for name, value in (built.environment or {}).items()))
 
 
+def _in_order(builds: Sequence[Built | Skipped]) -> list[Built | Skipped]:
+    """Return builds by age. One with RPC follows the same llama.cpp without, which others keep using."""
+
+    def place(build: Built | Skipped) -> tuple[int, float, bool]:
+        built = _known(build)
+        twins = (
+            one for one in builds if built is not None and built.has_rpc and _is_twin(_known(one), built)
+        )
+        return *_age(next(twins, build)), built is not None and built.has_rpc
+
+    return sorted(builds, key=place)
+
+
+def _is_twin(one: Built | None, with_rpc: Built) -> bool:
+    """Whether a build is the same as another, but without RPC."""
+    if one is None or one.has_rpc:
+        return False
+    return (one.version, one.backend) == (with_rpc.version, with_rpc.backend)
+
+
+def _known(build: Built | Skipped) -> Built | None:
+    return build.built if isinstance(build, Skipped) else build
+
+
 def _age(build: Built | Skipped) -> tuple[int, float]:
     """Sort the newest llama.cpp first, then the latest build; one without a number counts as current."""
-    built = build.built if isinstance(build, Skipped) else build
+    built = _known(build)
     if built is None:
         return 0, 0.0
     number = releases.build_number(built.version)

@@ -31,6 +31,9 @@ from ggufspec.llama.install.contents import FileRecord
 from ggufspec.redaction import without_credentials
 
 MANIFEST = "build.json"
+OWN_BUILD = "own build"
+"""The origin of builds of our own; others are named after where they were found."""
+
 _SCHEMA = 2  # 1 recorded neither files nor environment
 _ARCHITECTURES = "CMAKE_CUDA_ARCHITECTURES="
 _LIBRARY = re.compile(r"\.(?:so|dylib)(?:\.|$)")
@@ -84,6 +87,11 @@ class Built:
         return self.bin / binding_files.FOLDER if names <= (self.files or {}).keys() else None
 
     @property
+    def has_rpc(self) -> bool:
+        """Whether models can be spread over workers on other machines."""
+        return not {"GGML_RPC=ON", "LLAMA_RPC=ON"}.isdisjoint(self.options)
+
+    @property
     def command(self) -> str:
         """The command that builds it again."""
         source_type, _, rest = self.source.partition(" ")
@@ -96,15 +104,17 @@ class Built:
         architectures = (option.removeprefix(_ARCHITECTURES) for option in self.options)
         for named in set(architectures) - {*self.options}:
             words += ["--cuda-arch", named.replace(";", ",")]
+        words += ["--rpc"] if self.has_rpc else []
         return f"ggufspec build {shlex.join(words)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """A folder among the builds that is not used.
+    """A folder among the builds that is not used, or an installed package.
 
-    ``command`` builds it again. ``is_damaged`` is False if the build is intact, but for another machine.
-    ``built`` is None if the manifest cannot be read.
+    ``command`` builds it again, or installs it. ``is_damaged`` is False if a build is intact, but for another
+    machine, and for a package. ``built`` is None if the manifest cannot be read. ``origin`` is that of an
+    install, see there.
     """
 
     path: Path
@@ -112,9 +122,15 @@ class Skipped:
     command: str
     is_damaged: bool = True
     built: Built | None = None
+    origin: str = OWN_BUILD
+
+    @property
+    def remedy(self) -> str:
+        """What the command does."""
+        return f"`{self.command}` {'builds it again' if self.origin == OWN_BUILD else 'installs it again'}"
 
     def __str__(self) -> str:
-        return f"{self.path} is not used: {self.reason}; `{self.command}` builds it again"
+        return f"{self.path} is not used: {self.reason}; {self.remedy}"
 
 
 def key(label: str, backend: str, facts: Iterable[str]) -> str:

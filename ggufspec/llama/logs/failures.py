@@ -62,6 +62,9 @@ _SYMPTOMS: tuple[tuple[Status, tuple[str, ...]], ...] = (
             "input is too large to process",
         ),
     ),
+    (Status.WORKER_UNREACHABLE, ("Failed to connect to ", "Failed to parse endpoint", "Cannot resolve host")),
+    (Status.WORKER_MISMATCH, ("RPC server version mismatch", "RPC handshake failed")),
+    (Status.WORKER_LOST, ("Remote RPC server crashed or returned malformed response",)),
     (
         Status.LOAD_FAILED,
         (
@@ -107,8 +110,9 @@ _HARMLESS = (
     "mlock",
     "tokens will be translated",  # drafters with another vocabulary, b6045 to b9108
 )
-_OWN_WORDS = re.compile(  # beginnings that lines of other programs have too
-    r"(?:\S{1,300}:\d+: )?(?:error|what\(\):|GGML_|CUDA error|terminate called|Segmentation|Illegal instr)"
+_OWN_WORDS = re.compile(  # beginnings that lines of other programs have too, and one of ggml's
+    r"(?:\S{1,300}:\d+: )?(?:error|what\(\):|GGML_|CUDA error|terminate called|Segmentation|Illegal instr"
+    r"|alloc_tensor_range: )"
     r"|\S{1,300}\.(?:cpp|cu|c):\d+: "
 )
 

@@ -5,6 +5,9 @@ GGML_CUDA_ENABLE_UNIFIED_MEMORY was set. In both cases the buffers keep the name
 they exceed the memory that was free on the GPU, if the build reports that (``using device CUDA0 … MiB free``,
 since the end of 2024). Memory that other programs take later is not visible. A ``CPU_Mapped`` buffer spans
 the file from its first to its last tensor on the processor, so it may be larger than those tensors.
+
+A server whose target passes hidden states to a head enlarges a compute buffer at its first request. That
+line does not say whose buffer it is, so only what a server logs up to ``model loaded`` counts.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ggufspec.domain import Placement, Sample
 from ggufspec.llama.logs.lines import Line, hits
 
-_FREE = re.compile(r"\S+: using device (\S+) \(.*\) - +(\d{1,9}) MiB free")
+_FREE = re.compile(r"\S+: using device (\S+) \((.*)\) - +(\d{1,9}) MiB free")
 _OFFLOADED = re.compile(r"(?:llm_)?load_tensors: offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _BUFFER = re.compile(
     r"(?P<function>\S+): +(?P<name>\S+) +(?:(?P<content>model|KV|RS|DSV4 \S+ state|compute|output) )?"
@@ -24,7 +27,8 @@ _BUFFER = re.compile(
 )
 _LOADERS = {"load_tensors", "llm_load_tensors"}  # until autumn 2024 their lines lack "model"
 _HOST = re.compile("CPU|AMX|BLAS")
-_NEEDLES = (b"buffer size", b"layers to GPU", b"MiB free")
+_LOADED = re.compile(r"(?:main|srv +\S+): model loaded")
+_NEEDLES = (b"buffer size", b"layers to GPU", b"MiB free", b": model loaded")
 _MIB = 1 << 20
 
 _Sizes = dict[str, float]  # name of a buffer -> MiB
@@ -36,7 +40,7 @@ class LoggedModel:
 
     offloaded_layers: int | None = None
     total_layers: int | None = None
-    _free: _Sizes = field(default_factory=dict)
+    _free: dict[str, float | None] = field(default_factory=dict)
     _model: _Sizes = field(default_factory=dict)
     _kv: _Sizes = field(default_factory=dict)
     _compute: _Sizes = field(default_factory=dict)
@@ -64,9 +68,17 @@ class LoggedModel:
         buffers = (*self._model, *self._kv, *self._compute, *self._output)
         return tuple(self._on(device) for device in dict.fromkeys(map(_device, buffers)))
 
-    def add_free(self, device: str, mib: int) -> None:
-        """Add the memory that was free on a device before the load."""
-        self._free[device] = mib
+    def add_free(self, device: str, description: str, mib: int) -> None:
+        """Add the memory that was free on a device before the load.
+
+        A device of a worker is described by its address. Its number counts the devices of all workers, that
+        in the name of its buffers those of its own worker: which is which is clear only if a worker has one.
+        """
+        if not device.startswith("RPC"):
+            self._free[device] = mib
+            return
+        buffer = f"RPC0[{description.partition(')')[0]}]"
+        self._free[buffer] = None if buffer in self._free else mib
 
     def add_buffer(self, name: str, content: str, mib: float) -> None:
         """Add one buffer. Weights and caches add up; a new compute buffer replaces the previous one."""
@@ -109,12 +121,14 @@ def find_models(head: bytes) -> tuple[LoggedModel, ...]:
     for line in _in_order(head):
         message = line.message
         if (free := _FREE.match(message)) is not None:
-            _next(models).add_free(free[1], int(free[2]))
+            _next(models).add_free(free[1], free[2], int(free[3]))
         elif (layers := _OFFLOADED.match(message)) is not None:  # precedes the weights
             model = _next(models)
             model.offloaded_layers, model.total_layers = int(layers[1]), int(layers[2])
         elif (buffer := _BUFFER.match(message)) is not None:
             _add_buffer(models, buffer)
+        elif _LOADED.match(message) is not None:
+            break
     return tuple(model for model in models if model.has_weights or model.has_context)
 
 
@@ -160,9 +174,14 @@ def _in_order(head: bytes) -> Iterator[Line]:
 
 
 def _device(name: str) -> str:
-    """Return the device of a buffer: CPU for ``CPU_REPACK``, CUDA0 for ``CUDA0_Split``."""
+    """Return the device of a buffer: CPU for ``CPU_REPACK``, CUDA0 for ``CUDA0_Split``.
+
+    That of a worker keeps its address, which may have underscores: ``RPC0[host:port]``.
+    """
     if _HOST.match(name):
         return "CPU"
+    if "[" in name:
+        return name
     return name if name.endswith("_Host") else name.split("_")[0]
 
 

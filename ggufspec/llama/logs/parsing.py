@@ -20,7 +20,7 @@ from ggufspec.llama.logs.rounds import (
 )
 from ggufspec.llama.logs.statements import find_closing
 
-__all__ = ["Diagnosis", "count_by_method", "diagnose", "parse"]
+__all__ = ["Diagnosis", "count_by_method", "diagnose", "lowered_size", "parse"]
 
 _REQUEST = re.compile(
     rb"eval time += +(\d{1,12}\.\d\d) ms / +(\d{1,12}) (?:tokens|runs) +"
@@ -127,6 +127,12 @@ def count_by_method(data: bytes, before: Sequence[MethodCounts] = ()) -> tuple[M
     return tuple(counted)
 
 
+def lowered_size(data: bytes) -> int | None:
+    """Return the draft size to which a head lowered γ as the models were loaded; None if it did not."""
+    lowered = _LOWERED.search(data)
+    return int(lowered[1]) if lowered else None
+
+
 def _drafting_program(data: bytes, sample: Sample) -> Sample:
     """Add which of the two drafting programs wrote a summary.
 
@@ -151,9 +157,9 @@ def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) 
 
     A head may have lowered it. Without a model, nothing is drafted if the text does not repeat itself.
     """
-    lowered = _LOWERED.search(head)
-    if lowered and statistics and statistics[-1].method.startswith("draft-"):
-        return replace(sample, n_draft=int(lowered[1]))
+    lowered = lowered_size(head)
+    if lowered is not None and statistics and statistics[-1].method.startswith("draft-"):
+        return replace(sample, n_draft=lowered)
     if len(statistics) != 1 or not statistics[0].method.startswith("ngram-"):
         return sample
     size = _LOOKUP.search(head)

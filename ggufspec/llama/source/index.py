@@ -27,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 from ggufspec import digests, paths
 from ggufspec.errors import SourceError
 from ggufspec.llama.progress import BuildProgress, BuildStep
-from ggufspec.redaction import redact
+from ggufspec.redaction import PROXIES, redact, without_secrets
 
 if TYPE_CHECKING:
     from unearth import Link, Package
@@ -50,7 +50,7 @@ _ELSEWHERE = "a proxy or mirror may have changed it; try again or use another in
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSettings:
-    """Where packages come from."""
+    """Where packages come from. The first index is "" where none is named."""
 
     index_urls: tuple[str, ...]
     find_links: tuple[str, ...] = ()
@@ -85,6 +85,16 @@ def settings(environ: Mapping[str, str] = os.environ) -> IndexSettings:
         find_links=(*pip("find-links").split(), *environ.get("UV_FIND_LINKS", "").replace(",", " ").split()),
         trusted_hosts=(*pip("trusted-host").split(), *environ.get("UV_INSECURE_HOST", "").split()),
     )
+
+
+def installer_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for pip or uv: their variables, proxies, and no other secret."""
+    allowed = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("PIP_", "UV_")) or name.lower() in PROXIES
+    }
+    return without_secrets(environ) | allowed | {"PIP_USER": "0"}
 
 
 def release(text: str) -> str:

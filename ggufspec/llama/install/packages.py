@@ -1,0 +1,155 @@
+"""llama-cpp-python as it is installed: its own library, with the Python binding that came with it.
+
+A package that cannot be used is refused by name. One that was installed without its library is no llama.cpp.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from packaging.version import InvalidVersion, Version
+
+from ggufspec import proc
+from ggufspec.llama.install import binding_files, contents, device_list, options, releases
+from ggufspec.llama.install.contents import FileRecord
+from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.store import Skipped
+
+NAME = "llama-cpp-python"
+LIBRARIES = ("libllama.so", "libllama.dylib")
+
+_FOLDER = "lib"  # in the package
+_INITIAL = "__init__.py"  # a build of our own has the binding without it
+_LIBRARY = re.compile(r".+\.(?:so|dylib)(?:\.[\d.]+)?")
+_BINDING = frozenset(f"{binding_files.FOLDER}/{name}" for name in binding_files.FILES)
+_INSTALL = f"pip install --force-reinstall {NAME}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """An installed llama-cpp-python whose library loads.
+
+    Attributes:
+        folder: of the package, with the binding's files.
+        library: the folder of its libraries.
+        version: as it was released, such as ``0.3.36`` or ``0.3.16+cu124``.
+        devices: the GPUs that its library lists.
+    """
+
+    folder: Path
+    library: Path
+    version: str
+    devices: tuple[options.ListedDevice, ...] = ()
+
+    @property
+    def release(self) -> str:
+        """The version without a builder's own suffix."""
+        return Version(self.version).base_version
+
+
+def find_package() -> Package | Skipped | None:
+    """Return the llama-cpp-python beside this ggufspec, or why it is not used; None without a library."""
+    try:
+        distribution = metadata.distribution(NAME)
+    except metadata.PackageNotFoundError:
+        return None
+    folder = Path(str(distribution.locate_file(binding_files.FOLDER)))
+    has_library = (folder / _FOLDER).is_dir() or any(map(_is_library, _recorded(distribution)))
+    return _examine(folder, distribution) if has_library else None
+
+
+def find_package_in(place: Path) -> Package | Skipped | None:
+    """Return the llama-cpp-python whose folder, or folder of libraries, is given, or why it is not used."""
+    folder = place.parent if place.name == _FOLDER else place
+    if folder.name != binding_files.FOLDER or not (folder / _INITIAL).is_file():
+        return None
+    return _examine(folder, _distribution_of(folder))
+
+
+def is_as_installed(folder: Path) -> bool:
+    """Whether the libraries and the binding in a package's folder are those that its wheel held."""
+    distribution = _distribution_of(folder)
+    recorded = {} if distribution is None else _recorded(distribution)
+    return bool(recorded) and contents.find_damage(folder.parent, recorded) is None
+
+
+def _distribution_of(folder: Path) -> metadata.Distribution | None:
+    return next(iter(metadata.distributions(name=NAME, path=[str(folder.parent)])), None)
+
+
+def _examine(folder: Path, distribution: metadata.Distribution | None) -> Package | Skipped:
+    def refuse(reason: str, command: str = _INSTALL) -> Skipped:
+        return Skipped(
+            path=folder, reason=f"{NAME} {version}{reason}", command=command, is_damaged=False, origin=NAME
+        )
+
+    version = "" if distribution is None else distribution.version
+    recorded = {} if distribution is None else _recorded(distribution)
+    try:
+        release = Version(version).base_version
+    except InvalidVersion:
+        return refuse("without its metadata is only half installed")
+    if not releases.has_binding(release):
+        return refuse(
+            f" is older than {releases.OLDEST_BINDING}, the first that can be used with its own library",
+            f"pip install --upgrade {NAME}",
+        )
+    absent = next((name for name in recorded if not (folder.parent / name).exists()), None)
+    if absent is None and binding_files.find_binding(folder.parent) is None:
+        absent = "its Python binding"
+    if absent is not None:
+        return refuse(f" is only half installed: {absent} is missing")
+    file = next((path for name in LIBRARIES if (path := folder / _FOLDER / name).exists()), None)
+    if file is None:
+        return refuse(" was installed without its library")
+    damage = contents.find_cut_short(file.parent)
+    if damage is not None:
+        return refuse(f" is only half installed: {damage}")
+    listed = _ask_library(file)
+    if isinstance(listed, str):
+        return refuse(f" has a library that does not load here: {listed}")
+    return Package(folder=folder, library=file.parent, version=version, devices=listed)
+
+
+def _recorded(distribution: metadata.Distribution) -> dict[str, FileRecord]:
+    """Return the libraries and the binding's files that a wheel held, by their path in site-packages.
+
+    Empty where the installer wrote no RECORD (Python Packaging User Guide, "Recording installed projects").
+    """
+    rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    entries = {}
+    for name, digest, size in (row for row in rows if len(row) == 3):
+        algorithm, _, encoded = digest.partition("=")
+        if (_is_library(name) or name in _BINDING) and algorithm == "sha256" and size:
+            sha256 = base64.urlsafe_b64decode(f"{encoded}==").hex()
+            entries[name] = FileRecord(size_bytes=int(size), sha256=sha256)
+    return entries
+
+
+def _is_library(name: str) -> bool:
+    """Whether a file of a wheel is a library of llama.cpp; older releases have no folder for them."""
+    path = PurePosixPath(name)
+    folders = {(binding_files.FOLDER,), (binding_files.FOLDER, _FOLDER)}
+    return path.parts[:-1] in folders and bool(_LIBRARY.fullmatch(path.name))
+
+
+def _ask_library(file: Path) -> tuple[options.ListedDevice, ...] | str:
+    """Return the GPUs that a library lists, or why it does not load."""
+    with tempfile.TemporaryDirectory(prefix="ggufspec-") as scratch:
+        completed, out, err = proc.capture(
+            [sys.executable, "-I", str(Path(device_list.__file__)), str(file)],
+            env=program_environment(Path(scratch)),
+            cwd=Path(scratch),
+        )
+    if completed.returncode == 0:
+        return options.parse_devices(out)
+    if completed.timed_out:
+        return "it did not answer in time"
+    return completed.signal or (err.strip().splitlines() or [f"exit code {completed.returncode}"])[-1]

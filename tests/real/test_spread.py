@@ -1,0 +1,401 @@
+"""The embedded pair on workers of a real build with RPC: texts, places, the network, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+
+from ggufspec import engines, paths, prompts, results
+from ggufspec.domain import Drafting, Offload, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.errors import WorkerError
+from ggufspec.forecast.whatif import Network
+from ggufspec.llama.install import installs, store
+from ggufspec.llama.install.installs import Install
+from ggufspec.llama.rpc import WorkerProblem, lending, protocol, workers
+from ggufspec.llama.rpc.lending import WorkerSettings
+from ggufspec.modelfiles import catalog, hub
+from tests.support import rpc_workers, shell
+from tests.support.slow_network import slow_network
+
+_CACHE = paths.cache_dir()  # before the fixture `home` points everything at an empty folder
+_WORKER = "rpc-server"  # the end of its program's name
+
+
+@pytest.fixture
+def with_rpc(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """The newest build with RPC."""
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(_CACHE))
+    built = next((built for built in store.installed() if built.has_rpc), None)
+    install = built and installs.probe(built.bin, "own build", built)
+    if not install:
+        pytest.fail("no llama.cpp with RPC: run `ggufspec build --rpc`")
+    return install
+
+
+def _settings() -> WorkerSettings:
+    return WorkerSettings(port=rpc_workers.free_port(), threads=1, devices=("CPU",))
+
+
+@pytest.fixture
+def two(with_rpc: Install) -> Iterator[tuple[str, str]]:
+    """The addresses of two workers, which lend the processor."""
+    settings = [_settings(), _settings()]
+    with ExitStack() as stack:
+        for one in settings:
+            stack.enter_context(lending.start_worker(with_rpc, one))
+        yield settings[0].own_address, settings[1].own_address
+
+
+@contextmanager
+def _started(install: Install) -> Iterator[tuple[str, psutil.Process]]:
+    """Start a worker; yield its address and its process."""
+    before = set(psutil.Process().children(recursive=True))
+    settings = _settings()
+    with lending.start_worker(install, settings):
+        started = set(psutil.Process().children(recursive=True)) - before
+        (process,) = (one for one in started if one.name().endswith(_WORKER))
+        yield settings.own_address, process
+
+
+def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
+    return RunSpec(
+        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
+        role=role,
+        prompt=prompts.suite("demo").prompts[0],
+        n_predict=16,
+        context=512,
+        threads=1,
+        offload=Offload(target_layers="all", draft_layers=0, rpc=rpc),
+        drafting=Drafting(n_max=3) if role is Role.DRAFTING else None,
+    )
+
+
+def _measured(engine: engines.Engine, spec: RunSpec, log: Path) -> Sample:
+    """Return a run that ended well; today's programs lose their summary now and then."""
+    tries = (engine.measure(spec, log).sample for _ in range(6))
+    return next(one for one in tries if one.status is Status.OK)
+
+
+# Texts and places ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", engines.ENGINES)
+def test_weights_are_on_both_workers_and_the_text_is_the_same(
+    with_rpc: Install, two: tuple[str, str], tmp_path: Path, name: str
+) -> None:
+    texts: dict[Role, set[str | None]] = {Role.TARGET: set(), Role.DRAFTING: set()}
+    for rpc in ((), two):
+        with engines.make(name, with_rpc, timeout_s=120, capacity=1) as engine:
+            for role, same in texts.items():
+                sample = _measured(engine, _spec(role, rpc), tmp_path / "run")
+                same.add(sample.text)
+                on = {
+                    part.device.partition("[")[2].rstrip("]") for part in sample.placement if part.model_bytes
+                }
+                assert {*rpc} <= on
+                assert all(part.on_host for part in sample.draft_placement)
+    (alone,), (drafted,) = texts.values()
+    assert alone
+    assert drafted
+    assert drafted.startswith(alone)  # the last round of a drafting program may end beyond the limit
+
+
+def test_a_sweep_compares_with_and_without_workers_and_goes_on_where_one_is_gone(
+    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+) -> None:
+    gone = rpc_workers.nobody()
+    done = shell.ggufspec(
+        *("sweep", "--pair", "demo", "--engine", "server", "-n", "16", "--repeats", "1", "--draft", "3"),
+        *("--threads", "1", "--ngl", "all", "--ngld", "0", "--prompt", "Letter to Jonas", "--name", "spread"),
+        *("--rpc", "none", "--rpc", ",".join(two), "--rpc", gone),
+        llama=with_rpc.root,
+    )
+    assert done.returncode == WorkerError.exit_code, done.stderr
+    assert "error: 2 of 7 runs failed, first target on p1: worker unreachable: " in done.stderr
+    assert f"cannot connect to the worker {gone}" in done.stderr
+    bench = results.load("spread")
+    statuses = {
+        rpc: {run.sample.status for run in bench.runs if run.spec.own_offload.rpc == rpc}
+        for rpc in ((), two, (gone,))
+    }
+    assert statuses == {(): {Status.OK}, two: {Status.OK}, (gone,): {Status.WORKER_UNREACHABLE}}
+    drafting = [run for run in bench.runs if run.spec.role is Role.DRAFTING and run.sample.text]
+    assert {run.text_identical for run in drafting} == {True}
+    assert {worker.address for worker in bench.meta.workers} == {*two}
+    rows = json.loads(shell.here("show", "spread", "-o", "json").stdout)
+    assert {None, f"--rpc {','.join(two)}"} <= {row["settings"] for row in rows}
+
+
+# The network -----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_says_its_devices_and_the_network_to_it(two: tuple[str, str]) -> None:
+    for address in two:
+        report = workers.measure_worker(address)
+        assert report.version.major >= 1
+        assert report.rtt_s is not None
+        assert report.devices[0].total_bytes >= report.devices[0].free_bytes > 0
+        if report.version.major == 7:
+            assert report.bytes_per_s is not None
+
+
+@pytest.mark.parametrize("role", [Role.TARGET, Role.DRAFTING])
+def test_a_pass_pays_round_trips_that_the_proxies_count(
+    with_rpc: Install,
+    two: tuple[str, str],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    role: Role,
+) -> None:
+    """A pass has as many with several tokens, which verify a draft, as with one. Prompts cancel out."""
+    with slow_network(two[0]) as first, slow_network(two[1]) as second:
+        networks = (first, second)
+        counts = {}
+        with engines.make("server", with_rpc, timeout_s=120, capacity=1) as engine:
+            for tokens in (40, 8, 40):  # the first loads the models
+                for network in networks:
+                    network.reset()
+                spec = replace(_spec(role, (first.address, second.address)), n_predict=tokens)
+                sample = _measured(engine, spec, tmp_path / "run")
+                passes = sample.n_rounds if role is Role.DRAFTING else sample.decoded
+                assert passes
+                counts[tokens] = passes, *(network.round_trips for network in networks)
+    passes, *trips = (long - short for long, short in zip(counts[40], counts[8], strict=True))
+    record_property("round trips of a pass", [count / passes for count in trips])
+    assert all(count == pytest.approx(passes, abs=1) for count in trips)
+
+
+def test_drafting_gains_more_the_slower_the_network_is_as_forecast(
+    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+) -> None:
+    """scripts/validate_network.py has the errors on a quiet machine."""
+    near, trips = _pass_costs(with_rpc, two[0], tmp_path, delay_s=0.0)
+    gains = [near[Role.TARGET] / near[Role.DRAFTING]]
+    for rtt_s in (0.002, 0.01):
+        far, _ = _pass_costs(with_rpc, two[0], tmp_path, delay_s=rtt_s / 2)
+        gains.append(far[Role.TARGET] / far[Role.DRAFTING])
+    assert gains == sorted(gains)
+    network = Network(rtt_s=0.01, round_trips=trips[Role.TARGET])
+    alone, rounds = (near[role] + network.pass_s(1) for role in (Role.TARGET, Role.DRAFTING))
+    assert gains[-1] == pytest.approx(alone / rounds, rel=0.3)
+
+
+def _pass_costs(
+    install: Install, worker: str, folder: Path, *, delay_s: float
+) -> tuple[dict[Role, float], dict[Role, float]]:
+    """Return the median seconds of a pass of the target, alone and in rounds, and its round trips."""
+    seconds: dict[Role, float] = {}
+    trips: dict[Role, float] = {}
+    with (
+        slow_network(worker, delay_s=delay_s) as network,
+        engines.make("server", install, timeout_s=120, capacity=1) as engine,
+    ):
+        for role in (Role.TARGET, Role.DRAFTING):
+            spec = replace(_spec(role, (network.address,)), n_predict=64)
+            _measured(engine, spec, folder / "warm")
+            network.reset()
+            samples = [_measured(engine, spec, folder / str(repeat)) for repeat in range(5)]
+            passes = [sample.n_rounds or sample.decoded or 0 for sample in samples]
+            trips[role] = network.round_trips / sum(passes)  # a few of the prompts' passes are among them
+            seconds[role] = median(
+                (sample.gen_s or 0.0) / number for sample, number in zip(samples, passes, strict=True)
+            )
+    return seconds, trips
+
+
+# What goes wrong -------------------------------------------------------------------------------------------
+
+
+def test_a_busy_worker_is_a_row_and_serves_again_later(
+    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+) -> None:
+    with engines.make("server", with_rpc, timeout_s=120, capacity=1) as holder:
+        _measured(holder, _spec(Role.TARGET, two[:1]), tmp_path / "holder")
+        with engines.make("binary-simple", with_rpc, timeout_s=120) as other:
+            for _ in range(4):  # more than wait in the worker's queue
+                busy = other.measure(_spec(Role.TARGET, two[:1]), tmp_path / "other")
+                assert busy.sample.status is Status.WORKER_BUSY
+    workers.check_workers(two)
+
+
+@contextmanager
+def _bare_worker(install: Install) -> Iterator[str]:
+    """Start llama.cpp's worker as users do, without ggufspec; yield its address."""
+    address = rpc_workers.nobody()
+    assert install.worker is not None
+    process = subprocess.Popen(
+        [install.worker, "--port", address.rpartition(":")[2]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        shell.wait_until(lambda: _answers(address))
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(address: str) -> bool:
+    try:
+        workers.check_workers((address,), timeout_s=1.0)
+    except WorkerProblem:
+        return False
+    return True
+
+
+def test_asking_a_busy_worker_does_not_end_it(with_rpc: Install) -> None:
+    """It looks at the connection later, and dies of SIGPIPE where it answers one that was closed."""
+    with _bare_worker(with_rpc) as address:
+        with protocol.connect(*workers.split_address(address), timeout_s=5):
+            assert not _answers(address)
+        shell.wait_until(lambda: _answers(address))
+        workers.check_workers((address,))
+
+
+@contextmanager
+def _during(condition: Callable[[], bool], act: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread once a condition holds."""
+
+    def wait() -> None:
+        shell.wait_until(condition, seconds=100)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
+def test_a_worker_that_is_killed_during_a_run_is_a_row(with_rpc: Install, tmp_path: Path, name: str) -> None:
+    with ExitStack() as stack:
+        address, process = stack.enter_context(_started(with_rpc))
+        network = stack.enter_context(slow_network(address, delay_s=0.02))
+        engine = stack.enter_context(engines.make(name, with_rpc, timeout_s=120, capacity=1))
+        spec = _spec(Role.TARGET, (network.address,))
+        _measured(engine, spec, tmp_path / "before")
+        network.reset()
+        with _during(lambda: network.round_trips > 60, process.kill):
+            lost = engine.measure(replace(spec, n_predict=400, prompt=_other_prompt()), tmp_path / "lost")
+    assert lost.sample.status is Status.WORKER_LOST, lost.error
+
+
+def _other_prompt() -> Prompt:
+    return prompts.suite("demo").prompts[1]
+
+
+@pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
+def test_a_worker_that_stops_answering_ends_at_the_time_limit(
+    with_rpc: Install, tmp_path: Path, name: str
+) -> None:
+    with ExitStack() as stack:
+        address, process = stack.enter_context(_started(with_rpc))
+        network = stack.enter_context(slow_network(address, delay_s=0.02))
+        engine = stack.enter_context(engines.make(name, with_rpc, timeout_s=20, capacity=1))
+        spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
+        network.reset()
+        started_s = time.monotonic()
+        with _during(lambda: network.round_trips > 100, process.suspend):
+            stuck = engine.measure(spec, tmp_path / "stuck")
+        assert time.monotonic() - started_s < 100
+        assert stuck.sample.status is Status.TIMED_OUT, stuck.error
+        busy = engine.measure(spec, tmp_path / "again")
+        assert busy.sample.status is Status.WORKER_BUSY, busy.error
+        process.resume()
+
+
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_AS"), reason="memory of another process is limited on Linux")
+@pytest.mark.parametrize("name", ["binary-simple", "server", "inprocess"])
+def test_a_worker_without_memory_is_a_row(with_rpc: Install, tmp_path: Path, name: str) -> None:
+    with (
+        _started(with_rpc) as (address, process),
+        engines.make(name, with_rpc, timeout_s=60, capacity=1) as engine,
+    ):
+        most = process.memory_info().vms + (1 << 20)
+        process.rlimit(psutil.RLIMIT_AS, (most, most))
+        full = engine.measure(_spec(Role.TARGET, (address,)), tmp_path / "full")
+    assert full.sample.status is Status.OUT_OF_MEMORY, full.error
+    assert f"RPC0[{address}]" in (full.error or "")
+
+
+@pytest.mark.parametrize("version", [(6, 0, 0), (2, 0, 0)])
+def test_a_worker_of_another_version_is_refused(
+    with_rpc: Install, tmp_path: Path, version: tuple[int, int, int]
+) -> None:
+    with rpc_workers.worker(version=version) as fake:
+        with pytest.raises(WorkerProblem) as caught:
+            workers.check_versions(with_rpc, (fake.address,))
+        assert caught.value.status is Status.WORKER_MISMATCH
+        started_s = time.monotonic()
+        done = shell.ggufspec(
+            *("bench", "--pair", "demo", "-n", "8", "--ngl", "1", "--rpc", fake.address), llama=with_rpc.root
+        )
+        assert (done.returncode, time.monotonic() - started_s < 100) == (38, True), done.stderr
+        assert "speaks another version of RPC" in done.stderr
+        if version[0] == 6:
+            with engines.make("binary-simple", with_rpc, timeout_s=60) as engine:
+                run = engine.measure(_spec(Role.TARGET, (fake.address,)), tmp_path / "run")
+            assert run.sample.status is Status.WORKER_MISMATCH, run.error
+
+
+def test_a_worker_survives_a_program_that_is_killed(with_rpc: Install, tmp_path: Path) -> None:
+    with _started(with_rpc) as (address, process):
+        with (
+            slow_network(address, delay_s=0.02) as network,
+            engines.make("binary-simple", with_rpc, timeout_s=3) as engine,
+        ):
+            spec = replace(_spec(Role.TARGET, (network.address,)), n_predict=400)
+            assert engine.measure(spec, tmp_path / "killed").sample.status is Status.TIMED_OUT
+        shell.wait_until(lambda: _answers(address))
+        assert process.is_running()
+
+
+def test_interrupted_in_the_middle_no_process_remains(with_rpc: Install) -> None:
+    with _started(with_rpc) as (address, worker), slow_network(address, delay_s=0.02) as network:
+        bench = shell.start(
+            *("bench", "--pair", "demo", "--engine", "server", "-n", "400", "--ngl", "all", "--ngld", "0"),
+            *("--threads", "1", "--name", "cut", "--rpc", network.address),
+            llama=with_rpc.root,
+        )
+        shell.wait_until(lambda: network.round_trips > 600, seconds=100)
+        family = psutil.Process(bench.pid).children(recursive=True)
+        assert any("llama-server" in one.name() for one in family)
+        bench.send_signal(signal.SIGINT)
+        _, errors = bench.communicate(timeout=60)
+        assert bench.returncode == 130, errors
+        assert "--resume" in errors
+        shell.wait_until(lambda: not any(shell.is_alive(one) for one in family))
+        assert worker.is_running()
+        shell.wait_until(lambda: _answers(address))
+
+
+def test_the_command_prints_what_it_lends_and_ends_on_ctrl_c(with_rpc: Install) -> None:
+    port = rpc_workers.free_port()
+    process = shell.start(
+        "fleet", "worker", "--port", str(port), "--device", "CPU", "--threads", "1", llama=with_rpc.root
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline() for _ in range(2)]
+        family = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert lines[0].startswith("CPU: ")
+    assert lines[1].startswith(f"worker: 127.0.0.1:{port}, RPC ")
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert family
+    shell.wait_until(lambda: not any(shell.is_alive(child) for child in family))
