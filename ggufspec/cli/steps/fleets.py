@@ -1,0 +1,357 @@
+"""The subcommands of ``ggufspec fleet`` that measure on several machines, or join what they measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ggufspec.choices import Where
+from ggufspec.cli.entry.command import Command
+from ggufspec.cli.entry.output import echo
+from ggufspec.cli.options import completions
+from ggufspec.cli.options.bench import measure_options
+from ggufspec.cli.options.serving import capacity_options
+from ggufspec.cli.options.shared import add_options, emit, output_options, pass_options
+from ggufspec.cli.options.tuning import tuning_options
+from ggufspec.errors import GgufspecError, ResultsError
+
+if TYPE_CHECKING:
+    from ggufspec.cli.options.values import BenchOptions, TuneOptions
+    from ggufspec.fleet import Cluster, Order
+
+_ADDRESS = click.option(
+    "--address",
+    default="auto",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Ray cluster; auto is the one that runs on this machine.",
+)
+
+
+def register(group: click.Group) -> None:
+    """Add the subcommands to a group."""
+    for command in (doctor, sweep, bench, tune, merge, show):
+        group.add_command(Command.of(command))
+
+
+_machine_options = add_options(
+    _ADDRESS,
+    click.option("--build-missing", is_flag=True, help="Build llama.cpp on machines that have none."),
+    click.option("--share-token", is_flag=True, help="Send the token for the Hub to all machines."),
+)
+
+
+def _fleet_options(where: Where) -> Callable[[Any], Any]:
+    """Add the options that say where a request is measured; ``where`` is the default."""
+    return add_options(
+        _machine_options,
+        click.option(
+            "--where",
+            type=click.Choice([value.value for value in Where]),
+            default=where.value,
+            show_default=True,
+            help="same: spread the blocks over equal machines; each: measure everything on each machine.",
+        ),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print which machine would measure what, and how long, without measuring or downloading.",
+        ),
+    )
+
+
+@click.command()
+@measure_options(many=True)
+@_fleet_options(Where.SAME)
+@output_options
+@pass_options
+def sweep(options: BenchOptions, **values: Any) -> None:
+    """Measure every combination of settings on several machines; options are those of `ggufspec sweep`.
+
+    A block is a target with one value of each setting that changes it, and everything that is compared with
+    it. It is measured by one machine, and moves to another one if that is lost. Each machine needs ggufspec,
+    and a Ray that was started with the resource "bench".
+
+    \b
+    ray start --head --include-dashboard=false --disable-usage-stats --resources='{"bench": 1}'
+    ray start --address=HOST:6379 --disable-usage-stats --resources='{"bench": 1}'   on the others
+    ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --name nightly
+    ggufspec fleet sweep --pair demo --threads 1-4 --draft 1-8 --resume nightly
+    """
+    _measure(options, **values)
+
+
+@click.command()
+@measure_options(many=False)
+@_fleet_options(Where.EACH)
+@output_options
+@pass_options
+def bench(options: BenchOptions, **values: Any) -> None:
+    """Measure the same on each machine, and print one table; options are those of `ggufspec bench`.
+
+    \b
+    ggufspec fleet bench --pair demo --draft 3 --address 10.0.0.1:6379
+    """
+    _measure(options, **values)
+
+
+def _measure(
+    options: BenchOptions,
+    *,
+    address: str,
+    where: str,
+    build_missing: bool,
+    share_token: bool,
+    dry_run: bool,
+    name: str | None,
+    resume: str | None,
+    output: str,
+    out: Path | None,
+) -> None:
+    """Measure on a fleet, with a line for everything that happens, and print its table."""
+    from ggufspec import fleet, units
+    from ggufspec.cli.steps import measuring
+
+    measuring.refuse_two_names(name, resume)
+    _refuse_token(options.token, is_shared=share_token)
+    stored = None if resume is None else fleet.read_fleet(resume).fleet
+    request = options.to_request()
+    order = fleet.make_order(
+        (name or fleet.new_name()) if stored is None else stored.name,
+        request,
+        command=measuring.command_line(),
+        shares_token=share_token,
+        builds=build_missing,
+        yes=options.yes,
+        plans=dry_run,
+    )
+    with fleet.RayCluster(address=address) as cluster:
+        if dry_run:
+            _print_plan(cluster, order, Where(where), output, out)
+            return
+        drive = fleet.Drive(
+            cluster=cluster,
+            order=order,
+            where=Where(where),
+            resumes=resume is not None,
+            max_time_s=request.max_time,
+        )
+        try:
+            for progress in drive.run():
+                for line in progress.lines:
+                    echo(line, err=True)
+        except KeyboardInterrupt:
+            echo(f"Interrupted. Continue with the same command and --resume {order.fleet}.", err=True)
+            raise
+    print_fleet(order.fleet, output, out)
+    n_unmeasured = len(fleet.list_unmeasured(fleet.read_fleet(order.fleet)))
+    if n_unmeasured:
+        raise GgufspecError(
+            f"{units.counted(n_unmeasured, 'block')} of the fleet {order.fleet} were not measured",
+            f"continue with --resume {order.fleet}",
+        )
+
+
+def _refuse_token(token: str | None, *, is_shared: bool) -> None:
+    """Refuse a token on the command line, which Ray shows to all nodes.
+
+    Raises:
+        UsageError: there is one, and it is not shared.
+    """
+    if token is not None and not is_shared:
+        raise click.UsageError("--token would be sent to all machines: use HF_TOKEN, or add --share-token")
+
+
+@click.command()
+@measure_options(many=True, repeating=False, engine="server")
+@capacity_options
+@tuning_options
+@_machine_options
+@output_options
+@pass_options
+def tune(
+    options: TuneOptions,
+    *,
+    address: str,
+    build_missing: bool,
+    share_token: bool,
+    name: str | None,
+    output: str,
+    out: Path | None,
+) -> None:
+    """Find the fastest configuration of each machine; options are those of `ggufspec tune`.
+
+    Each configuration is stored as NAME.MACHINE: `ggufspec show NAME.MACHINE` prints it.
+
+    \b
+    ggufspec fleet tune --pair demo --name office
+    """
+    from ggufspec import fleet
+    from ggufspec.cli.steps import measuring, tuning
+
+    _refuse_token(options.token, is_shared=share_token)
+    request = options.to_request()
+    order = fleet.make_order(
+        name or fleet.new_name(),
+        request,
+        command=measuring.command_line(),
+        shares_token=share_token,
+        builds=build_missing,
+        yes=options.yes,
+        tuning=tuning.make_request(options, request),
+    )
+    missing: list[str] = []
+    with fleet.RayCluster(address=address) as cluster:
+        for host, answer in fleet.tune_nodes(cluster, order):
+            if isinstance(answer, str):
+                missing.append(host)
+                echo(f"{host}: no configuration: {answer}", err=True)
+            else:
+                echo(f"{host}: tuned, stored as {answer.id}", err=True)
+    print_fleet(order.fleet, output, out)
+    if missing:
+        raise GgufspecError(f"no configuration was found for {', '.join(missing)}", "see the reasons above")
+
+
+def _print_plan(cluster: Cluster, order: Order, where: Where, output: str, out: Path | None) -> None:
+    """Print which machine would measure what: for people its blocks and time, otherwise a row per block."""
+    from ggufspec import fleet, units
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats, tables
+
+    plan = fleet.plan_fleet(*fleet.prepare_nodes(cluster, order), where)
+    if output not in tables.FOR_PEOPLE:
+        blocks = ({**job._asdict(), "host": plan.hosts[job.machine]} for job in plan.simulation.measured)
+        emit(formats.render(frames.planned_blocks(blocks), output, title="blocks"), out)
+        return
+    rows = []
+    for machine, host in plan.hosts.items():
+        jobs = [job for job in plan.simulation.measured if job.machine == machine]
+        rows.append(
+            {
+                "machine": machine,
+                "host": host,
+                "blocks": str(len(jobs)),
+                "time": units.format_duration(max((job.until_s for job in jobs), default=0.0)),
+            }
+        )
+    lines = [
+        tables.table(("machine", "host", "blocks", "time"), rows, output),
+        "",
+        f"About {units.format_duration(plan.simulation.makespan_s)}.",
+        *(f"{host} would take no part: {reason}." for host, reason in plan.refused.items()),
+    ]
+    emit("\n".join(lines) + "\n", out)
+
+
+@click.command()
+@_ADDRESS
+def doctor(*, address: str) -> None:
+    """Check all machines of a fleet, and print the command that fixes each problem.
+
+    \b
+    ggufspec fleet doctor --address 10.0.0.1:6379
+    """
+    from ggufspec import fleet
+    from ggufspec.doctor import finding
+
+    able = 0
+    with fleet.RayCluster(address=address) as cluster:
+        for host, message in fleet.examine_nodes(cluster):
+            echo(f"{host}")
+            if isinstance(message, str):
+                echo(f"  cannot measure: {message}")
+                continue
+            versions = ", ".join(f"{name} {version}" for name, version in message.software.items())
+            echo(f"  {versions}")
+            echo(finding.render(message.checkup, "text"), nl=False)
+            able += message.checkup.can_run
+    if not able:
+        raise GgufspecError("no machine of the fleet can measure", fleet.START_HINT)
+    echo(f"machines that can measure: {able}", err=True)
+
+
+@click.command()
+@click.argument("benches", nargs=-1, required=True, metavar="BENCH...", shell_complete=completions.runs)
+@click.option("--name", help="Name of the fleet. [default: from the time]")
+@output_options
+def merge(*, benches: tuple[str, ...], name: str | None, output: str, out: Path | None) -> None:
+    """Join the benches of several machines, and print one table of them.
+
+    BENCHES are folders that were copied from other machines, or ids of stored benches. They are copied and
+    stored as NAME.MACHINE. Benches of the same machine, of different models, prompts, samplers or versions of
+    llama.cpp, and damaged ones are refused.
+
+    \b
+    scp -r other:.local/share/ggufspec/runs/nightly nightly-other
+    ggufspec fleet merge nightly nightly-other --name both
+    """
+    from ggufspec import fleet
+    from ggufspec.cli.steps import measuring
+
+    stored = fleet.merge(benches, name=name, command=measuring.command_line())
+    echo(f"fleet: {stored.fleet.name}", err=True)
+    print_fleet(stored.fleet.name, output, out)
+
+
+@click.command()
+@click.argument("name", default="last", metavar="[FLEET]")
+@output_options
+def show(*, name: str, output: str, out: Path | None) -> None:
+    """Print what several machines measured: a row for each arm of each machine.
+
+    FLEET is the name of a stored fleet. [default: the last one]
+    """
+    print_fleet(name, output, out)
+
+
+def print_comparisons(before: str, after: str, *, threshold: float, output: str, out: Path | None) -> None:
+    """Print the comparison of two fleets, machine by machine.
+
+    Raises:
+        ResultsError: no machine is in both, or the benches of one must not be compared.
+    """
+    from ggufspec import fleet
+    from ggufspec.analysis import comparing
+    from ggufspec.report import frames
+    from ggufspec.report.text import comparison, formats, tables
+
+    first, second = (fleet.read_benches(fleet.read_fleet(name)) for name in (before, after))
+    changes = {
+        machine: comparing.compare(bench, second[machine], threshold=threshold)
+        for machine, bench in first.items()
+        if machine in second
+    }
+    if not changes:
+        raise ResultsError(f"{before} and {after} have no machine in common", "see: ggufspec fleet show NAME")
+    if output not in tables.FOR_PEOPLE:
+        joined = frames.join_machines({machine: frames.comparison(one) for machine, one in changes.items()})
+        emit(formats.render(joined, output, title="comparison"), out)
+        return
+    pages = [
+        f"{machine}\n\n{comparison.comparison(one, first[machine].meta, second[machine].meta, output)}"
+        for machine, one in changes.items()
+    ]
+    others = sorted(first.keys() ^ second.keys())
+    note = f"\nin one of them only: {', '.join(others)}\n" if others else ""
+    emit("\n".join(pages) + note, out)
+
+
+def print_fleet(name: str, output: str, out: Path | None) -> None:
+    """Print the table of a fleet; for people also what was not measured, and why."""
+    from ggufspec import fleet
+    from ggufspec.report import frames
+    from ggufspec.report.text import formats, machines, tables
+
+    stored = fleet.read_fleet(name)
+    benches = fleet.read_benches(stored)
+    if output in tables.FOR_PEOPLE:
+        table = machines.machine_table(benches, output) or "Nothing was measured."
+        lines = (table, "", *fleet.describe_unmeasured(stored), *machines.list_warnings(benches))
+        emit("\n".join(lines).rstrip("\n") + "\n", out)
+        return
+    origin = {"fleet": stored.fleet.name, "date": stored.fleet.started_at}
+    emit(formats.render(frames.machines(benches), output, title="machines", origin=origin), out)

@@ -1,0 +1,339 @@
+"""What a machine of a fleet does: prepare the request for itself, and measure one block after another.
+
+Runs are stored on the machine first, in a bench of its own below <data>/node, and sent to the driver as they
+come. So nothing that was measured is measured again when the driver or the connection was lost.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import platform
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+
+from ggufspec import doctor, machine, measure, paths, results, tuning
+from ggufspec.domain import RunResult
+from ggufspec.errors import ConsentNeededError, GgufspecError
+from ggufspec.fleet.journal import block_key
+from ggufspec.fleet.locking import HOST_LOCK, hold_host
+from ggufspec.fleet.machines import identify_machine
+from ggufspec.fleet.orders import (
+    BlockMeasured,
+    Examined,
+    Failure,
+    Message,
+    Order,
+    Preparation,
+    RunsMissing,
+    RunStored,
+    TextJudged,
+    TunedHere,
+    unpack_texts,
+)
+from ggufspec.llama.build import building
+from ggufspec.llama.install import installs
+from ggufspec.measure import Request, Session, api, duration, naming, request
+from ggufspec.modelfiles import hub
+from ggufspec.results import Meta, ResultSet, Runs
+from ggufspec.units import format_bytes
+
+MOST_BYTES = 10_000_000_000
+"""The size of a download above which the driver's --yes is needed."""
+
+
+def list_software() -> dict[str, str]:
+    """Return the versions that the driver and all machines of a fleet must share."""
+    versions = {
+        "ggufspec": metadata.version("ggufspec"),
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+    with suppress(metadata.PackageNotFoundError):
+        versions["Ray"] = metadata.version("ray")
+    return versions
+
+
+@dataclass(kw_only=True)
+class Bencher:
+    """Measures blocks on this machine.
+
+    Attributes:
+        order: what to measure, pickled: it is read only once the versions agree.
+        software: the driver's ``list_software``.
+        moves_data: whether results are stored beside the user's own; a driver may be on the same machine.
+        lock: the file that is locked while a block is measured.
+        unset: variables that are removed if they have these values, because llama.cpp would inherit them.
+    """
+
+    order: bytes
+    software: Mapping[str, str]
+    moves_data: bool = True
+    lock: Path = HOST_LOCK
+    unset: Mapping[str, str] = field(default_factory=dict)
+    _session: Session | None = field(default=None, init=False)
+    _known: duration.Experience | None = field(default=None, init=False)
+    _bench: str = field(default="", init=False)
+    _keys: tuple[str, ...] = field(default=(), init=False)
+    _command: tuple[str, ...] = field(default=(), init=False)
+    _plans: bool = field(default=False, init=False)
+
+    def prepare(self) -> Iterator[Message]:
+        """Yield what is measured here once all that it needs is on this machine, or why it cannot be.
+
+        Downloads, builds and checksums wait for blocks of other nodes on this host: they would disturb them.
+        """
+        self._clean_environment()
+        try:
+            with hold_host(self.lock):
+                prepared = self._prepare()
+            yield prepared
+        except (GgufspecError, OSError) as error:
+            yield Failure(reason=_describe(error))
+
+    def examine(self) -> Iterator[Message]:
+        """Yield what ``ggufspec doctor`` finds on this machine; nothing is changed."""
+        yield Examined(doctor.examine(), list_software())
+
+    def tune(self) -> Iterator[Message]:
+        """Yield the configuration that is fastest on this machine, or why none was found."""
+        self._clean_environment()
+        try:
+            with hold_host(self.lock):
+                tuned = self._tune()
+            yield tuned
+        except (GgufspecError, OSError) as error:
+            yield Failure(reason=_describe(error))
+
+    def measure(self, block: int, n_known: int, last_log: str | None) -> Iterator[Message]:
+        """Measure a block, and yield its runs as they come, then what is known of all its texts.
+
+        Args:
+            block: its number.
+            n_known: how many runs of this machine's bench the driver has.
+            last_log: the log of the last one of these.
+        """
+        self._clean_environment()
+        try:
+            with hold_host(self.lock) as waited_s:
+                yield from self._measure(block, n_known, last_log, waited_s)
+        except (GgufspecError, OSError) as error:
+            yield Failure(reason=_describe(error))
+
+    def restore(self, meta: Meta, runs: tuple[RunResult, ...]) -> Iterator[Message]:
+        """Store the runs that the driver has of this machine, in place of those that were lost here.
+
+        Args:
+            meta: of the bench.
+            runs: in the order of measurement.
+        """
+        self._clean_environment()
+        try:
+            folder = paths.runs_dir() / self._bench
+            if folder.exists():
+                results.delete(self._bench)
+            (folder / "logs").mkdir(parents=True)
+            results.write_bench(folder, replace(meta, id=self._bench), runs)
+            yield self._describe_plan()
+        except (GgufspecError, OSError) as error:
+            yield Failure(reason=_describe(error))
+
+    def _clean_environment(self) -> None:
+        """Remove variables that this process got from what runs it; Ray sets them again before each call."""
+        for name, value in self.unset.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
+
+    def _open_order(self) -> Order:
+        """Return the order.
+
+        Raises:
+            GgufspecError: this machine has other versions than the driver.
+        """
+        here = list_software()
+        for name, version in self.software.items():
+            if here.get(name) != version:
+                version_here = f"{name} {here[name]}" if name in here else f"no {name}"
+                raise GgufspecError(
+                    f"it has {version_here}, and the driver has {version}", "install the same version"
+                )
+        order: Order = pickle.loads(self.order)  # noqa: S301  # from the driver, which may run anything here
+        return order
+
+    def _separate_results(self) -> None:
+        """Store results in a place of their own from here on."""
+        if self.moves_data:
+            os.environ["GGUFSPEC_DATA"] = str(paths.data_dir() / "node")
+            self.moves_data = False
+
+    def _tune(self) -> TunedHere:
+        """Return the configuration that is fastest here, with its bench.
+
+        Raises:
+            GgufspecError: there is none, or nothing can be tuned.
+        """
+        order = self._open_order()
+        assert order.tuning is not None, "the order is to measure blocks"
+        self._separate_results()
+        _build_missing(order)
+        with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
+            asked = _fetch(unpack_texts(order, Path(folder)), order)
+            tuned = tuning.tune(replace(order.tuning, request=asked))
+        bench = results.load(tuned.results.meta.id)
+        logs = sorted((bench.folder / "logs").iterdir())
+        return TunedHere(
+            meta=bench.meta,
+            runs=tuple(bench.runs),
+            configuration=results.read_configuration(bench.meta.id),
+            logs={file.name: file.read_bytes() for file in logs if file.is_file()},
+        )
+
+    def _prepare(self) -> Preparation:
+        """Return what is measured here.
+
+        Raises:
+            GgufspecError: it cannot be.
+        """
+        order = self._open_order()
+        self._known = duration.experience()  # of the user's own benches
+        self._separate_results()
+        _build_missing(order)
+        with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
+            asked = unpack_texts(order, Path(folder))
+            session = request.identify(api.prepare(_fetch(asked, order)))
+        self._session = replace(session, suite=replace(session.suite, max_time_s=None))
+        self._keys = tuple(block_key(block.arms[0]) for block in session.suite.blocks)
+        self._bench = f"{order.id}.{_machine_of(session)}"
+        self._command, self._plans = order.command, order.plans
+        return self._describe_plan()
+
+    def _describe_plan(self) -> Preparation:
+        session = self._prepared
+        assert self._known is not None, "prepare first"
+        expected = duration.expect(session.suite, self._known)
+        return Preparation(
+            meta=self._describe_bench(session),
+            keys=self._keys,
+            expected_s=tuple(sum(expected[arm] for arm in block.arms) for block in session.suite.blocks),
+            notes=session.notes,
+        )
+
+    def _describe_bench(self, session: Session) -> Meta:
+        """Return the Meta of this machine's bench, which is opened for it; without one for a mere plan."""
+        if self._plans:
+            return Meta(
+                id=self._bench,
+                started_at="",
+                engine=session.engine.name,
+                command=self._command,
+                build=session.build,
+                machine=machine.snapshot(session.devices),
+                files=session.files,
+                builds={name: install.describe() for name, install in session.builds.items()},
+            )
+        store = self._open(session)
+        results.close(store)
+        return store.meta
+
+    def _measure(self, number: int, n_known: int, last_log: str | None, waited_s: float) -> Iterator[Message]:
+        session = self._prepared
+        suite = replace(session.suite, blocks=(session.suite.blocks[number],))
+        session = replace(session, suite=suite)
+        store = opened = self._open(session)
+        if not _begins_with(opened.runs, n_known, last_log):
+            results.close(opened)
+            yield RunsMissing(self._bench)
+            return
+        n_sent = n_known
+        try:
+            for store in api.record(session, opened):
+                for place in range(n_sent, len(store.runs)):
+                    yield RunStored(place, store.runs[place], _read_logs(store, place))
+                n_sent = max(n_sent, len(store.runs))
+        finally:
+            session.engine.close()
+        yield from _list_judgements(store.runs, n_known, self._keys[number])
+        yield BlockMeasured(number, waited_s)
+
+    @property
+    def _prepared(self) -> Session:
+        assert self._session is not None, "prepare first"
+        return self._session
+
+    def _open(self, session: Session) -> ResultSet:
+        """Open this machine's bench of the fleet, new or begun before."""
+        begun = self._bench in results.ids()
+        return api.begin(
+            session,
+            command=self._command,
+            name=None if begun else self._bench,
+            resume=self._bench if begun else None,
+        )
+
+
+def _build_missing(order: Order) -> None:
+    """Build llama.cpp where there is none, if the order says so.
+
+    Raises:
+        GgufspecError: it cannot be built.
+    """
+    is_named = order.request.llamas != (None,)
+    if order.builds and not (order.plans or is_named or installs.is_any_found()):
+        default, _ = building.choose_default()
+        for _ in building.build(default):
+            pass
+
+
+def _machine_of(session: Session) -> str:
+    return identify_machine(machine.snapshot(session.devices))
+
+
+def _fetch(asked: Request, order: Order) -> Request:
+    """Return a request after downloading the models that it names by reference; a plan downloads nothing.
+
+    Raises:
+        NotCachedError: a plan needs a model that is not on this machine.
+        ConsentNeededError: the download is large, and the driver was not started with --yes.
+        GgufspecError: a model is not found, or cannot be downloaded.
+    """
+    if order.plans:
+        texts = [name for name in asked.models if isinstance(name, str)]
+        return asked.with_models({text: naming.find_model(text, asked.access) for text in texts})
+    for survey in measure.survey_models(asked.models, asked.access).values():
+        if survey.missing_bytes > MOST_BYTES and not order.yes:
+            raise ConsentNeededError(
+                f"its download of {format_bytes(survey.missing_bytes)} needs confirmation", "add --yes"
+            )
+        if survey.missing_bytes:
+            hub.check_room(survey)
+    return asked.with_models(measure.fetch_models(asked.models, asked.access))
+
+
+def _begins_with(runs: Runs, n_known: int, last_log: str | None) -> bool:
+    """Whether a bench begins with the runs that the driver has."""
+    return n_known == 0 or (len(runs) >= n_known and runs[n_known - 1].log == last_log)
+
+
+def _read_logs(store: ResultSet, place: int) -> dict[str, bytes]:
+    """Return the logs of a run by their names, those of lost attempts included."""
+    name = store.runs[place].log
+    files = (store.folder / "logs").glob(f"{glob.escape(name)}.*")
+    return {file.name: file.read_bytes() for file in sorted(files) if file.is_file()}
+
+
+def _list_judgements(runs: Runs, n_known: int, key: str) -> Iterator[TextJudged]:
+    """Yield what is known of the texts of a block, and of all runs that were made since."""
+    for place, run in enumerate(runs):
+        judgement = (run.text_identical, run.difference, run.audit)
+        if judgement != (None, None, None) and (place >= n_known or block_key(run.spec) == key):
+            yield TextJudged(run.log, *judgement)
+
+
+def _describe(error: GgufspecError | OSError) -> str:
+    if isinstance(error, GgufspecError):
+        return error.message if error.hint is None else f"{error.message} ({error.hint})"
+    return str(error)

@@ -1,0 +1,555 @@
+"""The driver of a fleet: hands out blocks, and stores what the machines send.
+
+It knows machines by a ``Cluster`` alone: Ray's, or another one in tests.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ggufspec import results
+from ggufspec.choices import Where
+from ggufspec.domain import Role
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.fleet.journal import (
+    BlockEnded,
+    Fleet,
+    Journal,
+    MachineJoined,
+    MachineRefused,
+    NodeLost,
+    StoredFleet,
+    block_key,
+    create_fleet,
+    read_fleet,
+    reopen_fleet,
+)
+from ggufspec.fleet.orders import (
+    BlockMeasured,
+    Failure,
+    Message,
+    Order,
+    Plan,
+    Preparation,
+    RunsMissing,
+    RunStored,
+    TextJudged,
+    choose_plan,
+    explain_difference,
+)
+from ggufspec.fleet.scheduling import Ending, Node, Schedule
+from ggufspec.results import ResultSet
+from ggufspec.units import counted, format_duration
+
+_POLL_S = 1.0
+_LONG_S = 2.0
+_SLOW_S = 30.0  # after which a machine that still prepares is named
+PATIENCE_S = 60.0
+"""How long blocks wait after the last machine was lost, and machines for one that still prepares."""
+
+START_HINT = "start machines with: ray start --address=HOST:PORT --resources='{\"bench\": 1}'"
+
+
+def no_machine(refused: Mapping[str, str]) -> GgufspecError:
+    """Return the error where no machine can measure; ``refused`` has the reason by the name of each host."""
+    reasons = "; ".join(f"{host}: {reason}" for host, reason in refused.items())
+    message = "no machine of the fleet can measure"
+    return GgufspecError(f"{message}: {reasons}" if reasons else message, START_HINT)
+
+
+class Reply(NamedTuple):
+    """What came from a node; None for a node that is lost, with the reason."""
+
+    node: str
+    message: Message | None
+    reason: str = ""
+
+
+class Cluster(Protocol):
+    """The machines, as the driver sees them."""
+
+    def list_nodes(self) -> Mapping[str, str]:
+        """Return the nodes that can measure, by their ids, with the names of their hosts."""
+        ...
+
+    def start(self, node: str, order: Order | None) -> None:
+        """Start what measures on a node, and ask it to prepare, or to tune.
+
+        Without an order, it checks its machine.
+        """
+        ...
+
+    def measure(self, node: str, block: int, n_known: int, last_log: str | None) -> None:
+        """Ask a node to measure a block."""
+        ...
+
+    def restore(self, node: str, bench: ResultSet) -> None:
+        """Send a node the runs that are stored of its machine."""
+        ...
+
+    def wait(self, timeout_s: float) -> list[Reply]:
+        """Return what came from nodes, in order; nothing after so many seconds."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetProgress:
+    """How far a fleet is. ``lines`` say what happened since the last one."""
+
+    fleet: str | None
+    n_blocks: int
+    n_ended: int
+    n_runs: int
+    n_measuring: int
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Drive:
+    """One session of a driver.
+
+    Attributes:
+        cluster: the machines.
+        order: what they measure; its name of the fleet is final.
+        where: how blocks are spread.
+        resumes: whether a stored fleet of this name is continued.
+        max_time_s: when no more blocks are begun.
+        patience_s: how long blocks wait for a machine where none measures, and machines that are ready for
+            others before the first block is given to one.
+    """
+
+    cluster: Cluster
+    order: Order
+    where: Where
+    resumes: bool = False
+    max_time_s: float | None = None
+    patience_s: float = PATIENCE_S
+    _journal: Journal | None = field(default=None, init=False)
+    _schedule: Schedule | None = field(default=None, init=False)
+    _plan: Plan | None = field(default=None, init=False)
+    _hosts: dict[str, str] = field(default_factory=dict, init=False)  # node -> name of its host
+    _preparing: dict[str, float] = field(default_factory=dict, init=False)  # node -> since when; inf if said
+    _ready_since: float | None = field(default=None, init=False)  # when the first machine was prepared
+    _prepared: dict[str, Preparation] = field(default_factory=dict, init=False)
+    _unfit: dict[str, str] = field(default_factory=dict, init=False)  # node -> why it takes no part
+    _lost: set[str] = field(default_factory=set, init=False)
+    _keys: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)  # pool -> keys of its blocks
+    _stores: dict[str, ResultSet] = field(default_factory=dict, init=False)  # by machine
+    _lines: list[str] = field(default_factory=list, init=False)
+    _n_stored_ends: int = field(default=0, init=False)
+    _n_stored_refusals: int = field(default=0, init=False)  # of the schedule
+    _n_runs: int = field(default=0, init=False)
+
+    def run(self) -> Generator[FleetProgress, None, None]:
+        """Measure until every block ended; yield the progress after each round of news.
+
+        Raises:
+            GgufspecError: no machine can measure.
+            ResultsError: results cannot be stored.
+        """
+        if self.resumes:
+            stored = read_fleet(self.order.fleet).fleet
+            self.order = replace(self.order, id=stored.order_id or self.order.id)
+        started = still_since = time.monotonic()
+        try:
+            while True:
+                self._greet()
+                for reply in self.cluster.wait(_POLL_S):
+                    self._hear(reply)
+                now = time.monotonic()
+                self._name_slow(now)
+                if self._schedule is None and self._is_ready(now):
+                    self._begin()
+                is_over = self.max_time_s is not None and now - started > self.max_time_s
+                if not is_over:
+                    self._assign()
+                self._store_ends()
+                yield self._progress()
+                if self._is_measuring:
+                    still_since = now
+                elif self._is_complete:
+                    self._complete()
+                    break
+                elif is_over:
+                    self._end_in_time()
+                    yield self._progress()
+                    break
+                elif self._preparing:
+                    still_since = now
+                elif now - still_since > self.patience_s:
+                    self._give_up()
+                    yield self._progress()
+                    break
+        finally:
+            for store in self._stores.values():
+                results.close(store)
+            if self._journal is not None:
+                self._journal.close()
+
+    @property
+    def _is_measuring(self) -> bool:
+        return self._schedule is not None and not self._schedule.is_still
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every block ended. A machine that still prepares has blocks of its own with ``EACH``."""
+        if self._schedule is None or not self._keys or not self._schedule.is_done:
+            return False
+        return self.where is Where.SAME or not self._preparing
+
+    def _is_ready(self, now: float) -> bool:
+        """Whether blocks can be given to machines: all are prepared, or one has waited long enough."""
+        if self._ready_since is None or not self._prepared:
+            return False
+        return not self._preparing or now - self._ready_since > self.patience_s
+
+    def _greet(self) -> None:
+        """Ask nodes that are new to prepare."""
+        for node, host in self.cluster.list_nodes().items():
+            if node not in self._hosts:
+                self._hosts[node] = host
+                self._preparing[node] = time.monotonic()
+                self.cluster.start(node, self.order)
+
+    def _name_slow(self, now: float) -> None:
+        for node, since in self._preparing.items():
+            if now - since > _SLOW_S:
+                self._preparing[node] = math.inf
+                self._say(
+                    f"{self._hosts[node]}: still prepares: it downloads, builds or reads files, or another "
+                    "driver measures there"
+                )
+
+    def _hear(self, reply: Reply) -> None:
+        node, message = reply.node, reply.message
+        if node in self._lost:
+            return
+        match message:
+            case None:
+                self._lose(node, reply.reason)
+            case Preparation():
+                self._preparing.pop(node, None)
+                is_new = node not in self._prepared
+                self._prepared[node] = message
+                self._ready_since = self._ready_since or time.monotonic()
+                if is_new and self._schedule is not None:
+                    self._admit(node)
+                elif not is_new:  # its runs were restored
+                    self._ask(node)
+            case Failure(reason=reason) if node in self._preparing or self._schedule is None:
+                self._preparing.pop(node, None)
+                self._refuse(node, reason)
+            case Failure(reason=reason):
+                self._say(f"{self._hosts[node]}: a block failed: {reason}")
+                self._scheduled.fail(node, reason)
+            case RunsMissing():
+                self._say(f"{self._hosts[node]}: its copy of the runs is missing and is sent again")
+                self.cluster.restore(node, self._store_of(node))
+            case RunStored():
+                self._store_run(node, message)
+            case TextJudged():
+                self._store_judgement(node, message)
+            case BlockMeasured(waited_s=waited_s):
+                if waited_s > _LONG_S:
+                    waited = format_duration(waited_s)
+                    self._say(f"{self._hosts[node]}: waited {waited} for another measurement on this host")
+                self._scheduled.finish(node)
+
+    def _begin(self) -> None:
+        """Choose what is measured by most machines, and open the fleet.
+
+        Raises:
+            ResultsError: the fleet cannot be made, or cannot be resumed by these machines.
+        """
+        prepared = tuple(self._prepared.values())
+        if self.resumes:
+            self._journal = reopen_fleet(self.order.fleet)
+            self._plan = self._resumed_plan(self._journal.stored.fleet)
+        else:
+            self._plan = choose_plan(prepared, self.where)
+            self._journal = create_fleet(
+                self.order.fleet,
+                order_id=self.order.id,
+                command=self.order.command,
+                where=self.where,
+                plan=self._plan,
+            )
+        self._schedule = Schedule(
+            where=self.where,
+            hardware=self._journal.stored.fleet.hardware,
+            begun=self._find_begun(self._journal.stored),
+        )
+        for node, reason in self._unfit.items():
+            self._store_refusal(node, reason)
+        for node in tuple(self._prepared):
+            self._admit(node)
+
+    def _resumed_plan(self, fleet: Fleet) -> Plan:
+        """Return what a fleet is resumed with: its own plan, to whose options values may be added.
+
+        Raises:
+            ResultsError: it was begun with another spread of blocks, was not measured by a driver, or none of
+                these machines would measure the same.
+        """
+        if fleet.plan is None:
+            raise ResultsError(
+                f"the fleet {fleet.name} was joined from benches", "measure a new one, or join other benches"
+            )
+        if fleet.where is not self.where:
+            raise ResultsError(
+                f"the fleet {fleet.name} was begun with --where {fleet.where}", f"add --where {fleet.where}"
+            )
+        fit: list[Preparation] = []
+        reasons: list[str] = []
+        for node, ready in self._prepared.items():
+            reason = explain_difference(replace(fleet.plan, blocks=ready.plan.blocks), ready.plan, self.where)
+            if reason is None:
+                fit.append(ready)
+            else:
+                reasons.append(f"{self._hosts[node]}: {reason}")
+        if not fit:
+            raise ResultsError(
+                f"no machine can go on with the fleet {fleet.name}: {'; '.join(reasons)}",
+                "resume it with the machines that began it, or start a new one",
+            )
+        return choose_plan(fit, self.where)
+
+    def _find_begun(self, stored: StoredFleet) -> dict[int, str]:
+        """Return the blocks of which a machine has runs, where each is measured by one machine."""
+        if self.where is not Where.SAME:
+            return {}
+        keys = next(ready.keys for ready in self._prepared.values() if ready.plan == self._plan)
+        numbers = {key: number for number, key in enumerate(keys)}
+        begun: dict[int, str] = {}
+        for machine, joined in stored.machines.items():
+            for spec in results.load(joined.bench).runs.by_spec()[0]:
+                number = None if spec.role is Role.DRAFTER else numbers.get(block_key(spec))
+                if number is not None:
+                    begun[number] = machine
+        return begun
+
+    def _admit(self, node: str) -> None:
+        """Let a prepared node take part, unless it would measure something else."""
+        assert self._plan is not None
+        preparation = self._prepared[node]
+        machine, hardware = preparation.machine_id, preparation.plan.hardware
+        reason = explain_difference(self._plan, preparation.plan, self.where)
+        if reason is None:
+            try:
+                self._open_store(preparation)
+            except ResultsError as error:  # for example, its llama.cpp is another one than before
+                reason = error.message
+        if reason is not None:
+            self._refuse(node, reason)
+            return
+        pool = hardware if self.where is Where.SAME else machine
+        if pool not in self._keys:
+            measured = self._open_journal.stored.measured.get(pool, frozenset())
+            self._keys[pool] = preparation.keys
+            self._lines += [f"{self._hosts[node]}: {note}" for note in preparation.notes]
+            self._scheduled.ended[pool] = {
+                number for number, key in enumerate(preparation.keys) if key in measured
+            }
+        if self._scheduled.join(Node(id=node, machine=machine, hardware=hardware), preparation.expected_s):
+            self._say(f"{self._hosts[node]}: takes part")
+
+    def _open_store(self, preparation: Preparation) -> None:
+        """Open the bench of a machine on this side."""
+        machine, meta = preparation.machine_id, preparation.meta
+        if machine in self._stores:
+            return
+        name = f"{self.order.fleet}.{machine}"
+        if self.resumes and name in results.ids():
+            self._stores[machine] = results.reopen(name, build=meta.build, machine=meta.machine)
+        else:
+            self._stores[machine] = results.create(
+                engine=meta.engine,
+                command=self.order.command,
+                build=meta.build,
+                machine=meta.machine,
+                doubts=meta.doubts,
+                name=name,
+                files=meta.files,
+                environment=meta.environment,
+                builds=meta.builds,
+                software=meta.software,
+                suite_sha256=meta.suite_sha256,
+                stopping=meta.stopping,
+            )
+        if machine not in self._open_journal.stored.machines:
+            self._open_journal.append(
+                MachineJoined(machine=machine, hostname=meta.machine.hostname, bench=name)
+            )
+
+    def _assign(self) -> None:
+        if self._schedule is not None:
+            for job in self._schedule.assign():
+                self._ask(job.node)
+
+    def _ask(self, node: str) -> None:
+        """Ask a node for the block that the schedule has given it."""
+        runs = self._store_of(node).runs
+        block = self._scheduled.running[node]
+        self.cluster.measure(node, block, len(runs), runs[-1].log if len(runs) else None)
+
+    def _store_run(self, node: str, stored: RunStored) -> None:
+        store = self._store_of(node)
+        if stored.place != len(store.runs):
+            return  # the other node of its machine has sent it already
+        folder = store.folder / "logs"
+        with results.disk(folder):
+            for name, content in stored.logs.items():
+                (folder / Path(name).name).write_bytes(content)
+        self._stores[self._prepared[node].machine_id] = results.append(store, stored.run)
+        self._n_runs += 1
+
+    def _store_judgement(self, node: str, judged: TextJudged) -> None:
+        store = self._store_of(node)
+        logs = store.runs.column("log")
+        place = next((place for place in reversed(range(len(logs))) if logs[place] == judged.log), None)
+        if place is None:
+            return
+        run = store.runs[place]
+        if (run.text_identical, run.difference, run.audit) != judged[1:]:
+            changed = replace(
+                run, text_identical=judged.text_identical, difference=judged.difference, audit=judged.audit
+            )
+            self._stores[self._prepared[node].machine_id] = results.judge(store, changed)
+
+    def _lose(self, node: str, reason: str) -> None:
+        self._say(f"{self._hosts[node]}: lost: {reason}")
+        self._lost.add(node)
+        self._preparing.pop(node, None)
+        if self._schedule is not None:
+            block = self._schedule.running.get(node)
+            if block is not None:
+                self._open_journal.append(
+                    NodeLost(
+                        machine=self._prepared[node].machine_id,
+                        hostname=self._hosts[node],
+                        block=block,
+                        reason=reason,
+                    )
+                )
+            self._schedule.lose(node, reason)
+        elif self._prepared.pop(node, None) is None:
+            self._unfit[node] = reason
+
+    def _refuse(self, node: str, reason: str) -> None:
+        """Let a node take no part, for a reason that stays."""
+        self._unfit[node] = reason
+        if self._journal is None:
+            self._say(f"{self._hosts[node]}: takes no part: {reason}")
+        else:
+            self._store_refusal(node, reason)
+
+    def _store_refusal(self, node: str, reason: str) -> None:
+        host = self._hosts[node]
+        ready = self._prepared.get(node)
+        machine = host if ready is None else ready.machine_id
+        self._say(f"{host}: takes no part: {reason}")
+        self._open_journal.append(MachineRefused(machine=machine, hostname=host, reason=reason))
+
+    def _store_ends(self) -> None:
+        """Store what became of blocks, and of machines that the schedule refuses."""
+        if self._schedule is None:
+            return
+        ends = self._schedule.endings[self._n_stored_ends :]
+        events = [
+            BlockEnded(
+                pool=end.pool,
+                block=end.block,
+                key=self._keys[end.pool][end.block],
+                ending=end.ending,
+                machine=end.machine,
+                reason=end.reason,
+            )
+            for end in ends
+        ]
+        for end in ends:
+            if end.ending is not Ending.MEASURED:
+                self._say(f"block {end.block} was not measured: {end.ending}: {end.reason}")
+        if events:
+            self._open_journal.append(*events)
+            self._n_stored_ends += len(events)
+        for machine in tuple(self._schedule.refused)[self._n_stored_refusals :]:
+            node = next(node for node, ready in self._prepared.items() if ready.machine_id == machine)
+            self._store_refusal(node, self._schedule.refused[machine])
+            self._n_stored_refusals += 1
+
+    def _end_in_time(self) -> None:
+        """Say that the time is over.
+
+        Raises:
+            GgufspecError: no machine could begin.
+        """
+        self._require_machine(dict.fromkeys(self._preparing, "it was not ready in time"))
+        self._say(f"the time limit was reached; continue with --resume {self.order.fleet}")
+
+    def _require_machine(self, others: Mapping[str, str]) -> None:
+        """Raise if no machine has taken part.
+
+        Args:
+            others: node -> why it does not, of nodes that were not refused.
+
+        Raises:
+            GgufspecError: none has.
+        """
+        if not self._keys:
+            reasons = {**self._unfit, **others}
+            raise no_machine({self._hosts[node]: reason for node, reason in reasons.items()})
+
+    def _give_up(self) -> None:
+        """End what waits for machines that do not come.
+
+        Raises:
+            GgufspecError: no machine could begin.
+        """
+        self._require_machine({})
+        assert self._schedule is not None
+        waiting = counted(self._schedule.n_waiting, "block")
+        self._say(f"no machine is left for {waiting}; continue with --resume {self.order.fleet}")
+        self._schedule.give_up()
+        self._store_ends()
+
+    def _complete(self) -> None:
+        """Note that the benches have all their runs."""
+        for machine, store in self._stores.items():
+            results.confirm(store)
+            self._stores[machine] = results.amend(store, planned_runs=len(store.current))
+
+    def _progress(self) -> FleetProgress:
+        schedule = self._schedule
+        n_ended = 0 if schedule is None else len(schedule.endings)
+        n_running = 0 if schedule is None else len(schedule.running)
+        lines = tuple(self._lines)
+        self._lines.clear()
+        return FleetProgress(
+            fleet=None if self._journal is None else self.order.fleet,
+            n_blocks=n_ended + n_running + (0 if schedule is None else schedule.n_waiting),
+            n_ended=n_ended,
+            n_runs=self._n_runs,
+            n_measuring=n_running,
+            lines=lines,
+        )
+
+    def _say(self, line: str) -> None:
+        self._lines.append(line)
+
+    def _store_of(self, node: str) -> ResultSet:
+        return self._stores[self._prepared[node].machine_id]
+
+    @property
+    def _scheduled(self) -> Schedule:
+        assert self._schedule is not None, "the fleet has not begun"
+        return self._schedule
+
+    @property
+    def _open_journal(self) -> Journal:
+        assert self._journal is not None, "the fleet has not begun"
+        return self._journal

@@ -1,0 +1,292 @@
+"""What travels between the driver and the machines. Neither secrets nor open files are among it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ggufspec.choices import Where
+from ggufspec.doctor import Checkup
+from ggufspec.domain import Difference, FileUse, Machine, RunResult, TextAudit
+from ggufspec.errors import GgufspecError
+from ggufspec.fleet.machines import describe_hardware, identify_machine
+from ggufspec.measure import Request, naming
+from ggufspec.results import Configuration, Meta
+from ggufspec.tuning import TuneRequest
+
+_TEXTS = ("prompt_file", "context_file", "replay")  # fields of a request whose files travel with it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What every machine of a fleet measures.
+
+    Attributes:
+        fleet: its name, on the driver's machine.
+        id: unique. Machines keep their runs under it: drivers on several machines may use the same name.
+        request: without a token, unless the user shares it.
+        command: the driver's command line.
+        texts: path on the driver's machine -> content of each file of prompts that the request names.
+        builds: whether a machine without llama.cpp builds it.
+        yes: whether a machine downloads models of any size.
+        plans: whether nothing is downloaded, built, stored or measured.
+        tuning: what to tune, instead of blocks to measure; its request is that of the order.
+    """
+
+    fleet: str
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request: Request
+    command: tuple[str, ...]
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    builds: bool = False
+    yes: bool = False
+    plans: bool = False
+    tuning: TuneRequest | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What a machine says once it is ready to measure.
+
+    Attributes:
+        meta: as of the bench that it begins.
+        keys: of each block; see ``block_key``.
+        expected_s: seconds that each block may take there.
+        notes: what was chosen.
+    """
+
+    meta: Meta
+    keys: tuple[str, ...]
+    expected_s: tuple[float, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def machine(self) -> Machine:
+        """The machine."""
+        return self.meta.machine
+
+    @property
+    def machine_id(self) -> str:
+        """Its id."""
+        return identify_machine(self.meta.machine)
+
+    @property
+    def plan(self) -> Plan:
+        """What it measures, for a comparison with others."""
+        builds = tuple(self.meta.builds.values()) or (self.meta.build,)
+        return Plan(
+            engine=self.meta.engine,
+            llama=", ".join(f"{build.version} ({build.commit})" for build in builds),
+            models={file.name: file.sha256 for file in self.meta.files or () if file.use is FileUse.MODEL},
+            hardware=describe_hardware(self.meta.machine),
+            blocks=hashlib.sha256("\n".join(self.keys).encode()).hexdigest(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What machines of one fleet have in common; the last two only where they share blocks."""
+
+    engine: str
+    llama: str
+    models: Mapping[str, str]  # name -> SHA-256
+    hardware: str
+    blocks: str  # SHA-256 of the keys of all blocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What a machine was asked for ended with an error."""
+
+    reason: str
+
+
+class RunStored(NamedTuple):
+    """A run of the bench of a machine, with the number that it has there; ``logs`` are its files by name."""
+
+    place: int
+    run: RunResult
+    logs: Mapping[str, bytes]
+
+
+class TextJudged(NamedTuple):
+    """What is known in the end of a run's text; see ``RunResult``."""
+
+    log: str
+    text_identical: bool | None
+    difference: Difference | None
+    audit: TextAudit | None
+
+
+class RunsMissing(NamedTuple):
+    """The machine has no longer the runs that the driver has of it: it needs them back."""
+
+    bench: str
+
+
+class BlockMeasured(NamedTuple):
+    """All runs of the block were sent before."""
+
+    block: int
+    waited_s: float  # for other blocks on the same host
+
+
+class TunedHere(NamedTuple):
+    """What a machine recommends, and the bench that confirmed it; ``logs`` are its files by name."""
+
+    meta: Meta
+    runs: tuple[RunResult, ...]
+    configuration: Configuration
+    logs: Mapping[str, bytes]
+
+
+class Examined(NamedTuple):
+    """What a check of the machine found, and its versions."""
+
+    checkup: Checkup
+    software: Mapping[str, str]
+
+
+Message = Preparation | Examined | TunedHere | Failure | RunStored | TextJudged | RunsMissing | BlockMeasured
+
+
+def make_order(
+    fleet: str,
+    request: Request,
+    *,
+    command: tuple[str, ...] = (),
+    shares_token: bool = False,
+    builds: bool = False,
+    yes: bool = False,
+    plans: bool = False,
+    tuning: TuneRequest | None = None,
+) -> Order:
+    """Return a request as it travels: with its files of prompts, without a token that is not shared.
+
+    Paths of models and of llama.cpp become absolute, because machines work in other folders.
+
+    Raises:
+        GgufspecError: it names what other machines do not have: a running server or a tuned configuration;
+            or workers of RPC, which serve one machine at a time.
+    """
+    if request.rpc is not None or request.offload.rpc:
+        raise GgufspecError(
+            "a fleet and workers of RPC cannot be used at once: each machine of a fleet measures alone",
+            "leave out --rpc; `ggufspec bench --rpc` measures with workers",
+        )
+    if request.names_servers or request.api_key_file:
+        raise GgufspecError(
+            "a fleet does not measure servers that run already", "leave out --url, --url-drafting and keys"
+        )
+    if request.tuned is not None:
+        raise GgufspecError(
+            "a tuned configuration belongs to one machine", "name the models and settings instead of --tuned"
+        )
+    texts = {str(path): _read_text(path) for path in list_texts(request)}
+    if tuning is not None:
+        tuning = replace(tuning, request=Request())  # the order has it, without what must not travel
+    token = request.access.known_token if shares_token else None
+    return Order(
+        fleet=fleet,
+        request=replace(_with_absolute_paths(request), token=token),
+        command=command,
+        texts=texts,
+        builds=builds,
+        yes=yes,
+        plans=plans,
+        tuning=tuning,
+    )
+
+
+def _with_absolute_paths(request: Request) -> Request:
+    def absolute(name: naming.ModelName) -> naming.ModelName:
+        is_path = isinstance(name, Path) or (isinstance(name, str) and Path(name).is_file())
+        return Path(str(name)).absolute() if is_path else name
+
+    llamas = tuple(None if path is None else path.absolute() for path in request.llamas)
+    return replace(
+        request,
+        target=tuple(map(absolute, naming.list_names(request.target))) or None,
+        draft_model=tuple(map(absolute, naming.list_names(request.draft_model))) or None,
+        llama=None if llamas == (None,) else tuple(filter(None, llamas)),
+    )
+
+
+def list_texts(request: Request) -> tuple[Path, ...]:
+    """Return the files of prompts that a request names."""
+    named = (getattr(request, name) for name in _TEXTS)
+    return tuple(
+        path
+        for value in named
+        for path in (value if isinstance(value, tuple) else (value,))
+        if path is not None
+    )
+
+
+def unpack_texts(order: Order, folder: Path) -> Request:
+    """Write an order's files of prompts into a folder, and return the request that names them there.
+
+    Each has its own folder, because prompts are named after files.
+    """
+    places: dict[str, Path] = {}
+    for number, (name, content) in enumerate(order.texts.items()):
+        places[name] = folder / str(number) / Path(name).name
+        places[name].parent.mkdir(parents=True)
+        places[name].write_bytes(content)
+
+    def moved(value: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
+        if isinstance(value, tuple):
+            return tuple(places[str(path)] for path in value)
+        return None if value is None else places[str(value)]
+
+    changes: dict[str, Any] = {name: moved(getattr(order.request, name)) for name in _TEXTS}
+    return replace(order.request, **changes)
+
+
+def choose_plan(prepared: Iterable[Preparation], where: Where) -> Plan:
+    """Return the plan of most machines; of plans that are as frequent, the first one.
+
+    Args:
+        prepared: at least one; several nodes of a machine count once.
+        where: with ``SAME``, machines must be equal and have the same blocks.
+    """
+    plans = list({ready.machine_id: ready.plan for ready in prepared}.values())
+    kinds = [_common(plan, where) for plan in plans]
+    (most, _), *_ = Counter(kinds).most_common(1)
+    return plans[kinds.index(most)]
+
+
+def explain_difference(chosen: Plan, other: Plan, where: Where) -> str | None:
+    """Return why a machine with another plan takes no part; None if it may."""
+    if other.llama != chosen.llama:
+        return f"it has llama.cpp {other.llama}, and the others {chosen.llama}"
+    if other.engine != chosen.engine:
+        return f"it measures with the engine {other.engine}, and the others with {chosen.engine}"
+    for name in sorted(chosen.models.keys() | other.models.keys()):
+        expected, actual = chosen.models.get(name), other.models.get(name)
+        if expected is None or actual is None:
+            return f"it measures other files: {name} is not among those of all machines"
+        if expected != actual:
+            return f"its {name} has another SHA-256: {actual[:12]}…, not {expected[:12]}…"
+    if where is Where.SAME and other.hardware != chosen.hardware:
+        return f"its hardware is not that of the others: {other.hardware}"
+    if where is Where.SAME and other.blocks != chosen.blocks:
+        return "it would choose other settings than the others: give --threads, --ngl and --ctx"
+    return None
+
+
+def _common(plan: Plan, where: Where) -> tuple[object, ...]:
+    common = (plan.engine, plan.llama, tuple(sorted(plan.models.items())))
+    return (*common, plan.hardware, plan.blocks) if where is Where.SAME else common
+
+
+def _read_text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise GgufspecError(f"cannot read {path}: {error.strerror}", "check the file") from error

@@ -1,0 +1,164 @@
+"""Simulate the schedule of a large fleet, whose machines are lost, come back and join late.
+
+    python scripts/simulate_fleet.py [MACHINES] [BLOCKS]
+
+1,000 machines and 100,000 blocks by default; needs neither Ray nor llama.cpp. The schedule is the code that a
+real fleet runs (`ggufspec.fleet.Schedule`). Fails if a block is neither measured nor reported, if one is
+measured twice, or if the last block ends later than 1.2 times the lower bound: all work over all machines
+that are there, or the longest block. No schedule can end before that, even if it knew every loss beforehand.
+Work that is lost with a machine or a driver is not in the bound.
+
+The median block takes two minutes and has 24 runs. Blocks differ (standard deviation of the logarithm: 0.8),
+and each differs from what the schedule expects (0.3). A loss is noticed after 30 s. A killed driver is
+started again after a minute; as in a real fleet, each machine then goes on behind the last run that it
+stored. Five blocks end their machine each time; after three attempts they are reported as lost.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from ggufspec.choices import Where
+from ggufspec.fleet import Ending, Node, Schedule, Simulation, Stay, lower_bound, simulate
+
+MACHINES, BLOCKS = 1000, 100_000
+MOST_OVER_BOUND = 1.2
+SEED = 21
+HARDWARE = "equal"
+MEDIAN_S, SPREAD, SURPRISE = 120.0, 0.8, 0.3
+N_RUNS = 24
+NOTICE_S, REPAIR_S, RESTART_S = 30.0, 600.0, 60.0
+FATAL = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A fleet: the shares of machines that are lost, that come back or join late, and kills of the driver."""
+
+    name: str
+    lost: float = 0.0
+    back: float = 0.0
+    late: float = 0.0
+    two_nodes: float = 0.0
+    kills: int = 0
+    fatal: int = 0
+
+
+SCENARIOS = (
+    Scenario(name="nothing happens"),
+    Scenario(
+        name="a tenth is lost, a tenth comes back, a tenth is late", lost=0.1, back=0.1, late=0.1, fatal=FATAL
+    ),
+    Scenario(name="half is lost", lost=0.5, fatal=FATAL),
+    Scenario(name="the same, two nodes on a fifth", lost=0.1, back=0.1, late=0.1, two_nodes=0.2, fatal=FATAL),
+    Scenario(
+        name="the same, the driver killed three times", lost=0.1, back=0.1, late=0.1, kills=3, fatal=FATAL
+    ),
+)
+
+
+def make_stays(scenario: Scenario, machines: int, length_s: float, dice: random.Random) -> list[Stay]:
+    """Return when each node is there; ``length_s`` is about how long the work takes."""
+    stays: list[Stay] = []
+    for number in range(machines):
+        fate, moment_s = dice.random(), dice.uniform(0, length_s)
+        node = Node(id=f"n{number}", machine=f"m{number}", hardware=HARDWARE)
+        again = Node(id=f"n{number}b", machine=node.machine, hardware=HARDWARE)
+        if fate < scenario.lost:
+            stays.append(Stay(node=node, until_s=moment_s))
+        elif fate < scenario.lost + scenario.back:
+            stays += [Stay(node=node, until_s=moment_s), Stay(node=again, from_s=moment_s + REPAIR_S)]
+        elif fate < scenario.lost + scenario.back + scenario.late:
+            stays.append(Stay(node=node, from_s=moment_s / 2))
+        else:
+            stays.append(Stay(node=node))
+            if dice.random() < scenario.two_nodes:
+                stays.append(Stay(node=again))
+    return stays
+
+
+def run(scenario: Scenario, machines: int, blocks: int) -> tuple[list[Simulation], float]:
+    """Return the simulations between kills of the driver, and the lower bound in seconds."""
+    dice = random.Random(f"{SEED}/{scenario.name}")
+    expected_s = [dice.lognormvariate(0, SPREAD) * MEDIAN_S for _ in range(blocks)]
+    length_s = [expected * dice.lognormvariate(0, SURPRISE) for expected in expected_s]
+    total_s = sum(length_s) / machines
+    stays = make_stays(scenario, machines, total_s, dice)
+    fatal = frozenset(dice.sample(range(blocks), scenario.fatal))
+    ends = [total_s * kill / (scenario.kills + 1) for kill in range(1, scenario.kills + 1)]
+    parts: list[Simulation] = []
+    ended: set[int] = set()
+    stored: dict[tuple[str, int], int] = {}
+    begun_s = 0.0
+    for until_s in (*ends, float("inf")):
+        schedule = Schedule(
+            where=Where.SAME,
+            hardware=HARDWARE,
+            ended={HARDWARE: frozenset(ended)},
+            begun={block: machine for machine, block in stored if block not in ended},
+        )
+        left = [
+            Stay(node=stay.node, from_s=max(stay.from_s, begun_s), until_s=stay.until_s)
+            for stay in stays
+            if stay.until_s > begun_s
+        ]
+        parts.append(
+            simulate(
+                schedule,
+                left,
+                lambda _: expected_s,
+                duration_s=lambda _, block: length_s[block],
+                n_runs=N_RUNS,
+                stored=stored,
+                notice_s=NOTICE_S,
+                fatal=fatal,
+                repair_s=REPAIR_S,
+                until_s=until_s,
+            )
+        )
+        ended |= {end.block for end in parts[-1].endings}
+        begun_s = until_s + RESTART_S
+    first_nodes = {stay.node.machine: stay for stay in reversed(stays)}
+    alone = [
+        stay
+        for stay in stays
+        if scenario.two_nodes == 0 or stay is first_nodes[stay.node.machine] or stay.from_s
+    ]
+    return parts, lower_bound((length_s[block] for block in range(blocks) if block not in fatal), alone)
+
+
+def main() -> None:
+    """Print one row for each scenario."""
+    machines, blocks = (
+        int(word) for word in (*sys.argv[1:], *map(str, (MACHINES, BLOCKS)[len(sys.argv) - 1 :]))
+    )
+    print(f"{machines:,} machines, {blocks:,} blocks\n")
+    print("| fleet | measured | lost | last block, h | lower bound, h | ratio | processor time, s |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    failures: list[str] = []
+    for scenario in SCENARIOS:
+        started = time.process_time()
+        parts, bound_s = run(scenario, machines, blocks)
+        seconds = time.process_time() - started
+        makespan_s = max(part.makespan_s for part in parts)
+        measured = Counter(job.block for part in parts for job in part.measured)
+        endings = Counter(end.ending for part in parts for end in part.endings)
+        ratio = makespan_s / bound_s
+        print(
+            f"| {scenario.name} | {len(measured):,} | {endings[Ending.LOST]} | {makespan_s / 3600:.2f} "
+            f"| {bound_s / 3600:.2f} | {ratio:.3f} | {seconds:.1f} |",
+            flush=True,
+        )
+        if ratio > MOST_OVER_BOUND:
+            failures.append(f"{scenario.name}: {ratio:.3f} times the lower bound")
+        if max(measured.values()) > 1 or len(measured) + endings[Ending.LOST] != blocks:
+            failures.append(f"{scenario.name}: {len(measured)} measured of {blocks}, {dict(endings)}")
+    sys.exit("\n".join(failures) or None)
+
+
+if __name__ == "__main__":
+    main()

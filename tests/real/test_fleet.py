@@ -1,0 +1,209 @@
+"""A fleet of Ray nodes on this machine, with the embedded pair: a node is killed, and the driver."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from ggufspec import fleet, paths, results
+from ggufspec.fleet import NodeLost
+from ggufspec.llama.install.installs import Install
+from ggufspec.measure import api
+from ggufspec.results import ResultSet
+from tests.support import shell
+from tests.support.ray_nodes import RayNodes, start_cluster
+
+N_CELLS = 60  # 5 blocks, 3 arms, 2 prompts, 2 repeats
+UBATCHES = (32, 64, 128, 256, 512)
+PROMPTS = ("The cat sat on", "Once upon a time")
+DEADLINE_S = 200.0
+
+
+@pytest.fixture
+def cluster(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayNodes]:
+    """A head that measures nothing, and nodes that share this test's home."""
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(llama.root))
+    with start_cluster() as started:
+        yield started
+
+
+def words(cluster: RayNodes, *more: str, ubatches: tuple[int, ...] = UBATCHES) -> tuple[str, ...]:
+    """Return the command line of the sweep."""
+    prompts = (word for prompt in PROMPTS for word in ("-p", prompt))
+    sizes = ",".join(map(str, ubatches))
+    return (
+        *("fleet", "sweep", "--address", cluster.address, "--pair", "demo", "-ub", sizes, "--draft", "3"),
+        *("-n", "16", "--repeats", "2", "--warmup", "0", "-t", "1", "--engine", "binary"),
+        *prompts,
+        *more,
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait; fail after the deadline."""
+    shell.wait_until(condition, DEADLINE_S)
+
+
+def describe_cells(*benches: ResultSet) -> Counter[tuple[object, ...]]:
+    """Return the key, counts and text of each cell that counts; no speeds."""
+    runs = (run for bench in benches for run in bench.current)
+    samples = ((run, run.sample) for run in runs)
+    return Counter(
+        (run.spec.key, run.repeat, sample.status, sample.n_drafted, sample.n_accepted, sample.text)
+        for run, sample in samples
+    )
+
+
+def measure_here(llama: Install) -> ResultSet:
+    """Return the same sweep, measured without a fleet."""
+    return api.bench(
+        pair="demo",
+        llama=llama.root,
+        engine="binary",
+        ubatch=UBATCHES,
+        draft=(3,),
+        prompt=PROMPTS,
+        n_predict=16,
+        repeats=2,
+        warmup=0,
+        threads=1,
+    )
+
+
+def count_machines(name: str) -> dict[str, int]:
+    """Return how many runs of each machine are stored, by its host's name."""
+    if name not in fleet.list_fleets():
+        return {}
+    joined = fleet.read_fleet(name).machines.values()
+    return {event.hostname: len(results.load(event.bench).runs) for event in joined}
+
+
+@pytest.mark.timeout(900)
+def test_every_cell_is_measured_once_after_a_killed_driver_and_node(
+    cluster: RayNodes, llama: Install, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        cluster.add_machine(name, tmp_path / name)
+    driver = shell.start(*words(cluster, "--name", "cells"))
+    wait_until(lambda: sum(count_machines("cells").values()) >= 20 or driver.poll() is not None)
+    driver.kill()
+    driver.communicate()
+    before = count_machines("cells")
+    assert 0 < sum(before.values()) < N_CELLS
+    driver = shell.start(*words(cluster, "--resume", "cells"))
+    measuring: list[str] = []
+
+    def is_in_mid_block() -> bool:
+        after = count_machines("cells")
+        measuring[:] = [host for host, runs in after.items() if runs >= before.get(host, 0) + 2]
+        return bool(measuring) or driver.poll() is not None
+
+    wait_until(is_in_mid_block)
+    cluster.kill(measuring[0])
+    _, errors = driver.communicate(timeout=DEADLINE_S)
+    assert driver.returncode == 0, errors
+    stored = fleet.read_fleet("cells")
+    assert measuring[0] in {
+        stored.machines[event.machine].hostname for event in stored.events if isinstance(event, NodeLost)
+    }
+    benches = fleet.read_benches(stored)
+    cells = describe_cells(*benches.values())
+    assert cells.total() == N_CELLS
+    assert cells == describe_cells(measure_here(llama))
+    refuse_overlaps(results.load(event.bench) for event in stored.machines.values())
+
+
+def refuse_overlaps(benches: Iterable[ResultSet]) -> None:
+    """Fail if a run began before another one had ended."""
+    spans = []
+    for bench in benches:
+        for run in bench.runs:
+            start_s = datetime.fromisoformat(run.started_at).timestamp()
+            spans.append((start_s, start_s + run.wall_s))
+    assert all(end_s <= start_s + 0.05 for (_, end_s), (start_s, _) in itertools.pairwise(sorted(spans)))
+
+
+@pytest.mark.timeout(600)
+def test_two_drivers_never_measure_at_once_on_one_host(cluster: RayNodes) -> None:
+    cluster.add("node", blocks_at_once=2)
+    names = ("one", "two")
+    drivers = [shell.start(*words(cluster, "--name", name, ubatches=UBATCHES[:2])) for name in names]
+    ends = [driver.communicate(timeout=DEADLINE_S) for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0], ends
+    benches = [bench for name in names for bench in fleet.read_benches(fleet.read_fleet(name)).values()]
+    assert len(benches) == len(names)
+    refuse_overlaps(benches)
+
+
+@pytest.mark.timeout(600)
+def test_a_machine_with_other_files_takes_no_part(cluster: RayNodes, legacy: Install, tmp_path: Path) -> None:
+    for name in ("a", "b", "odd", "old"):
+        write_pair(tmp_path / f"{name}-pair", damages=name == "odd")
+        more = {"GGUFSPEC_LLAMA": str(legacy.root)} if name == "old" else {}
+        cluster.add_machine(name, tmp_path / name, GGUFSPEC_CONFIG=str(tmp_path / f"{name}-pair"), **more)
+    asked = ("fleet", "bench", "--address", cluster.address, "--pair", "mine", "--draft", "3", "-n", "16")
+    ended = shell.ggufspec(*asked, "-p", "Once", "-r", "2", "--engine", "binary", "--name", "odd")
+    assert ended.returncode == 0, ended.stderr
+    stored = fleet.read_fleet("odd")
+    assert {event.hostname for event in stored.machines.values()} == {"a", "b"}
+    old, odd = sorted(event.reason for event in stored.refused.values())
+    assert "its target.gguf has another SHA-256" in odd
+    assert "it has llama.cpp" in old
+
+
+def write_pair(folder: Path, *, damages: bool) -> None:
+    """Write a catalogue with a copy of the embedded pair; the last byte of the target may be another one."""
+    shutil.copytree(paths.models_dir() / "demo", folder)
+    if damages:
+        content = bytearray((folder / "target.gguf").read_bytes())
+        content[-1] ^= 1
+        (folder / "target.gguf").write_bytes(content)
+    (folder / "pairs.toml").write_text(
+        '[pairs.mine]\ntarget = { path = "target.gguf" }\ndrafter = { path = "drafter.gguf" }\n'
+    )
+
+
+def test_a_cluster_without_machines_that_measure_is_named(cluster: RayNodes) -> None:
+    ended = shell.ggufspec("fleet", "doctor", "--address", cluster.address)
+    assert ended.returncode == 1
+    assert "no machine of the fleet can measure" in ended.stderr
+
+
+def test_a_driver_without_the_token_of_the_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
+        with start_cluster() as cluster:
+            asked = ("fleet", "doctor", "--address", cluster.address)
+            with_token = shell.ggufspec(*asked)
+            patch.undo()
+            without = shell.ggufspec(*asked)
+    assert "no machine of the fleet can measure" in with_token.stderr
+    assert without.returncode == 1
+    assert "no Ray cluster lets this driver join" in without.stderr
+    assert "RAY_AUTH_MODE=token" in without.stderr
+
+
+def test_a_plan_measures_nothing(cluster: RayNodes) -> None:
+    cluster.add("node")
+    ended = shell.ggufspec(*words(cluster, "--dry-run", "-o", "md"))
+    assert ended.returncode == 0, ended.stderr
+    assert "| 5 |" in " ".join(ended.stdout.split())
+    blocks = shell.ggufspec(*words(cluster, "--dry-run", "-o", "csv"))
+    assert blocks.returncode == 0, blocks.stderr
+    assert blocks.stdout.splitlines()[0] == "machine,host,block,from_s,until_s"
+    assert len(blocks.stdout.splitlines()) == 1 + len(UBATCHES)
+    assert not fleet.list_fleets()
+    assert not results.ids()
+
+
+def test_an_address_without_a_cluster_is_named(cluster: RayNodes) -> None:
+    ended = shell.ggufspec("fleet", "doctor", "--address", "127.0.0.1:9")
+    assert ended.returncode == 1
+    assert "there is no Ray cluster at 127.0.0.1:9" in ended.stderr

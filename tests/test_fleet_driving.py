@@ -1,0 +1,390 @@
+"""A fleet from the first node to the last block: lost nodes, a killed driver, machines that do not fit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ggufspec import fleet, machine, results
+from ggufspec.choices import Where
+from ggufspec.cli import cli
+from ggufspec.domain import Offload, RunSpec, Sample
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.fleet import Drive, Ending, make_order
+from ggufspec.fleet.benching import Bencher, list_software
+from ggufspec.fleet.locking import hold_host
+from ggufspec.fleet.orders import BlockMeasured, Failure, Preparation, unpack_texts
+from ggufspec.measure import Request, api, request
+from ggufspec.results import CellKey, ResultSet
+from tests.support import values
+from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
+from tests.support.scripted import INSTALL, Scripted, sample
+
+Benches = dict[str, ResultSet]
+
+
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *nodes: FakeNode) -> FakeCluster:
+    return FakeCluster(
+        root=tmp_path / "hosts",
+        monkeypatch=monkeypatch,
+        nodes={f"node{number}": node for number, node in enumerate(nodes)},
+    )
+
+
+def stored(name: str = "nightly") -> Benches:
+    return fleet.read_benches(fleet.read_fleet(name))
+
+
+def cells(*benches: ResultSet) -> Counter[CellKey]:
+    """Return how often each cell counts, without warm-ups and anchors."""
+    return Counter(
+        results.cell(spec, repeat)
+        for bench in benches
+        for spec, repeat in zip(bench.current.specs, bench.current.column("repeat"), strict=True)
+    )
+
+
+def benches_of_hosts() -> dict[str, ResultSet]:
+    return {bench.meta.machine.hostname: bench for bench in stored().values()}
+
+
+def local_cells() -> Counter[CellKey]:
+    """Return the cells of the same plan on one machine."""
+    session = FakeNode(host="local").session
+    *_, bench = api.record(session, api.begin(session, command=(), name="local", warnings={}))
+    return cells(bench)
+
+
+def measured(node: FakeNode) -> Counter[RunSpec]:
+    return Counter(node.seen())
+
+
+def test_every_cell_is_measured_once_as_by_a_local_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = cluster(tmp_path, monkeypatch, *(FakeNode(host=host) for host in ("a", "b", "c")))
+    *_, last = drive(machines)
+    assert last.n_ended == last.n_blocks == N_BLOCKS
+    benches = stored()
+    assert len(benches) == 3
+    assert all(len(bench.runs) for bench in benches.values())
+    assert cells(*benches.values()) == local_cells()
+    assert all(bench.is_complete for bench in benches.values())
+
+
+def test_runs_come_with_their_logs_and_judgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+    (bench,) = stored().values()
+    (folder,) = (tmp_path / "hosts" / "a" / "runs").iterdir()
+    original = results.load(folder)
+    assert list(bench.runs) == list(original.runs)
+    for run in bench.runs:
+        assert (bench.folder / "logs" / f"{run.log}.err").read_text() == "a log\n"
+
+
+@pytest.mark.parametrize("lost_after", [4, 5, 6, 7, 8, 9, 10, 12])  # within a block, at each of its arms
+def test_the_block_of_a_lost_node_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost_after: int
+) -> None:
+    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b", lost_after=lost_after))
+    progress = drive(machines)
+    assert any("b: lost: the node died" in line for step in progress for line in step.lines)
+    benches = stored()
+    assert cells(*benches.values()) == local_cells()
+    (lost,) = [event for event in fleet.read_fleet("nightly").events if isinstance(event, fleet.NodeLost)]
+    assert (lost.hostname, lost.reason) == ("b", "the node died")
+    raw = [results.load(event.bench) for event in fleet.read_fleet("nightly").machines.values()]
+    assert sum(len(bench.runs) for bench in raw) > sum(len(bench.runs) for bench in benches.values())
+
+
+def test_a_killed_driver_goes_on_without_repeating_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [FakeNode(host="a"), FakeNode(host="b")]
+    machines = cluster(tmp_path, monkeypatch, *nodes)
+    running = Drive(cluster=machines, order=order(), where=Where.SAME).run()
+    for step in running:
+        if step.n_runs >= 25:
+            break
+    running.close()
+    machines.kill_all()
+    again = [FakeNode(host=node.host, engine=node.engine) for node in nodes]
+    drive(cluster(tmp_path, monkeypatch, *again), resumes=True)
+    benches = stored()
+    assert cells(*benches.values()) == local_cells()
+    counted = [run for bench in benches.values() for run in bench.runs if not (run.warmup or run.anchor)]
+    seen = measured(nodes[0]) + measured(nodes[1])
+    for run in counted:
+        anchors_and_warmups = sum(
+            other.spec == run.spec and (other.warmup or other.anchor)
+            for bench in benches.values()
+            for other in bench.runs
+        )
+        repeats = sum(other.spec == run.spec for other in counted)
+        assert seen[run.spec] <= repeats + anchors_and_warmups + 1  # warm-ups of a block that goes on
+
+
+def test_a_driver_that_lost_its_machines_goes_on_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, last = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a", lost_after=40)))
+    assert any("no machine is left" in line for line in last.lines)
+    unplaced = [end for end in fleet.read_fleet("nightly").endings.values() if end.ending is Ending.UNPLACED]
+    assert unplaced
+    drive(cluster(tmp_path, monkeypatch, FakeNode(host="b")), resumes=True)
+    assert cells(*stored().values()) == local_cells()
+    assert not [
+        line for line in fleet.describe_unmeasured(fleet.read_fleet("nightly")) if "not measured" in line
+    ]
+
+
+def test_a_fleet_has_no_runs_of_an_earlier_one_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+    shutil.rmtree(os.environ["GGUFSPEC_DATA"])  # the driver's; the machine has kept its copy
+    again = FakeNode(host="a")
+    drive(cluster(tmp_path, monkeypatch, again))
+    (bench,) = stored().values()
+    assert len(again.seen()) == len(bench.runs)
+
+
+def test_each_machine_measures_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = cluster(
+        tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b", hardware="Another Processor")
+    )
+    drive(machines, Where.EACH)
+    benches = stored()
+    assert [cells(bench) for bench in benches.values()] == [local_cells()] * 2
+
+
+def test_two_nodes_of_one_host_share_a_bench_and_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="a")))
+    assert max(step.n_measuring for step in progress) == 1
+    (bench,) = stored().values()
+    assert cells(bench) == local_cells()
+
+
+def test_a_node_that_joins_late_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"))
+    machines.later["node1"] = 20
+    drive(machines)
+    benches = stored()
+    assert all(len(bench.runs) for bench in benches.values())
+    assert cells(*benches.values()) == local_cells()
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (FakeNode(host="odd", install=replace(INSTALL, version="0.4.0")), "it has llama.cpp 0.4.0"),
+        (FakeNode(host="odd", hardware="Another Processor"), "its hardware is not that of the others"),
+        (FakeNode(host="odd", n_blocks=2), "it would choose other settings than the others"),
+        (FakeNode(host="odd", software={"ggufspec": "0.0.1"}), "and the driver has 0.0.1"),
+    ],
+)
+def test_a_machine_that_would_measure_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: FakeNode, reason: str
+) -> None:
+    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), replace(odd), FakeNode(host="b"))
+    drive(machines)
+    (refusal,) = fleet.read_fleet("nightly").refused.values()
+    assert refusal.hostname == "odd"
+    assert reason in refusal.reason
+    assert cells(*stored().values()) == local_cells()
+
+
+def test_a_machine_that_lost_its_runs_gets_them_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = FakeNode(host="a", lost_after=40)
+    drive(cluster(tmp_path, monkeypatch, first))
+    shutil.rmtree(tmp_path / "hosts" / "a")
+    progress = drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")), resumes=True)
+    assert any("is sent again" in line for step in progress for line in step.lines)
+    assert cells(*stored().values()) == local_cells()
+
+
+def test_without_any_machine_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GgufspecError, match="no machine"):
+        drive(cluster(tmp_path, monkeypatch))
+    assert not fleet.list_fleets()
+
+
+def test_a_fleet_is_resumed_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+    with pytest.raises(ResultsError, match="--where same"):
+        drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")), Where.EACH, resumes=True)
+    with pytest.raises(ResultsError, match="its hardware is not that of the others"):
+        drive(cluster(tmp_path, monkeypatch, FakeNode(host="b", hardware="Other")), resumes=True)
+
+
+def test_no_token_travels_unless_it_is_shared() -> None:
+    asked = Request(token="hf_secret")
+    assert make_order("nightly", asked).request.token is None
+    assert make_order("nightly", asked, shares_token=True).request.token == "hf_secret"
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (Request(url="http://x"), "--url"),
+        (Request(tuned="big"), "--tuned"),
+        (Request(rpc="a:50052,b:50052"), "--rpc"),
+        (Request(rpc=("none", "a:50052")), "--rpc"),
+        (Request(offload=Offload(rpc=("a:50052",))), "--rpc"),
+    ],
+)
+def test_what_machines_of_a_fleet_cannot_use_is_refused(asked: Request, named: str) -> None:
+    with pytest.raises(GgufspecError) as error:
+        make_order("nightly", asked)
+    assert named in str(error.value.hint)
+
+
+def test_paths_are_absolute_for_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "target.gguf").touch()
+    asked = Request(
+        target=("target.gguf", "user/repo:Q4_K_M"), draft_model=Path("drafter.gguf"), llama=Path("bin")
+    )
+    sent = make_order("nightly", asked).request
+    assert sent.target == (tmp_path / "target.gguf", "user/repo:Q4_K_M")
+    assert sent.draft_model == (tmp_path / "drafter.gguf",)
+    assert sent.llamas == (tmp_path / "bin",)
+
+
+def test_files_of_prompts_travel(tmp_path: Path) -> None:
+    (tmp_path / "story.txt").write_text("Once upon a time")
+    sent = make_order("nightly", Request(prompt_file=(tmp_path / "story.txt",)))
+    (tmp_path / "story.txt").unlink()
+    (path,) = unpack_texts(sent, tmp_path / "there").prompt_file
+    assert (path.name, path.read_text()) == ("story.txt", "Once upon a time")
+
+
+def test_one_block_at_a_time_on_a_host(tmp_path: Path) -> None:
+    order_of_events: list[str] = []
+    waits = threading.Event()
+
+    def second() -> None:
+        waits.set()
+        with hold_host(tmp_path / "lock"):
+            order_of_events.append("second")
+
+    with hold_host(tmp_path / "lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        waits.wait()
+        thread.join(0.2)
+        order_of_events.append("first")
+    thread.join()
+    assert order_of_events == ["first", "second"]
+
+
+def test_two_nodes_of_one_host_never_measure_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of two drivers: no schedule knows both."""
+    running: list[RunSpec] = []
+    most_at_once = 0
+
+    def answer(spec: RunSpec) -> Sample:
+        nonlocal most_at_once
+        running.append(spec)
+        most_at_once = max(most_at_once, len(running))
+        time.sleep(0.02)
+        running.pop()
+        return sample(spec)
+
+    def measure(name: str) -> BlockMeasured:
+        node = Bencher(
+            order=pickle.dumps(order(name)),
+            software=list_software(),
+            moves_data=False,
+            lock=tmp_path / "lock",
+        )
+        (prepared,) = node.prepare()
+        assert isinstance(prepared, Preparation)
+        both_are_ready.wait()
+        *_, last = node.measure(0, 0, None)
+        assert isinstance(last, BlockMeasured)
+        return last
+
+    monkeypatch.setattr(machine, "snapshot", lambda _=(): FakeNode(host="a").machine)
+    monkeypatch.setattr(api, "prepare", lambda _: FakeNode(host="a", engine=Scripted(answer=answer)).session)
+    monkeypatch.setattr(request, "identify", lambda session: session)
+    both_are_ready = threading.Barrier(2, timeout=60)
+    with ThreadPoolExecutor() as threads:
+        ends = list(threads.map(measure, ("one", "two")))
+    assert most_at_once == 1
+    assert max(end.waited_s for end in ends) > min(end.waited_s for end in ends)
+
+
+def test_a_machine_that_is_not_ready_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = FakeNode(host="b", prepares=False)
+    drive(cluster(tmp_path, monkeypatch, FakeNode(host="a"), slow))
+    assert set(benches_of_hosts()) == {"a"}
+    assert cells(*stored().values()) == local_cells()
+
+
+def test_a_fleet_in_which_no_machine_takes_part_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"nightly.{fleet.identify_machine(FakeNode(host='a').machine)}"
+    results.close(values.bench(name=name))
+    with pytest.raises(GgufspecError, match=r"no machine of the fleet can measure: a: .* already exists"):
+        drive(cluster(tmp_path, monkeypatch, FakeNode(host="a")))
+
+
+def test_a_plan_says_what_each_machine_would_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = FakeNode(host="odd", hardware="Another Processor")
+    machines = cluster(tmp_path, monkeypatch, FakeNode(host="a"), FakeNode(host="b"), odd)
+    planned = make_order("nightly", Request(), plans=True)
+    plan = fleet.plan_fleet(*fleet.prepare_nodes(machines, planned), Where.SAME)
+    assert sorted(job.block for job in plan.simulation.measured) == list(range(N_BLOCKS))
+    assert set(plan.hosts.values()) == {"a", "b"}
+    assert set(plan.refused) == {"odd"}
+    assert not fleet.list_fleets()
+    assert not (tmp_path / "hosts" / "a" / "runs").exists()
+
+
+@pytest.mark.parametrize("address", ["local", "ray://box:10001", "box", ":6379", "box:port"])
+def test_what_is_not_an_address_is_refused(address: str) -> None:
+    with pytest.raises(GgufspecError, match="is not the address of a Ray cluster"):
+        fleet.RayCluster(address=address)
+
+
+def test_a_token_on_the_command_line_is_refused() -> None:
+    refused = CliRunner().invoke(cli, ["fleet", "sweep", "--pair", "demo", "--token", "hf_secret"])
+    assert refused.exit_code == 2
+    assert "--share-token" in refused.output
+    assert "hf_secret" not in refused.output
+
+
+def test_without_ray_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(GgufspecError, match="Ray, which is not installed") as error:
+        fleet.RayCluster(address="auto")
+    assert "ggufspec[fleet]" in str(error.value.hint)
+
+
+def test_variables_that_ray_sets_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("GGML_CUDA_FORCE_MMQ", "1")
+    unset = {"OMP_NUM_THREADS": "1", "GGML_CUDA_FORCE_MMQ": "0"}
+    other = {"ggufspec": "0.0.1"}  # ends before anything is prepared
+    bencher = Bencher(order=b"", software=other, moves_data=False, lock=tmp_path / "lock", unset=unset)
+    (answer,) = bencher.prepare()
+    assert isinstance(answer, Failure)
+    assert "OMP_NUM_THREADS" not in os.environ
+    assert os.environ["GGML_CUDA_FORCE_MMQ"] == "1"
