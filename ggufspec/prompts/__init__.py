@@ -1,4 +1,4 @@
-"""Prompt suites: the built-in ones, TOML, plain text, and the JSONL of public benchmarks."""
+"""Prompt suites: built-in ones, TOML, plain text, and public benchmarks as JSONL, Parquet or on the Hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from ggufspec import paths
 from ggufspec.errors import GgufspecError
 from ggufspec.harmless import one_line
-from ggufspec.prompts import chat, jsonl, tables
+from ggufspec.modelfiles import hub
+from ggufspec.prompts import chat, datasets, jsonl, parquet, tables
 from ggufspec.prompts.chat import Message, PromptTurns, Render
 from ggufspec.prompts.recorded import RecordedRequest, Recording, read_conversation, read_recording
 from ggufspec.prompts.suite import (
@@ -29,6 +30,7 @@ __all__ = [
     "CONTINUATIONS",
     "DEFAULT",
     "EMBEDDED",
+    "ON_HUB",
     "BadPromptError",
     "Message",
     "PromptSuite",
@@ -66,15 +68,22 @@ BUILT_IN: Mapping[str, str] = {
 _LONG_TEXT = "texts/shakespeare.txt"  # the first plays of tinyshakespeare, which are in the public domain
 _MOST_BYTES = 64 << 20
 _JSON = {".jsonl", ".ndjson", ".json"}
-_TO_JSONL = "pandas.read_parquet('{0}').to_json('{0}.jsonl', orient='records', lines=True)"
+ON_HUB = datasets.PREFIX
+"""How the name of a suite on the Hub begins: ``hf:USER/DATASET``, with ``@REVISION`` and ``:PART``."""
 
 
-def suite(name: str) -> PromptSuite:
-    """Return a built-in suite.
+def suite(name: str, access: hub.Access | None = None) -> PromptSuite:
+    """Return a built-in suite, or one of a dataset on the Hub.
+
+    Args:
+        name: one of BUILT_IN, or ``hf:USER/DATASET``.
+        access: to the Hub; None for the usual one.
 
     Raises:
-        GgufspecError: no suite has this name.
+        GgufspecError: no suite has this name, or the dataset cannot be used.
     """
+    if name.startswith(ON_HUB):
+        return datasets.read_dataset(name, access or hub.Access())
     if name not in BUILT_IN:
         raise GgufspecError(f"there is no prompt suite {name!r}", f"there are {', '.join(sorted(BUILT_IN))}")
     return replace(load(paths.models_dir() / BUILT_IN[name]), name=name)
@@ -100,9 +109,7 @@ def load(path: Path) -> PromptSuite:
     """
     ending = path.suffix.lower()
     if ending == ".parquet":
-        raise GgufspecError(
-            f"{path} is parquet, not JSONL", f"convert it with pandas: {_TO_JSONL.format(path)}"
-        )
+        return jsonl.make_suite(path, parquet.read_rows(path))
     text = _read(path)
     if ending == ".toml":
         return tables.read_toml(path, text)

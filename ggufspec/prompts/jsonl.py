@@ -1,8 +1,10 @@
-"""Suites with one JSON object per line, in the formats of public benchmarks of speculative decoding.
+"""Suites of rows, such as JSON objects, in the formats of public benchmarks of speculative decoding.
 
 Spec-Bench (and MT-Bench)   question_id, category, turns: [text, ...]
 SPEED-Bench                 the same with a text as question_id; as its own preparation writes it,
                             ``messages``: [{role, content}, ...], where every turn is a message of the user
+                            The category of a throughput split gets the length of its prompts, which
+                            only the name of the split has: ``throughput_8k``.
 other files                 prompt, text or messages; optional id and category
 
 Sources: data/spec_bench/question.jsonl of hemingkx/Spec-Bench; the dataset card of nvidia/SPEED-Bench and
@@ -12,44 +14,97 @@ nemo_skills/dataset/speed-bench/prepare.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ggufspec.errors import GgufspecError
 from ggufspec.prompts.suite import BadPromptError, PromptEntry, PromptSuite, assemble, build, refuse_too_many
 
 _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+FIELDS = frozenset({"question_id", "id", "category", "turns", "messages", "prompt", "text"})
+"""The fields of a row that are read."""
+
+_LENGTH = re.compile(r"throughput[_-](\d+k)", re.IGNORECASE)
 _FORM = 'each line is an object with turns, messages, prompt or text, such as {"id": "a", "prompt": "Hello"}'
 _PREPARE = "run SPEED-Bench's own prepare script, which downloads these texts"
+
+
+class Row(NamedTuple):
+    """A row with its place and its number in a file."""
+
+    where: str
+    number: int
+    values: Mapping[str, Any]
 
 
 def read_jsonl(path: Path, text: str) -> PromptSuite:
     """Read a suite of messages to an assistant.
 
     Raises:
-        GgufspecError: a line has an unknown format, or texts are still placeholders. A file with
-            placeholders is refused, because a part of SPEED-Bench is not SPEED-Bench.
+        GgufspecError: as for ``make_suite``, or a line is not a JSON object.
     """
-    return assemble(path.stem, path, list(_entries(path, text)), instructions=True)
+    return make_suite(path, read_rows(path, text))
 
 
-def _entries(path: Path, text: str) -> Iterator[PromptEntry]:
-    masked: list[str] = []
-    count = 0
+def read_rows(path: Path, text: str) -> Iterator[Row]:
+    """Yield the JSON object of each line.
+
+    Raises:
+        GgufspecError: a line is not one.
+    """
     for number, line in enumerate(text.split("\n"), start=1):  # splitlines would cut texts at U+2028
         if not line.strip():
             continue
-        refuse_too_many(path, count := count + 1)
         where = f"{path}:{number}"
         try:
-            turns, row = _turns(line)
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise GgufspecError(f"{where}: this is not JSON: {error}", _FORM) from error
+        if not isinstance(row, dict):
+            raise GgufspecError(f"{where}: this is not a JSON object", _FORM)
+        yield Row(where, number, row)
+
+
+def make_suite(path: Path, rows: Iterable[Row], *, name: str | None = None) -> PromptSuite:
+    """Make a suite of messages to an assistant from rows.
+
+    Args:
+        path: of the file; its name and its folder's may say how long the prompts are.
+        rows: of the file.
+        name: of the suite; None for that of the file.
+
+    Raises:
+        GgufspecError: a row has an unknown format, or texts are still placeholders. A file with
+            placeholders is refused, because a part of SPEED-Bench is not SPEED-Bench.
+    """
+    entries = list(_entries(path, rows, length=find_length(name or "", path.parent.name, path.stem)))
+    return assemble(name or path.stem, path, entries, instructions=True)
+
+
+def find_length(*names: str) -> str | None:
+    """Return the length of the prompts of a throughput split of SPEED-Bench, such as 8k; None for others."""
+    matches = (match for name in reversed(names) if (match := _LENGTH.search(name)))
+    return next((match[1].lower() for match in matches), None)
+
+
+def _entries(path: Path, rows: Iterable[Row], *, length: str | None) -> Iterator[PromptEntry]:
+    masked: list[str] = []
+    count = 0
+    for where, number, row in rows:
+        refuse_too_many(path, count := count + 1)
+        try:
+            turns = _turns(row)
             if any(isinstance(turn, str) and turn.strip() == _PLACEHOLDER for turn in turns):
                 masked.append(where)
                 continue
             name = row.get("question_id", row.get("id"))
             name = f"{path.stem}-{number}" if name is None else name
-            yield PromptEntry(where, build(name=name, turns=turns, category=row.get("category")))
+            category = row.get("category")
+            if length is not None and (category is None or isinstance(category, str)):
+                category = length if category is None else f"{category}, {length}"
+            yield PromptEntry(where, build(name=name, turns=turns, category=category))
         except BadPromptError as problem:
             raise GgufspecError(f"{where}: {problem}", _FORM) from problem
     if masked:
@@ -59,14 +114,8 @@ def _entries(path: Path, text: str) -> Iterator[PromptEntry]:
         )
 
 
-def _turns(line: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the user's turns, and the row itself."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadPromptError(f"this is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise BadPromptError("this is not a JSON object")
+def _turns(row: Mapping[str, Any]) -> list[Any]:
+    """Return the user's turns."""
     for key, read_turns in (
         ("turns", _read_turns),
         ("messages", _read_messages),
@@ -74,7 +123,7 @@ def _turns(line: str) -> tuple[list[Any], dict[str, Any]]:
         ("text", _read_text),
     ):
         if row.get(key) is not None:
-            return read_turns(row[key]), row
+            return read_turns(row[key])
     raise BadPromptError("there are no turns, messages, prompt or text")
 
 

@@ -3,7 +3,8 @@
 JSONL                one object a line: the time of arrival, and the body of a request to OpenAI's API
                      (messages or prompt), itself or under body, request or params; the answer's usage, if
                      it is there
-llama-server's log   with --verbose, where that logs the bodies (b9466 does, b11312 does not)
+llama-server's log   with --verbose, where that logs the bodies (b9466 does; b11312 of llama-cpp-python
+                     0.3.36 never calls the function that would, tools/server/server-http.cpp:181)
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _EVENT = re.compile(
     r"|task (?P<released>\d+) \| stop processing|log_server_r: request: +(?=\{))",
     re.MULTILINE,
 )
+_TASK = re.compile(r"task -?\d+ \| (?:processing task|stop processing)")
+_DEBUGGED = re.compile(r"new task, id = \d+")  # a line that only --verbose writes, in both builds
 _BODY = re.compile(r"log_server_r: request: +\{")
 _EXAMPLE = '{"timestamp": 1732233600.5, "messages": [{"role": "user", "content": "Hello"}]}'
 _FORM = f"each line is an object such as {_EXAMPLE}"
@@ -210,11 +213,22 @@ def _server_log(file: Path, content: str) -> Iterator[_Row]:
         raise GgufspecError(
             f"{file} has requests without times", "start llama-server with --log-prefix --log-timestamps"
         )
+    if not rows and _DEBUGGED.search(content):
+        raise GgufspecError(
+            f"{file} is a log of a llama-server that logs no texts of requests, not even with --verbose, as "
+            "b11312 (llama-cpp-python 0.3.36)",
+            f"record JSONL where requests are sent ({_FORM}), or use a build that logs them, such as b9466",
+        )
+    if not rows and _TASK.search(content):
+        raise GgufspecError(
+            f"{file} is a log of llama-server without the texts of requests",
+            "start it with --verbose --log-prefix --log-timestamps if its build logs texts then (b9466 does, "
+            f"b11312 does not), or record JSONL where requests are sent: {_FORM}",
+        )
     if not rows:
         raise GgufspecError(
             f"{file} has no requests: it is neither JSONL nor a log of llama-server with their texts",
-            "llama-server logs texts with --verbose, but not in its newest builds: record JSONL where "
-            f"requests are sent; {_FORM}",
+            f"record JSONL where requests are sent; {_FORM}",
         )
     yield from rows
 

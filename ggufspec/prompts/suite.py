@@ -23,6 +23,8 @@ class PromptSuite:
 
     ``instructions`` is whether the texts are messages to an assistant, which need the model's chat template;
     otherwise they are texts to continue as they are. ``licence`` is that of the texts, if the file names it.
+    ``origin`` says which files of the Hub at which commit it was read from, with their SHA-256; None for a
+    file of this machine.
     """
 
     name: str
@@ -30,6 +32,7 @@ class PromptSuite:
     warmups: tuple[Prompt, ...] = ()
     instructions: bool
     licence: str | None = None
+    origin: str | None = None
 
     @property
     def categories(self) -> tuple[str, ...]:

@@ -1,0 +1,70 @@
+"""A fake prebuilt llama-cpp-python, the real package with a library built before: nothing is built."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ggufspec import results
+from ggufspec.domain import Status
+from ggufspec.llama.install.installs import Install
+from tests.support import shell
+from tests.support.packages import write_package
+
+_LIBRARY = re.compile(r"lib.+\.so")
+SHORT = ("--pair", "demo", "-t", "1", "--per-category", "1", "--suite", "demo")
+
+
+@pytest.fixture
+def package(llama: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package in a folder of packages that Python looks into first; no build and no program is found."""
+    if llama.library is None:
+        pytest.skip("this llama.cpp has no shared library")
+    distribution = metadata.distribution("llama-cpp-python")
+    python = Path(str(distribution.locate_file("llama_cpp")))
+    site = tmp_path / "site packages"
+    folder = write_package(
+        site,
+        {path.name: path.read_bytes() for path in llama.library.iterdir() if _LIBRARY.match(path.name)},
+        version=distribution.version,
+        binding={path.name: path.read_text(encoding="utf-8") for path in python.glob("*.py")},
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
+    monkeypatch.setenv("GGUFSPEC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return folder
+
+
+def test_a_bench_needs_no_build(package: Path) -> None:
+    words = ("bench", *SHORT, "--draft", "3", "-r", "1", "--warmup", "0", "-n", "24", "--name", "wheel")
+    done = shell.ggufspec(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        f"engine: inprocess, because the llama.cpp in {package} has no llama-completion"
+    )
+    bench = results.load("wheel")
+    assert (bench.meta.engine, bench.meta.build.path) == ("inprocess", str(package))
+    assert {run.sample.status for run in bench.runs} == {Status.OK}
+    assert any(run.sample.n_accepted for run in bench.runs)
+    assert {file.use.value for file in bench.meta.files or ()} >= {"library", "model"}
+
+
+@pytest.mark.timeout(400)
+def test_a_tuning_needs_no_build(package: Path) -> None:
+    words = ("tune", *SHORT, "--draft", "2,4", "--p-min", "0", "--max-time", "60s", "-n", "24")
+    process = shell.start(*words)
+    out, err = process.communicate(timeout=380)
+    assert process.returncode == 0, err
+    assert err.startswith(f"engine: inprocess, because the llama.cpp in {package} has no programs")
+    assert "--engine inprocess" in out
+    assert "llama-server" not in err
+
+
+def test_it_is_listed_and_the_doctor_uses_its_library(package: Path) -> None:
+    assert str(package) in shell.ggufspec("build", "--list").stdout
+    doctor = shell.ggufspec("doctor", "--offline").stdout
+    assert f"--engine inprocess uses {package / 'lib'}" in doctor

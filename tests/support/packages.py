@@ -1,0 +1,67 @@
+"""llama-cpp-python as an installer leaves it in site-packages, with any library."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+BINDING = {"__init__.py": "", "llama_cpp.py": "# structs\n", "_ctypes_extensions.py": "# loads\n"}
+
+_DEVICES = """
+#include <stddef.h>
+static int types[] = {0, 1}; /* the processor, a GPU */
+size_t ggml_backend_dev_count(void) { return COUNT; }
+void *ggml_backend_dev_get(size_t i) { return &types[i]; }
+int ggml_backend_dev_type(void *device) { return *(int *) device; }
+const char *ggml_backend_dev_name(void *device) { return *(int *) device ? "CUDA0" : "CPU"; }
+const char *ggml_backend_dev_description(void *device) { return "NVIDIA L4"; }
+void ggml_backend_dev_memory(void *device, size_t *free, size_t *total) {
+    *free = (size_t) 20 << 30;
+    *total = (size_t) 24 << 30;
+}
+"""
+
+
+def compile_library(folder: Path, *, has_gpu: bool = False) -> bytes:
+    """Return a libllama that only lists devices: the processor, and a GPU if asked for."""
+    source, library = folder / "llama.c", folder / "libllama.so"
+    source.write_text(_DEVICES.replace("COUNT", "2" if has_gpu else "1"))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return library.read_bytes()
+
+
+def write_package(
+    site: Path,
+    libraries: Mapping[str, bytes],
+    *,
+    version: str = "0.3.36",
+    binding: Mapping[str, str] = BINDING,
+) -> Path:
+    """Install llama-cpp-python into a folder; return the package's own.
+
+    Args:
+        site: the folder of packages.
+        libraries: by their names in the package's ``lib``.
+        version: of the distribution.
+        binding: the package's Python files by their names.
+    """
+    package = site / "llama_cpp"
+    files = {f"llama_cpp/{name}": text.encode() for name, text in binding.items()}
+    files |= {f"llama_cpp/lib/{name}": content for name, content in libraries.items()}
+    info = f"llama_cpp_python-{version}.dist-info"
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: llama_cpp_python\nVersion: {version}\n".encode()
+    )
+    for name, content in files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(content)
+    record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files.items())
+    (site / info / "RECORD").write_text(f"{record}{info}/RECORD,,\n")
+    return package
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")

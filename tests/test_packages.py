@@ -1,0 +1,234 @@
+"""An installed llama-cpp-python with a library of its own is a llama.cpp; what cannot be used is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggufspec import engines
+from ggufspec.doctor import FindingStatus, programs
+from ggufspec.domain import Program
+from ggufspec.engines.library.messages import Library
+from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.install import Install, installs
+from ggufspec.measure import Request, prepare_session
+from ggufspec.report.text.installs import table
+from ggufspec.tuning import TuneRequest, prepare_tuning
+from tests.support import fakes
+from tests.support.packages import compile_library, write_package
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+MACH_O = bytes.fromhex("cffaedfe0c000001") + bytes(4096)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> bytes:
+    """A library that lists no GPU."""
+    return compile_library(tmp_path)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of packages, the first that Python looks into; no llama.cpp is on PATH."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return folder
+
+
+def test_a_package_with_a_library_is_used_where_there_is_nothing_else(site: Path, library: bytes) -> None:
+    package = write_package(site, {"libllama.so": library, "libggml.so": library})
+    install = installs.find_install()
+    assert (install.root, install.origin, install.programs) == (package, "llama-cpp-python", {})
+    assert (install.version, install.build_number, install.backend) == ("0.3.36", 11312, "cpu")
+    assert install.commit == "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+    assert (install.library, install.devices, install.gpu) == (package / "lib", (), False)
+    for place in (package, package / "lib"):
+        assert installs.find_install(place) == replace(install, origin="--llama")
+
+
+def test_programs_come_first(
+    site: Path, library: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = write_package(site, {"libllama.so": library})
+    monkeypatch.setenv("PATH", f"{fakes.install(tmp_path / 'llama')}:/usr/bin:/bin")
+    assert [install.origin for install in installs.find_all()] == ["PATH", "llama-cpp-python"]
+    assert installs.find_install(package).root == package
+
+
+def test_its_gpus_are_those_that_the_library_lists(site: Path, tmp_path: Path) -> None:
+    write_package(site, {"libllama.so": compile_library(tmp_path, has_gpu=True)}, version="0.3.36+cu124")
+    install = installs.find_install()
+    assert (install.backend, install.devices, install.gpu) == ("cuda", ("CUDA0: NVIDIA L4",), True)
+    (gpu,) = install.gpus
+    assert (gpu.name, gpu.total_bytes, gpu.free_bytes) == ("NVIDIA L4", 24 << 30, 20 << 30)
+    assert (install.version, install.commit) == ("0.3.36", None)
+
+
+def test_the_doctor_and_the_list_of_builds_show_it(site: Path, library: bytes) -> None:
+    package = write_package(site, {"libllama.so": library})
+    usable, skipped = installs.survey_installs()
+    (finding,) = programs.installs(usable, ())
+    assert finding.status is FindingStatus.OK
+    assert finding.text == f"0.3.36 cpu: the library alone, llama-cpp-python ({package})"
+    assert programs.library(usable).text == f"--engine inprocess uses {package / 'lib'}"
+    assert "    the library alone: --engine inprocess\n" in table(usable, "text", skipped)
+    (row,) = json.loads(table(usable, "json", skipped))
+    assert (row["found"], row["can"], row["library"]) == ("llama-cpp-python", [], str(package / "lib"))
+
+
+def _without_library(site: Path, library: bytes) -> None:
+    write_package(site, {})
+
+
+def _with_lost_library(site: Path, library: bytes) -> None:
+    (write_package(site, {"libllama.so": library, "libggml.so": library}) / "lib/libggml.so").unlink()
+
+
+def _with_lost_binding(site: Path, library: bytes) -> None:
+    (write_package(site, {"libllama.so": library}) / "llama_cpp.py").unlink()
+
+
+def _without_record(site: Path, library: bytes) -> None:
+    shutil.rmtree(write_package(site, {"libllama.so": library}).parent / "llama_cpp_python-0.3.36.dist-info")
+
+
+def _cut_short(site: Path, library: bytes) -> None:
+    (write_package(site, {"libllama.so": library}) / "lib/libllama.so").write_bytes(
+        library[: len(library) // 2]
+    )
+
+
+def _too_old(site: Path, library: bytes) -> None:
+    write_package(site, {"libllama.so": library}, version="0.3.9")
+
+
+def _of_another_platform(site: Path, library: bytes) -> None:
+    write_package(site, {"libllama.dylib": MACH_O})
+
+
+def _of_something_else(site: Path, library: bytes) -> None:
+    write_package(site, {"libllama.so": compile_empty(site)})
+
+
+def compile_empty(folder: Path) -> bytes:
+    """Return a library without any function."""
+    return compile_library(folder).replace(b"ggml_backend_dev_", b"other_backend_dev")
+
+
+REFUSED: dict[Callable[[Path, bytes], None], str] = {
+    _without_library: r"llama-cpp-python 0\.3\.36 was installed without its library",
+    _with_lost_library: r"0\.3\.36 is only half installed: llama_cpp/lib/libggml\.so is missing",
+    _with_lost_binding: r"0\.3\.36 is only half installed: llama_cpp/llama_cpp\.py is missing",
+    _cut_short: r"0\.3\.36 is only half installed: libllama\.so is cut short",
+    _too_old: r"0\.3\.9 is older than 0\.3\.10, the first that can be used with its own library",
+    _of_another_platform: r"0\.3\.36 has a library that does not load here: .*libllama\.dylib",
+    _of_something_else: r"0\.3\.36 has a library that does not load here: .*undefined symbol",
+}
+
+
+@pytest.mark.parametrize("install", REFUSED)
+def test_what_cannot_be_used_is_refused_by_name(
+    site: Path, library: bytes, install: Callable[[Path, bytes], None]
+) -> None:
+    install(site, library)
+    with pytest.raises(
+        NoInstallError, match=rf"--llama names .*cannot be used: .*{REFUSED[install]}"
+    ) as caught:
+        installs.find_install(site / "llama_cpp")
+    assert "pip install" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("install", [install for install in REFUSED if install is not _without_library])
+def test_what_cannot_be_used_is_named_where_there_is_nothing_else(
+    site: Path, library: bytes, install: Callable[[Path, bytes], None]
+) -> None:
+    install(site, library)
+    with pytest.raises(NoInstallError, match=f"no llama.cpp was found; .*{REFUSED[install]}") as caught:
+        installs.find_install()
+    assert "ggufspec build" in str(caught.value.hint)
+    usable, (skipped,) = installs.survey_installs()
+    assert usable == ()
+    assert (skipped.path, skipped.origin) == (site / "llama_cpp", "llama-cpp-python")
+    (finding,) = programs.skipped((skipped,))
+    assert finding.status is FindingStatus.REMARK
+    assert "installs it again" in table((), "text", (skipped,))
+    assert json.loads(table((), "json", (skipped,)))[0]["found"] == "llama-cpp-python"
+
+
+def test_a_package_without_metadata_is_refused_by_name(site: Path, library: bytes) -> None:
+    _without_record(site, library)
+    with pytest.raises(NoInstallError, match="llama-cpp-python without its metadata is only half installed"):
+        installs.find_install(site / "llama_cpp")
+
+
+def test_a_package_that_only_has_python_files_is_no_llama(site: Path) -> None:
+    write_package(site, {})
+    with pytest.raises(NoInstallError) as caught:
+        installs.find_install()
+    assert caught.value.message == "no llama.cpp was found"
+    assert installs.survey_installs() == ((), ())
+
+
+@pytest.fixture
+def package(site: Path, library: bytes) -> Install:
+    """A package that is as its wheel was."""
+    write_package(site, {"libllama.so": library})
+    return installs.find_install()
+
+
+def test_the_binding_is_the_packages_own_while_both_are_as_they_were_installed(package: Install) -> None:
+    from ggufspec.engines.library import belonging
+
+    assert package.library is not None
+    expected = Library(folder=package.library, binding=package.root)
+    assert belonging.check_library(package) == expected
+
+
+@pytest.mark.parametrize("name", ["llama_cpp.py", "lib/libllama.so"])
+def test_a_library_or_a_binding_that_was_changed_is_compared_with_the_other(
+    package: Install, name: str
+) -> None:
+    with (package.root / name).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(NoInstallError, match=r"does not match the Python binding in .*llama_cpp"):
+        engines.check_library(package)
+
+
+def test_a_bench_measures_in_process_and_says_why(package: Install) -> None:
+    session = prepare_session(Request(pair="demo"))
+    assert session.engine.name == "inprocess"
+    assert session.notes[0] == (
+        f"engine: inprocess, because the llama.cpp in {package.root} has no llama-completion; "
+        "it drafts only with a draft model, and serves one request after another"
+    )
+
+
+@pytest.mark.parametrize("name", ["binary", "server"])
+def test_an_engine_that_is_named_is_never_replaced(package: Install, name: str) -> None:
+    with pytest.raises(NoInstallError, match=r"has no llama-") as caught:
+        prepare_session(Request(pair="demo", engine=name))
+    assert caught.value.hint == "it is a library alone; `ggufspec build` makes a complete one"
+
+
+def test_what_a_library_cannot_draft_by_is_said(package: Install) -> None:
+    with pytest.raises(
+        GgufspecError, match="the engine inprocess drafts only with a draft model, not by ngram-mod"
+    ) as caught:
+        prepare_session(Request(pair="demo", method="ngram-mod", draft=8))
+    assert caught.value.hint == "`ggufspec build` makes a llama.cpp with programs that can"
+
+
+def test_a_tuning_measures_in_process_where_there_are_no_programs(package: Install) -> None:
+    plan = prepare_tuning(TuneRequest(request=replace(TuneRequest().request, pair="demo")))
+    assert plan.session.engine.name == "inprocess"
+    assert plan.session.notes[0].startswith(
+        f"engine: inprocess, because the llama.cpp in {package.root} has no programs"
+    )
+    assert Program.SERVER not in plan.session.install.programs
