@@ -131,3 +131,10 @@ class ServerFormat(StrEnum):
     LLAMA_SWAP = "llama-swap"
     PRESET = "preset"  # llama.cpp's INI file for --models-preset
     ENV = "env"  # variables that llama-server reads
+
+
+class Where(StrEnum):
+    """Which machines of a fleet measure a block."""
+
+    SAME = "same"  # one of several equal ones
+    EACH = "each"  # every one

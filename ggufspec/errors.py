@@ -33,7 +33,10 @@
     ├── InconclusiveError        34   the measured runs do not decide a comparison, tuning or bisection
     ├── DoubtfulError            35   a warning puts a verdict in doubt, and --strict was given
     ├── VerificationError        36   a bundle's figures do not follow from its raw logs, or it was changed
-    └── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
+    ├── ChangedFileError         37   a file on the Hub is not the one that a pair is pinned to
+    ├── WorkerError              38   a worker on another machine cannot be used, or was lost
+    ├── ConverterError           39   llama.cpp's converter cannot be installed, or fails its test
+    └── ConversionError          40   llama.cpp's converter does not convert a checkpoint
 
 A wrong command line exits with 2 (click's own code). Ctrl-C exits with 130, SIGTERM with 143, a closed
 terminal (SIGHUP) with 129, and closed standard output (``| head``) with 141.
@@ -258,3 +261,21 @@ class ChangedFileError(GgufspecError):
     """A file on the Hub is not the one that the catalogue or an earlier fetch pinned."""
 
     exit_code = 37
+
+
+class WorkerError(GgufspecError):
+    """A worker that lends its devices over the network cannot be used, or was lost."""
+
+    exit_code = 38
+
+
+class ConverterError(GgufspecError):
+    """The Python environment of llama.cpp's converter cannot be made, or the converter fails its test."""
+
+    exit_code = 39
+
+
+class ConversionError(GgufspecError):
+    """llama.cpp's converter does not know a checkpoint, or fails to convert it."""
+
+    exit_code = 40

@@ -55,9 +55,19 @@ def quantized_dir() -> Path:
     return cache_dir() / "quantized"
 
 
+def converters_dir() -> Path:
+    """Return the folder of llama.cpp's converters, each with its Python environment."""
+    return cache_dir() / "converters"
+
+
 def runs_dir() -> Path:
     """Return the folder of stored runs, one folder each."""
     return data_dir() / "runs"
+
+
+def fleets_dir() -> Path:
+    """Return the folder of fleets, one folder each; the runs of their machines are in ``runs_dir``."""
+    return data_dir() / "fleets"
 
 
 def models_dir() -> Path:

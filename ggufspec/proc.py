@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -35,6 +36,7 @@ _POLL_S = 0.05
 _GRACE_S = 1.0
 _KILL_POLL_S = 0.002
 _KILL_WAIT_S = 10.0  # for processes to end after SIGKILL; the kernel may be waiting for a device
+_LINE_END = re.compile(rb"\r?\n|\r(?!\n|\Z)")  # at the very end, a line feed may follow
 _MARK_AT = 3  # in the arguments of the shell
 # $0 is the mark. SIGTERM first: Ninja runs compilers in their own groups, and only it can end them.
 _WATCHER_SCRIPT = f"""\
@@ -181,7 +183,8 @@ def stream(
     """Run a child, append its output (stderr included) to ``log``, and yield each line as it is written.
 
     The generator returns how the child ended: ``completed = yield from stream(...)``. Lines are read from the
-    log, so the stream ends with the child even if a descendant still writes.
+    log, so the stream ends with the child even if a descendant still writes. A carriage return ends a line,
+    too: progress bars are written so.
 
     Raises:
         ChildCrashedError: the system cannot start it.
@@ -194,7 +197,7 @@ def stream(
             rest = b""
             while returncode is None:
                 returncode = _wait(child, _POLL_S)
-                *lines, rest = (rest + written.read()).split(b"\n")
+                *lines, rest = _LINE_END.split(rest + written.read())
                 for line in lines:
                     yield line.decode(errors="replace")
         if rest:

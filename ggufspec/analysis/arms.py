@@ -130,6 +130,14 @@ class Arm:
         return models(self.spec)
 
     @property
+    def drafts_with(self) -> str:
+        """What drafts: a file, or a method without one; of a chain both, in the order in which they draft.
+
+        Empty where nothing drafts, and for a running server, which does not say.
+        """
+        return " and ".join(reversed(self.models[1:]))
+
+    @property
     def prompts(self) -> int:
         """Number of distinct prompts."""
         return len({spec.prompt.id for spec in self.runs.specs})

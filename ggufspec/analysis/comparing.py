@@ -414,7 +414,7 @@ def _settings(spec: RunSpec) -> dict[str, object]:
         "threads": spec.threads,
         "KV type": spec.kv_type,
         "ubatch": spec.ubatch,
-        "settings": shlex.join(spec.runtime.words) or None,
+        "settings": shlex.join(spec.words) or None,
         "context": spec.context,
     }
 

@@ -3,8 +3,9 @@
 A cell's speed-up is that of all users' tokens/s over the target alone, with a 95 % interval. Few runs of a
 cell show little of how runs vary, so that is taken to be the same everywhere, from all cells together and
 with what is known beforehand (a conjugate prior for a variance: Gelman et al. 2013, "Bayesian Data Analysis",
-section 2.6). Cells between measured ones are forecast, see ``forecast.concurrency.between``; how far they are
-off is seen by leaving out each measured cell in turn.
+section 2.6). Cells between measured ones are forecast: the server that ``forecast.concurrency`` computes
+gives their seconds per round, corrected by how far it is off at measured cells (``between``). How far
+forecasts are off is seen by leaving out each measured cell in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from statistics import fmean
 from ggufspec.analysis import arms
 from ggufspec.analysis.arms import MOST_DISTURBED, Arm
 from ggufspec.domain import Role
+from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place, between, leave_one_out
+from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.results import CrossoverAxes, ResultSet, read_crossover_axes
 from ggufspec.stats import Z95, Estimate, quantile
 
@@ -172,7 +175,7 @@ def read_crossover(results: ResultSet) -> CrossoverMap | None:
 
 def map_crossover(results: ResultSet, axes: CrossoverAxes) -> CrossoverMap:
     """Return the map of a bench whose arms differ in users, depth and draft size."""
-    measured = _Measured.of(arms.group(results))
+    measured = _Measured.of(arms.group(results), profiles.kept_rounds(results.folder))
     errors = measured.forecast_errors()
     forecast_sd = _pooled_sd(
         _FORECAST_SD, _FORECAST_WEIGHT, [math.log1p(error) for error in errors], len(errors)
@@ -202,17 +205,22 @@ class _Measured:
     """What was measured, by draft size (``_TARGET`` for the target alone) and place.
 
     ``round_s`` are seconds per round of all users: the tokens that all users get in a round over tokens/s.
-    ``lengths`` are tokens per round of one user. ``log_gains`` have a log speed-up for each repeat.
-    ``disturbed`` are places at which other programs disturbed too many runs.
+    ``expected_s`` are the same as computed beforehand; nothing where they were not. ``lengths`` are tokens
+    per round of one user. ``log_gains`` have a log speed-up for each repeat. ``disturbed`` are places at
+    which other programs disturbed too many runs.
     """
 
     round_s: Mapping[int, Mapping[Place, float]]
+    expected_s: Mapping[int, Mapping[Place, float]]
     lengths: Mapping[int, Mapping[Place, float]]
     log_gains: Mapping[tuple[int, Place], Sequence[float]]
     disturbed: frozenset[Place]
 
     @classmethod
-    def of(cls, groups: Sequence[Arm]) -> _Measured:
+    def of(cls, groups: Sequence[Arm], rounds: Sequence[ExpectedRound] = ()) -> _Measured:
+        expected_s: dict[int, dict[Place, float]] = {}
+        for one in rounds:
+            expected_s.setdefault(one.draft or _TARGET, {})[Place(one.users, one.depth)] = one.seconds
         round_s: dict[int, dict[Place, float]] = {}
         lengths: dict[int, dict[Place, float]] = {}
         log_gains: dict[tuple[int, Place], list[float]] = {}
@@ -234,14 +242,25 @@ class _Measured:
                 logs = [math.log(rate / alone[cell]) for cell, rate in arm.rates.items() if cell in alone]
                 if logs:
                     log_gains[draft, place] = logs
-        return cls(round_s=round_s, lengths=lengths, log_gains=log_gains, disturbed=frozenset(disturbed))
+        return cls(
+            round_s=round_s,
+            expected_s=expected_s,
+            lengths=lengths,
+            log_gains=log_gains,
+            disturbed=frozenset(disturbed),
+        )
+
+    def seconds(self, draft: int, place: Place) -> float | None:
+        """Return the seconds per round at a place, measured or forecast; None where they are unknown."""
+        return between(self.round_s.get(draft, {}), place, self.expected_s.get(draft))
 
     def forecast_errors(self) -> tuple[float, ...]:
         """Return measured over forecast speed-up - 1 of every place that others surround."""
-        alone = leave_one_out(self.round_s.get(_TARGET, {}))
+        alone = leave_one_out(self.round_s.get(_TARGET, {}), self.expected_s.get(_TARGET))
         errors: list[float] = []
         for draft in self.drafts:
-            rounds, lengths = leave_one_out(self.round_s[draft]), leave_one_out(self.lengths[draft])
+            rounds = leave_one_out(self.round_s[draft], self.expected_s.get(draft))
+            lengths = leave_one_out(self.lengths[draft])
             errors += [
                 (1 + alone[place]) * (1 + lengths[place]) / (1 + rounds[place]) - 1
                 for place in rounds
@@ -256,7 +275,7 @@ class _Measured:
 
     def cell(self, place: Place, run_sd: float, t: float, forecast_sd: float) -> CrossoverCell:
         """Return one cell; ``t`` is the quantile that belongs to ``run_sd``."""
-        alone_s = between(self.round_s.get(_TARGET, {}), place)
+        alone_s = self.seconds(_TARGET, place)
         drafts = [draft for draft in self.drafts if (draft, place) in self.log_gains]
         if drafts and alone_s is not None:
             repeats = [self.log_gains[draft, place] for draft in drafts]
@@ -286,8 +305,8 @@ class _Measured:
         )
 
     def _forecast(self, place: Place, draft: int, run_sd: float, forecast_sd: float) -> DraftGain | None:
-        alone_s = between(self.round_s.get(_TARGET, {}), place)
-        round_s, length = between(self.round_s[draft], place), between(self.lengths[draft], place)
+        alone_s, round_s = self.seconds(_TARGET, place), self.seconds(draft, place)
+        length = between(self.lengths[draft], place)
         if alone_s is None or round_s is None or length is None:
             return None
         return DraftGain(

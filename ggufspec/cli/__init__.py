@@ -25,6 +25,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 GROUPS = {
     "Models": {
         "fetch": "Download a pair of models and verify the files.",
+        "convert": "Make a GGUF of a head in Hugging Face's format.",
         "pairs": "List the known pairs of models.",
         "suggest": "Find drafters for a target.",
         "check": "Check whether llama.cpp accepts a drafter for a target.",
@@ -37,6 +38,7 @@ GROUPS = {
         "crossover": "Find for how many users and how long a context drafting pays.",
         "whatif": "Forecast what drafting would gain, without running a model.",
         "chat": "Chat with a pair; accepted draft tokens are coloured.",
+        "fleet": "Measure on several machines, or lend this one to another.",
         "prompts": "List the built-in prompt suites and their prompts.",
     },
     "Serve": {

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from ggufspec.cli.options import completions
+from ggufspec.cli.options.placement import rpc_option
 from ggufspec.cli.options.references import offline_option, reference_options, token_option
 from ggufspec.cli.options.serving import capacity_options, server_words
 from ggufspec.cli.options.shared import Count, Duration, Size
 
-_, _DRAFT_MODELS = reference_options(many=True)
+_, _DRAFT_MODELS = reference_options(many=True, finds_head=False)
 
 
 @click.command()
@@ -45,6 +46,7 @@ _, _DRAFT_MODELS = reference_options(many=True)
     shell_complete=completions.installs,
     help="Folder of a llama.cpp installation.",
 )
+@rpc_option(many=False)
 @offline_option
 @token_option
 @click.option("--fresh", is_flag=True, help="Tune again, even if the same tuning is stored.")
@@ -58,10 +60,12 @@ def command(
     max_download: int | None,
     yes: bool,
     max_time: float,
+    parallel: int | None,
     serve_ctx: int | None,
     serve_parallel: int,
     threads: int | None,
     llama: Path | None,
+    rpc: str | None,
     offline: bool,
     token: str | None,
     fresh: bool,
@@ -79,6 +83,7 @@ def command(
     \b
     ggufspec auto Qwen/Qwen3-32B-GGUF:Q4_K_M
     ggufspec auto big.gguf -md small.gguf -md eagle3.gguf --max-time 20m
+    ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --parallel 4    the best for four users at once
     ggufspec auto Qwen/Qwen3-8B-GGUF:Q4_K_M --yes --max-download 8G --serve -- --port 8000
     """
     from ggufspec import tuning
@@ -94,11 +99,13 @@ def command(
         max_time_s=max_time,
         serve_ctx=serve_ctx,
         serve_parallel=serve_parallel,
+        parallel=parallel,
         threads=threads,
         llama=llama,
         offline=offline,
         token=token,
         fresh=fresh,
+        rpc=rpc,
     )
     sources = automatic.find_sources(asked)
     with automatic.explain_interruption():

@@ -13,7 +13,7 @@ from ggufspec.choices import Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Methods
 from ggufspec.cli.options.bench import ngram_option, sampling_options
-from ggufspec.cli.options.placement import layer_options, placement_options
+from ggufspec.cli.options.placement import layer_options, placement_options, rpc_option
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.runtime import runtime_options
 from ggufspec.cli.options.shared import Count, pass_options
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 )
 @layer_options()
 @placement_options
+@rpc_option(many=False)
 @runtime_options(many=False)
 @click.option(
     "-c", "--ctx", type=Count(16), help="Context size in tokens. [default: the models' own, at most 4096]"

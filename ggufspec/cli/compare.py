@@ -11,6 +11,8 @@ from ggufspec.cli.options import completions
 from ggufspec.cli.options.shared import Fraction, emit, output_options, strict_option
 from ggufspec.cli.options.tuned import tuned_option
 
+_SIDES = 2
+
 
 @click.command()
 @click.argument(
@@ -34,11 +36,17 @@ from ggufspec.cli.options.tuned import tuned_option
     show_default=True,
     help="Smallest change that counts as a difference.",
 )
+@click.option(
+    "--per",
+    type=click.Choice(["machine"]),
+    help="Compare two fleets, each machine with itself: BENCHES are their names.",
+)
 @strict_option
 @output_options
 def command(
     *,
     benches: tuple[str, ...],
+    per: str | None,
     tuned: str | None,
     fail_slower: float | None,
     threshold: float,
@@ -57,12 +65,19 @@ def command(
     ggufspec compare b9102 today
     ggufspec compare old1 old2 old3 -- new1 new2 new3
     ggufspec bench --tuned big --name today && ggufspec compare --tuned big today
+    ggufspec compare --per machine monday tuesday
     """
     from ggufspec.analysis import comparing, guarding
     from ggufspec.cli.steps import benches as stored
+    from ggufspec.cli.steps import fleets
     from ggufspec.report import frames
     from ggufspec.report.text import comparison, formats, tables
 
+    if per is not None:
+        if len(benches) != _SIDES or tuned is not None or fail_slower is not None or strict:
+            raise click.UsageError("--per machine takes two fleets, and neither a tuning nor an exit code")
+        fleets.print_comparisons(*benches, threshold=threshold, output=output, out=out)
+        return
     if tuned is not None:
         benches = (stored.find_tuned(tuned), *benches)
     if not benches:
@@ -94,6 +109,6 @@ def _divide(benches: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]
         if not before or not after or BETWEEN in after:
             raise click.UsageError("-- stands between the benches before and those after")
         return before, after
-    if len(benches) > 2:
+    if len(benches) > _SIDES:
         raise click.UsageError("several benches a side are divided by --, as in: A1 A2 A3 -- B1 B2 B3")
     return benches[:1], benches[1:]

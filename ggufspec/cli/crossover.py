@@ -42,10 +42,10 @@ def command(
 ) -> None:
     """Map the best γ and its speed-up over users and context depth, and say where drafting stops paying.
 
-    The ends of both axes are measured first. All other cells are forecast from these: seconds per round lie
-    nearly on a line over users and over depth. Then cells are measured whose verdict is in doubt, until all
-    are decided or --max-time is over. -o json prints the map with all draft sizes. `show` and `report` print
-    and draw it again.
+    The server is computed for all cells first, from a trace of the prompts and timed costs. The ends of both
+    axes are measured next, and the other cells are forecast: as computed, corrected by the measured cells.
+    Then cells are measured whose verdict is in doubt, until all are decided or --max-time is over. -o json
+    prints the map with all draft sizes. `show` and `report` print and draw it again.
 
     --parallel takes lists and ranges: 1,2,4,8 or 1-16. A range of --depth doubles: 0-32k is 0, 4096, 8192,
     16384 and 32768 tokens.

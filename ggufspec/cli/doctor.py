@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, terminal_width
 from ggufspec.cli.options.references import offline_option
 from ggufspec.cli.options.shared import text_or_json
 
@@ -30,7 +30,7 @@ def command(*, offline: bool, output: str) -> None:
 
     with _show_status():
         report = doctor.examine(offline=offline)
-    echo(finding.render(report, output), nl=False)
+    echo(finding.render(report, output, width=terminal_width()), nl=False)
     missing = [item for item in report.findings if item.status is finding.FindingStatus.MISSING]
     if not report.can_run:
         missing = [item for item in missing if item.name != "settings"]

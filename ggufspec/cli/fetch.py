@@ -104,7 +104,7 @@ def command(
         api.check_survey(survey, access)
     fetched = hub_access.download_pair(survey, access, quiet=quiet)
     if revision is None:
-        _pin_files(survey, replace=repin, quiet=quiet)
+        hub_access.pin_files(survey, replace=repin, quiet=quiet)
     for role, model in (("target", fetched.target), ("drafter", fetched.draft)):
         if model is not None:
             echo(model.path if quiet else f"{role:<8} {model.path}")
@@ -158,19 +158,6 @@ def _has_layers_for_mtp(pair: Pair) -> bool:
         return mtp_layers(gguf.read_card(pair.target.path)) > 0
     except GgufspecError:
         return False
-
-
-def _pin_files(survey: hub.Survey, *, replace: bool, quiet: bool) -> None:
-    """Pin the files of a catalogue's pair; where that cannot be stored, print a warning."""
-    from ggufspec.modelfiles import pins
-
-    try:
-        pinned = pins.pin_files(survey, replace=replace)
-    except OSError as error:
-        echo(f"warning: cannot write {pins.user_file()}: {error.strerror}; nothing was pinned", err=True)
-        return
-    if pinned and not quiet:
-        echo(f"pinned in {pins.user_file()}: {', '.join(pinned)}", err=True)
 
 
 def _survey_models(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", required=False, shell_complete=completions.pairs)
 @click.option("--verify", is_flag=True, help="Check on the Hub that the files exist and are unchanged.")
-@click.option("--fits", is_flag=True, help="Show which pairs fit this machine, and tokens/s at most.")
+@click.option("--fits", is_flag=True, help="Show which pairs fit this machine, and estimated tokens/s.")
 @click.option(
     "--vram", type=Sizes(), help="GPU memory for --fits: 24G, or 24G,12G for two. [default: free memory]"
 )
@@ -48,8 +48,9 @@ def command(
     """List the known pairs of models, or print the details of one.
 
     With --fits, headers and lists of files are read from the Hub where they are not here. "quant that fits"
-    is the largest one of the target's repository that fits completely beside the drafter. Tokens/s are those
-    of the target alone by rooflines: upper bounds, not measured.
+    is the largest one of the target's repository that fits completely beside the drafter. Tokens/s are not
+    measured: they are estimated for the target alone from memory bandwidth. Most programs reach less, but
+    models that fit into a processor's cache are faster; what fits into this one's has no estimate.
 
     Add your own pairs to pairs.toml in your configuration folder, in the format of models/pairs.toml.
 
@@ -95,7 +96,7 @@ def _show_fits(
 ) -> None:
     """Print how each pair fits this machine, or the one that options describe."""
     from ggufspec.forecast import planning
-    from ggufspec.units import counted
+    from ggufspec.units import counted, format_bytes
 
     try:
         site = planning.detect_site(vram, machine, host)
@@ -112,10 +113,17 @@ def _show_fits(
     for note in site.notes:
         echo(note, err=True)
     echo(
-        f"tokens/s: the target alone, a roofline at a context of {planning.CONTEXT:,} tokens: an upper "
-        "bound, not measured",
+        "tokens/s: estimated for the target alone from memory bandwidth, at a context of "
+        f"{planning.CONTEXT:,} tokens; not measured",
         err=True,
     )
+    cached = [fit.pair for fit in fits if fit.in_cache]
+    if cached and site.cache_bytes is not None:
+        echo(
+            f"tokens/s not estimated for {', '.join(cached)}: the processor's cache "
+            f"({format_bytes(site.cache_bytes)}) can hold all that is read for a token",
+            err=True,
+        )
     failed = [fit for fit in fits if fit.error is not None]
     if failed:
         count = counted(len(failed), "pair")
@@ -136,7 +144,7 @@ def _fit_pairs(
         yield fit
 
 
-_FIT_HEADINGS = ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "tokens/s at most")
+_FIT_HEADINGS = ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "estimated tokens/s")
 
 
 def _fit_cells(fit: planning.PairFit) -> list[str]:

@@ -9,7 +9,7 @@ import click
 
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.axes import Methods
-from ggufspec.cli.options.placement import layer_options, machine_options, share_options
+from ggufspec.cli.options.placement import layer_options, machine_options, rpc_option, share_options
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.shared import KV_TYPES, Count, Size, Sizes, emit, output_options, pass_options
 from ggufspec.cli.options.tuned import tuned_option
@@ -33,6 +33,7 @@ _MOST_ROWS = 16  # of the table for people, besides the first, the last and the 
 )
 @layer_options()
 @share_options
+@rpc_option(many=False)
 @machine_options
 @click.option(
     "--vram", type=Sizes(), help="GPU memory to plan with: 24G, or 24G,12G for two. [default: free memory]"
@@ -78,14 +79,15 @@ def command(options: PlanOptions, *, tuned: str | None, output: str, out: Path |
     Only the headers of the models are read. Without --pair or -m, the pair is the one fetched last, otherwise
     the embedded one.
 
-    With --machine, and --host for layers on the CPU, there is a column of the tokens/s that the target alone
-    can reach at most: a roofline, computed from the machines' peak rates at a full context.
+    With --machine, and --host for layers on the CPU, there is a column of tokens/s of the target alone. They
+    are estimated by a roofline, from the machines' peak rates, with a full context.
 
     \b
     ggufspec plan --pair llama-3-70b --vram 24G
     ggufspec plan -m user/repo:Q4_K_M --vram 24G --machine rtx-3090 --host ryzen-7950x
     ggufspec plan -m big.gguf -md small.gguf --ngl 45 --kv-type q8_0 -o csv
     ggufspec plan --tuned last --vram 16G
+    ggufspec plan --pair llama-3-70b --rpc 192.168.0.7:50052
     """
     from ggufspec.modelfiles import memory
     from ggufspec.modelfiles.compat import mtp_layers
@@ -173,4 +175,4 @@ def _describe_rate(planned: planning.Planned) -> str:
     rate = planned.rate(planned.shown)
     if rate is None:
         return ""
-    return f"\nRoofline: at most {format_rate(rate)} tokens/s without drafting, with a full context."
+    return f"\nRoofline: about {format_rate(rate)} tokens/s without drafting, with a full context."

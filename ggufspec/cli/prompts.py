@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ggufspec.cli.entry.output import echo, echo_json, echo_table
-from ggufspec.cli.options.shared import LazyChoice, suite_names, text_or_json
+from ggufspec.cli.options.shared import SuiteName, suite_names, text_or_json
 
 if TYPE_CHECKING:
     from ggufspec.prompts import PromptSuite
@@ -27,7 +27,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--suite", type=LazyChoice("name", suite_names), help="List the prompts of this suite.")
+@click.option(
+    "--suite", type=SuiteName(), help="List the prompts of this suite, also of hf:USER/DATASET[:PART]."
+)
 @text_or_json
 def listed(*, suite: str | None, output: str) -> None:
     """List the suites, or the prompts of one. Lengths are in characters, without followups.

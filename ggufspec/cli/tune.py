@@ -7,43 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggufspec.cli.options.axes import Quants
 from ggufspec.cli.options.bench import measure_options
 from ggufspec.cli.options.serving import capacity_options
-from ggufspec.cli.options.shared import (
-    Duration,
-    Fraction,
-    Size,
-    output_options,
-    pass_options,
-    strict_option,
-)
+from ggufspec.cli.options.shared import output_options, pass_options, strict_option
+from ggufspec.cli.options.tuning import tuning_options
 
 if TYPE_CHECKING:
     from ggufspec.cli.options.values import TuneOptions
 
 
 @click.command()
-@measure_options(many=True, repeating=False, engine="server")
+@measure_options(many=True, repeating=False, by_default="server; inprocess where llama.cpp has no programs")
 @capacity_options
-@click.option(
-    "--quantize-drafter",
-    type=Quants(),
-    metavar="TYPES",
-    help="Try the drafters in these quantizations, too: Q8_0,Q5_K_M,Q4_0. llama-quantize makes them once.",
-)
-@click.option("--vram", type=Size(), help="GPU memory to plan with, such as 24G. [default: free memory]")
-@click.option(
-    "--max-time",
-    type=Duration(),
-    default="5m",
-    show_default=True,
-    help="Time limit for the complete tuning: 2m, 1h.",
-)
-@click.option(
-    "--precision", type=Fraction(), default="2%", show_default=True, help="Wanted margin of the speed-ups."
-)
-@click.option("--fresh", is_flag=True, help="Measure costs again even if they are stored.")
+@tuning_options
 @click.option("--forecast", is_flag=True, help="Print the forecast for every configuration, and stop.")
 @strict_option
 @output_options
@@ -63,6 +39,10 @@ def command(
     and the winner and the runner-up are confirmed beside the target alone, with new loads and new runs. Only
     these figures are the verdict. --forecast stops before that, after one short run of the target.
 
+    With --parallel N, the choice is for N users at once: the forecast is of a server with N slots, and each
+    run is one load of it under the requests of N clients, as `bench --parallel N` measures. Without it, one
+    request follows another, and --serve-parallel only reserves memory.
+
     All runs have memory for the context that --serve-ctx and --serve-parallel ask for. Before the command for
     llama-server is printed, it is started once, and answers a short and a long request. The configuration is
     stored: `ggufspec bench --tuned NAME` measures it again, `chat`, `plan`, `report` and `compare` take it
@@ -71,7 +51,7 @@ def command(
     \b
     ggufspec tune                                     the pair fetched last
     ggufspec tune -m big.gguf -md a.gguf -md b.gguf   two drafters, or none
-    ggufspec tune --serve-ctx 8192 --serve-parallel 4 a server for four users
+    ggufspec tune --parallel 4 --serve-ctx 8192       a server for four users
     """
     from ggufspec.cli.steps import tuning
 

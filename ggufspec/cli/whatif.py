@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ggufspec.cli.options.values import WhatIfOptions
 
 _MOST = 1e6
+_LATENCY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>us|ms|s)")
+_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _PROGRAMS = [program.value for program in (Program.SERVER, Program.SIMPLE, Program.TREE)]
 
 
@@ -33,6 +36,21 @@ class Quantity(click.ParamType[float]):
             return value if isinstance(value, float) else parse_quantity(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Latency(click.ParamType[float]):
+    """A short time such as ``2ms``, ``0.5ms``, ``200us`` or ``0.02s``, in milliseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the milliseconds."""
+        if isinstance(value, float):
+            return value
+        match = _LATENCY.fullmatch(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a time; examples: 2ms, 200us, 0.02s", param, ctx)
+        return float(match["number"]) * _MILLISECONDS[match["unit"]]
 
 
 class Numbers(click.ParamType[tuple[float, ...]]):
@@ -75,7 +93,7 @@ class Numbers(click.ParamType[tuple[float, ...]]):
 )
 @click.option("--verify-ratio", type=Number(1), help="Relative cost of verifying a draft of any size.")
 @click.option("--observed", type=Number(0, min_open=True), help="Tokens/s measured with drafting.")
-@model_options()
+@model_options(finds_head=False)
 @layer_options()
 @share_options
 @click.option(
@@ -90,7 +108,11 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     help="Forecast for the machine of a published bundle, from the costs in it.",
 )
 @machine_options
-@click.option("--bandwidth", type=Quantity(), help="Memory bandwidth in bytes/s, such as 936G.")
+@click.option(
+    "--bandwidth",
+    type=Quantity(),
+    help="Memory bandwidth in bytes/s, such as 936G; with --rtt that of the network, such as 1G.",
+)
 @click.option("--flops", type=Quantity(), help="Arithmetic in operations/s, such as 71T.")
 @click.option("-c", "--ctx", type=Count(0), default=1024, show_default=True, help="Context depth in tokens.")
 @click.option(
@@ -112,6 +134,24 @@ class Numbers(click.ParamType[tuple[float, ...]]):
     default=0.0,
     show_default=True,
     help="Other time per round, in milliseconds.",
+)
+@click.option(
+    "--rtt",
+    type=Latency(),
+    help="Round trip to the workers that hold the target, such as 2ms. [default: the target is here]",
+)
+@click.option(
+    "--round-trips",
+    type=Number(0),
+    default=1.0,
+    show_default=True,
+    help="Round trips of each pass of the target, with --rtt.",
+)
+@click.option(
+    "--token-bytes",
+    type=Quantity(),
+    help="Bytes that each token of a pass sends and gets, with --rtt. [default: embedding and logits, where "
+    "headers are read]",
 )
 @click.option(
     "--program",
@@ -136,10 +176,14 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     if another pair was measured there, times are scaled by the bytes that models read for a token, and lie
     on the devices as there. With --observed, they come from the rate measured at one --draft.
 
-    --machine gives a roofline: an upper bound of tokens/s. For layers that stay on the CPU (--ngl,
-    --n-cpu-moe), --host names the machine whose processor computes them.
+    --machine gives a roofline: tokens/s are estimated from peak rates. For layers that stay on the CPU
+    (--ngl, --n-cpu-moe), --host names the machine whose processor computes them.
 
     With --parallel, that many users draft in step on one llama-server, and share the batches of both models.
+
+    With --rtt, workers on other machines hold the target (`bench --rpc`), and the drafter is here. Costs are
+    those without a network. Each pass of the target then pays the round trips, once for a draft of any size.
+    llama.cpp 0.3.36 makes one for each worker; --round-trips says how many there are.
 
     \b
     ggufspec whatif --target-tps 2.01 --drafter-tps 87.02 --alpha 0.5-0.9 --verify-ratio 1.5
@@ -150,6 +194,7 @@ def command(options: WhatIfOptions, *, output: str, out: Path | None) -> None:
     ggufspec whatif --profile last --alpha 0.5-0.9
     ggufspec whatif --pair llama-3-70b --like theirs.zip --alpha 0.8
     ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --parallel 16 --depth 4096
+    ggufspec whatif --pair llama-3-70b --machine h100 --alpha 0.8 --rtt 2ms --bandwidth 1G
     """
     from ggufspec.forecast import costs, whatif
     from ggufspec.report.frames import forecasts

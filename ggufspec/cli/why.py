@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ggufspec.cli.entry.output import echo
+from ggufspec.cli.entry.output import echo, terminal_width
 from ggufspec.cli.options import completions
 
 
@@ -24,4 +24,4 @@ def command(*, run: str) -> None:
     from ggufspec.cli.steps import benches
     from ggufspec.report.text import reasons
 
-    echo(reasons.why(benches.load_bench(run)), nl=False)
+    echo(reasons.why(benches.load_bench(run), width=terminal_width()), nl=False)

@@ -183,7 +183,13 @@ def begin(request: Request) -> Talk:
     request, _ = with_tuned(request)
     # The prompts come later; this one passes the checks of everything else.
     bare = replace(
-        request, engine="server", prompt=("x",), n_predict=_LEAST, chat=request.chat or None, system=None
+        request,
+        engine="server",
+        prompt=("x",),
+        n_predict=_LEAST,
+        chat=request.chat or None,
+        system=None,
+        parallel=None,  # a configuration that was tuned for several users chats with one
     )
     session = prepare_session(bare)
     arms = {arm.role: arm for arm in session.suite.blocks[0].arms}

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ggufspec.harmless import to_json
 from ggufspec.report.schemas import schema_name
+from ggufspec.report.text import tables
 
 
 class FindingStatus(StrEnum):
@@ -68,21 +69,23 @@ def install_command(packages: str, known: Sequence[tuple[str, str]] = _INSTALLER
     return f"{words} {packages}"
 
 
-def render(checkup: Checkup, output: str) -> str:
+def render(checkup: Checkup, output: str, *, width: int | None = None) -> str:
     """Return one line per finding with its fix below it, or everything as JSON.
 
     Args:
         checkup: the findings.
         output: ``text`` or ``json``.
+        width: of the terminal, into which sentences are folded; commands are not, so that they can be copied.
     """
     if output == "json":
         rows = [asdict(finding) for finding in checkup.findings]
         content = {"schema": schema_name("doctor"), "can_run": checkup.can_run, "findings": rows}
         return to_json(content, indent=2) + "\n"
-    width = max(len(finding.name) for finding in checkup.findings)
+    longest = max(len(finding.name) for finding in checkup.findings)
     lines = []
     for finding in checkup.findings:
-        lines.append(f"{finding.status:<7}  {finding.name:<{width}}  {finding.text}")
+        before = f"{finding.status:<7}  {finding.name:<{longest}}  "
+        lines.append(tables.wrap_words(finding.text, width, before=before))
         if finding.fix:
-            lines.append(f"{'':<7}  {'':<{width}}  → {finding.fix}")
+            lines.append(f"{'':<{len(before)}}→ {finding.fix}")
     return "".join(f"{line}\n" for line in lines)

@@ -8,7 +8,7 @@ from ggufspec import engines, paths
 from ggufspec.doctor.finding import Finding, missing, ok, remark
 from ggufspec.domain import Program
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import Install, Skipped
+from ggufspec.llama.install import Install, Skipped, store
 from ggufspec.llama.install import installs as install_survey
 from ggufspec.machine import Gpu
 from ggufspec.settings import Setting, SettingSource
@@ -23,13 +23,14 @@ def installs(present: Sequence[Install], gpus: Sequence[Gpu]) -> Iterator[Findin
     if not present:
         yield missing(_NAME, "not found", _BUILD)
     for install in present:
-        programs_text = ", ".join(program.value for program in install.programs)
-        origin = "" if install.origin == "own build" else f", {install.origin}"
+        abilities = [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])]
+        abilities_text = ", ".join(abilities) or "the library alone"
+        origin = "" if install.origin == store.OWN_BUILD else f", {install.origin}"
         name = f"{install.version or 'of unknown version'} {install.backend or 'unknown backend'}"
-        text = f"{name}: {programs_text}{origin} ({install.root})"
+        text = f"{name}: {abilities_text}{origin} ({install.root})"
         if install is present[0] and gpus and install.gpu is False:
             yield remark(_NAME, f"{text}: it does not use the GPU", f"{_BUILD} --backend cuda")
-        elif not set(_DRAFTERS) & install.programs.keys():
+        elif install.programs and not set(_DRAFTERS) & install.programs.keys():
             yield remark(_NAME, f"{text}: none of its programs can draft", _BUILD)
         else:
             yield ok(_NAME, text)

@@ -179,6 +179,13 @@ def _other() -> Iterator[StoredItem]:
         yield StoredItem(
             kind=StorageKind.OTHER, label=_UNFINISHED, places=(work,), note="remains of interrupted builds"
         )
+    for folder in _visible(paths.converters_dir()):
+        yield StoredItem(
+            kind=StorageKind.OTHER,
+            label=f"converter-{folder.name}",
+            places=(folder,),
+            note="llama.cpp's converter, with PyTorch",
+        )
     if _visible(paths.quantized_dir()):
         yield _item(StorageKind.OTHER, paths.quantized_dir(), note="drafters that were quantized here")
     for file in sorted(paths.cache_dir().glob("vega-*.js")):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ggufspec.choices import Program
 from ggufspec.domain.specs import RunSpec
+from ggufspec.units import counted, format_bytes
 
 _DIGITS = 12  # of a SHA-256 in a message
 
@@ -27,6 +28,10 @@ class Status(StrEnum):
     CRASHED = "crashed"  # a signal, or an abort
     FAILED = "failed"  # an exit code other than 0
     TIMED_OUT = "timed out"
+    WORKER_UNREACHABLE = "worker unreachable"  # a machine that lends its devices
+    WORKER_MISMATCH = "worker version differs"
+    WORKER_BUSY = "worker busy"  # with another program
+    WORKER_LOST = "worker lost"  # during the run
 
 
 class RunOutcome(StrEnum):
@@ -43,6 +48,10 @@ class RunOutcome(StrEnum):
     CRASHED = "crashed"
     FAILED = "failed"
     TIMED_OUT = "timed out"
+    WORKER_UNREACHABLE = "worker unreachable"
+    WORKER_MISMATCH = "worker version differs"
+    WORKER_BUSY = "worker busy"
+    WORKER_LOST = "worker lost"
     IMPLAUSIBLE = "implausible"  # numbers that contradict each other or the clock
     GPU_LESS_BUILD = "GPU-less build"
     FEWER_LAYERS = "fewer layers"  # on the GPU than requested
@@ -153,7 +162,8 @@ class TrafficSample:
 class Placement:
     """The memory of one model on one device, in bytes, from the log; what it does not name is None.
 
-    ``device`` is llama.cpp's name: ``CPU``, ``CUDA0``; ``CUDA_Host`` is the host's memory, locked for a GPU.
+    ``device`` is llama.cpp's name: ``CPU``, ``CUDA0``; ``CUDA_Host`` is the host's memory, locked for a GPU,
+    and ``RPC0[host:port]`` a device of a worker on another machine.
     ``spilled_bytes`` is how much it exceeds the free memory of the device before; None where unknown.
     """
 
@@ -272,6 +282,31 @@ class Build:
     path: str
     compiler: str | None = field(default=None, compare=False)
     flags: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RpcWorker:
+    """A worker that lent its devices to a bench, and the network to it, before the first run.
+
+    ``version`` is that of its protocol. ``free_bytes`` and ``total_bytes`` have the memory of each device.
+    ``rtt_s`` is the median time of a round trip, ``bytes_per_s`` the bandwidth; None is not known.
+    """
+
+    address: str  # HOST:PORT
+    version: str
+    free_bytes: tuple[int, ...]
+    total_bytes: tuple[int, ...]
+    rtt_s: float | None = None
+    bytes_per_s: float | None = None
+
+    @property
+    def summary(self) -> str:
+        """The worker in words: ``a:50052: RPC 7.0.0, 1 device with 7.81 GiB, …``."""
+        free, total = format_bytes(sum(self.free_bytes)), format_bytes(sum(self.total_bytes))
+        lends = f"{counted(len(self.total_bytes), 'device')} with {total}, of which {free} are free"
+        network = [] if self.rtt_s is None else [f"round trip {self.rtt_s * 1000:.3g} ms"]
+        network += [] if self.bytes_per_s is None else [f"{format_bytes(round(self.bytes_per_s))}/s"]
+        return ", ".join((f"{self.address}: RPC {self.version}", lends, *network))
 
 
 class FileUse(StrEnum):

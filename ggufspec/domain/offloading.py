@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ggufspec.choices import Experts, Layers, Role, SplitMode
 from ggufspec.domain.measurements import Placement, RunResult, Sample
-from ggufspec.domain.specs import Offload
+from ggufspec.domain.specs import Offload, RunSpec, is_remote
 
 
 class LoadedLayers(NamedTuple):
@@ -32,16 +32,20 @@ def shortfalls(run: RunResult, *, gpu: bool | None) -> Iterator[str]:
         gpu: whether the build can use a GPU; None where only the log can tell.
     """
     models = loaded(run)
+    if run.spec.own_offload.rpc:
+        gpu = None  # of a worker, whatever this machine has
     if any(wants_gpu(model.requested) for model in models) and (gpu is False or _only_on_cpu(run.sample)):
         yield "gpu-less-build"
         return
-    if len(models) > 1 and gpu is not False and _drafter_behind(run):
+    lends = bool(run.spec.offload.rpc)  # then the drafter stays on this machine, whatever that has
+    if len(models) > 1 and gpu is not False and not lends and _drafter_behind(run):
         yield "drafter-on-cpu"
     if any(map(_fell_short, models)):
         yield "fewer-layers"
     if any(map(_spilled, models)):
         yield "spilled"
-    if any(_leaves_out(model, run.spec.offload) for model in models):
+    leaves_out = any(_leaves_out(model, run.spec.offload) for model in models)
+    if leaves_out or _leaves_worker_out(models[0], run.spec):
         yield "device-unused"
 
 
@@ -108,13 +112,23 @@ def _spilled(model: LoadedLayers) -> bool:
 def _leaves_out(model: LoadedLayers, offload: Offload) -> bool:
     """Whether a requested device with a share holds no weights.
 
-    Only for a split by layers: the buffers of rows and tensors name no device.
+    Only for a split by layers: the buffers of rows and tensors name no device. Those of workers are numbered
+    in another way than the devices, and are not judged.
     """
     if offload.split_mode not in {None, SplitMode.LAYER} or not model.placement or model.requested == 0:
         return False
     shares = dict(zip(model.devices, offload.tensor_split, strict=False))
-    requested = {name for name in model.devices if not shares or shares.get(name)} - {"none"}
-    return bool(requested - {part.device.split("[")[0] for part in model.placement if part.model_bytes})
+    requested = {name for name in model.devices if (not shares or shares.get(name)) and not is_remote(name)}
+    return bool(requested - {"none"} - {part.device for part in model.placement if part.model_bytes})
+
+
+def _leaves_worker_out(model: LoadedLayers, spec: RunSpec) -> bool:
+    """Whether a worker holds no weights, although nothing says which devices to use, or how much of them."""
+    offload = spec.own_offload
+    if offload.devices or offload.tensor_split or not model.placement or model.requested == 0:
+        return False
+    lent = {part.device.partition("[")[2].rstrip("]") for part in model.placement if part.model_bytes}
+    return not set(offload.rpc) <= lent
 
 
 def _on_gpu(placement: tuple[Placement, ...]) -> int:

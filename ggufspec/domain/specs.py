@@ -52,6 +52,10 @@ class Offload:
     (``CUDA0``; ``none`` for no device); a drafter without devices of its own uses the target's.
     ``tensor_split`` (shares of the devices, in their order), ``split_mode`` and ``main_gpu`` hold for both
     models. ``fit`` is whether llama.cpp may lower "auto" layers until the model fits.
+
+    ``rpc`` are the addresses (HOST:PORT) of workers, which lend their devices over the network. llama.cpp
+    numbers these ``RPC0``, ``RPC1``, … and puts layers there before the GPUs of this machine. A drafter
+    stays on this machine unless ``draft_devices`` names one of them.
     """
 
     target_layers: Layers = "auto"
@@ -64,6 +68,19 @@ class Offload:
     main_gpu: int | None = None
     cpu_moe: Experts | None = None
     draft_cpu_moe: Experts | None = None
+    rpc: tuple[str, ...] = ()
+
+    @property
+    def drafter_devices(self) -> tuple[str, ...]:
+        """The devices that were named for the drafter; of the target's only those of this machine."""
+        if self.draft_devices or not self.rpc:
+            return self.draft_devices or self.devices
+        return tuple(name for name in self.devices if not is_remote(name))
+
+    @property
+    def lends_to_drafter(self) -> bool:
+        """Whether a worker computes for the drafter, too."""
+        return bool(self.rpc) and any(map(is_remote, self.draft_devices))
 
     @property
     def target_alone(self) -> Offload:
@@ -73,8 +90,14 @@ class Offload:
     @property
     def drafter_alone(self) -> Offload:
         """The offload of a run that loads only the drafter."""
-        devices = self.draft_devices or self.devices
-        return replace(self, target_layers="auto", devices=(), draft_devices=devices, cpu_moe=None)
+        return replace(
+            self,
+            target_layers="auto",
+            devices=(),
+            draft_devices=self.drafter_devices,
+            cpu_moe=None,
+            rpc=self.rpc if self.lends_to_drafter else (),
+        )
 
     @property
     def drafter_as_target(self) -> Offload:
@@ -84,6 +107,11 @@ class Offload:
             part, target_layers=part.draft_layers, devices=part.draft_devices, cpu_moe=part.draft_cpu_moe
         )
         return as_target.target_alone
+
+
+def is_remote(device: str) -> bool:
+    """Whether a device, named as ``--list-devices`` does, is a worker's."""
+    return device.startswith("RPC")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,6 +421,12 @@ class RunSpec:
     servers: RunningServers | None = None
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The workers and llama.cpp's other settings, in its spelling and as options of a bench."""
+        rpc = ("--rpc", ",".join(self.offload.rpc)) if self.offload.rpc else ()
+        return (*rpc, *self.runtime.words)
+
+    @property
     def endpoint(self) -> Endpoint | None:
         """The server that answers, where it runs already."""
         if self.servers is None:
@@ -496,7 +530,7 @@ def _plain(value: object) -> object:
 
 
 _ADDED_LATER = {
-    *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu"),
+    *("synthetic", "fit", "devices", "draft_devices", "tensor_split", "split_mode", "main_gpu", "rpc"),
     *("cpu_moe", "draft_cpu_moe", "content", "first", "ngram", "messages", "arrivals", "answer_tokens"),
 }
 """Fields that older keys do not have: they change a key only if they are set."""

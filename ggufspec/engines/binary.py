@@ -9,7 +9,7 @@ from pathlib import Path
 from ggufspec import proc
 from ggufspec.domain import Program, RunSpec, Sample, Status
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import explain
+from ggufspec.engines.failures import Failure, explain, require_workers
 from ggufspec.errors import ChildCrashedError, LogError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment
@@ -44,6 +44,7 @@ class BinaryEngine(Engine):
                 prompt_file.write_bytes(f"{spec.prompt.text}\n".encode())
             argv = commands.argv(spec, self.install, program=program, prompt_file=prompt_file)
             try:
+                require_workers(spec)
                 completed = proc.run(
                     argv,
                     stdout=out,
@@ -52,6 +53,9 @@ class BinaryEngine(Engine):
                     cwd=scratch,
                     timeout_s=self.timeout_s,
                 )
+            except Failure as failure:
+                sample = Sample(status=failure.status, program=program)
+                return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.reason)
             except ChildCrashedError as failure:
                 sample = Sample(status=Status.FAILED, program=program)
                 return Measurement(sample=sample, argv=argv, wall_s=0.0, error=failure.message)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggufspec import errors, proc
-from ggufspec.domain import Status
+from ggufspec.domain import RunSpec, Status
 from ggufspec.llama.logs import parsing
+from ggufspec.llama.rpc import workers
 
 _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.SUMMARY_LOST: errors.SummaryLostError,
@@ -21,11 +22,16 @@ _ERRORS: dict[Status, type[errors.GgufspecError]] = {
     Status.CRASHED: errors.ChildCrashedError,
     Status.FAILED: errors.ChildCrashedError,
     Status.TIMED_OUT: errors.ChildTimedOutError,
+    Status.WORKER_UNREACHABLE: errors.WorkerError,
+    Status.WORKER_MISMATCH: errors.WorkerError,
+    Status.WORKER_BUSY: errors.WorkerError,
+    Status.WORKER_LOST: errors.WorkerError,
 }
 _HINTS = {
     Status.OUT_OF_MEMORY: "put fewer layers on the GPU (--ngl), or use a smaller --ctx or quantization",
     Status.TIMED_OUT: "allow more time with --timeout, or ask for fewer tokens with -n",
     Status.PROMPT_TOO_LONG: "use a larger --ctx or a shorter prompt",
+    **workers.HINTS,
 }
 
 
@@ -40,6 +46,18 @@ class Failure(Exception):  # noqa: N818  # it becomes a row of the results, not 
         self.status = status
         self.reason = reason
         self.log = b""
+
+
+def require_workers(spec: RunSpec) -> None:
+    """Make sure that the workers of a run answer: a program would wait for a busy one without end.
+
+    Raises:
+        Failure: one of them does not.
+    """
+    try:
+        workers.check_workers(spec.own_offload.rpc)
+    except workers.WorkerProblem as problem:
+        raise Failure(problem.status, problem.reason) from problem
 
 
 def failure_error(status: Status, message: str, otherwise: str | None = None) -> errors.GgufspecError:

@@ -27,7 +27,7 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.engines.engine import Engine, Measurement
-from ggufspec.engines.failures import Failure
+from ggufspec.engines.failures import Failure, require_workers
 from ggufspec.engines.library import reading
 from ggufspec.engines.library.belonging import check_library
 from ggufspec.engines.library.commandline import WORKER, format_command, format_library
@@ -49,6 +49,7 @@ from ggufspec.engines.library.worker_process import HostedWorker, start
 from ggufspec.engines.placement import as_drafter, with_placement
 from ggufspec.engines.pool import Pool
 from ggufspec.errors import GgufspecError, NoInstallError
+from ggufspec.llama.command import drafter_devices
 from ggufspec.llama.install import Install, binding_files
 
 _ALL_LAYERS = 999  # more than any model has
@@ -225,7 +226,7 @@ class InprocessEngine(Engine):
         worker: HostedWorker | None = None
         try:
             try:
-                worker = self._worker(key)
+                worker = self._worker(key, spec)
                 exchange.load_number = worker.number
                 load_s = worker.prepare(target, drafters, spec.threads, self.timeout_s)
                 exchange.started_s = time.perf_counter()
@@ -244,12 +245,17 @@ class InprocessEngine(Engine):
             self._workers.drop_unusable(key)
         return exchange
 
-    def _worker(self, key: Hashable) -> HostedWorker:
-        """Return the worker for a load key; start one if there is no usable one."""
+    def _worker(self, key: Hashable, spec: RunSpec) -> HostedWorker:
+        """Return the worker for a load key; start one if there is no usable one.
+
+        Raises:
+            Failure: it cannot be started, or a worker on another machine does not answer.
+        """
         command = (*self.command, *format_library(self._library()))
         worker = self._workers.get(key)
         if worker is None:
             self._workers.make_room()
+            require_workers(spec)
             worker = HostedWorker(link=start(command), number=next(self._worker_numbers))
             self._workers.put(key, worker)
         return worker
@@ -303,7 +309,11 @@ class InprocessEngine(Engine):
         )
 
     def _drafters(self, spec: RunSpec, drafters: Sequence[ModelFile]) -> tuple[ModelLoad, ...]:
-        return tuple(self._load(drafter, spec.offload.drafter_as_target, spec) for drafter in drafters)
+        offload = spec.offload.drafter_as_target
+        devices = drafter_devices(spec.offload, self.install)
+        rpc = spec.offload.rpc if spec.offload.lends_to_drafter else ()
+        placed = replace(offload, devices=devices, rpc=rpc)
+        return tuple(self._load(drafter, placed, spec) for drafter in drafters)
 
     def _target(self, spec: RunSpec) -> ModelLoad:
         return self._load(spec.pair.target, spec.offload, spec)
@@ -312,7 +322,7 @@ class InprocessEngine(Engine):
         return ModelLoad(
             path=str(model.path),
             context_tokens=spec.context,
-            gpu_layers=_layers(offload.target_layers, self.install),
+            gpu_layers=_layers(offload.target_layers, self.install, remote=bool(offload.rpc)),
             kv_type=spec.kv_type,
             ubatch_tokens=spec.ubatch,
             devices=offload.devices,
@@ -320,6 +330,7 @@ class InprocessEngine(Engine):
             split_mode=offload.split_mode and offload.split_mode.value,
             main_gpu=offload.main_gpu,
             cpu_moe=offload.cpu_moe,
+            rpc=offload.rpc,
         )
 
 
@@ -337,10 +348,10 @@ class _Exchange:
     load_number: int | None = None
 
 
-def _layers(layers: Layers, install: Install) -> int | None:
+def _layers(layers: Layers, install: Install, *, remote: bool) -> int | None:
     """Return the number of GPU layers for the library; None means its default, which is all layers."""
     if layers == "auto":
-        return 0 if install.gpu is False else None
+        return 0 if install.gpu is False and not remote else None
     return _ALL_LAYERS if layers == "all" else layers
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.machine.bandwidth import read_bandwidth
+from ggufspec.machine.bandwidth import last_cache_bytes, read_bandwidth
 from ggufspec.machine.gpus import Gpu, nvidia_smi
 from ggufspec.machine.hardware import Room, memory, snapshot, usable_cores
 from ggufspec.machine.load import LoadWatch, busy_cores
@@ -16,6 +16,7 @@ __all__ = [
     "Room",
     "Watch",
     "busy_cores",
+    "last_cache_bytes",
     "memory",
     "nvidia_smi",
     "read_bandwidth",

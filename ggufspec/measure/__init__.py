@@ -5,6 +5,7 @@ from __future__ import annotations
 from ggufspec.measure.api import bench
 from ggufspec.measure.configured import DECIDED, locate_models
 from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
+from ggufspec.measure.programs import describe_engine
 from ggufspec.measure.request import (
     Request,
     Session,
@@ -29,6 +30,7 @@ __all__ = [
     "Session",
     "bench",
     "check_finite",
+    "describe_engine",
     "fetch_models",
     "file_of",
     "find_drafters",

@@ -36,7 +36,7 @@ def bench(request: Request | None = None, **options: Any) -> ResultSet:
         GgufspecError: something cannot work, said before any model is loaded; failing runs are rows instead.
     """
     check_options("bench", options, [] if request else [field.name for field in fields(Request)])
-    asked = request or Request(**options)
+    asked = (request or Request(**options)).with_head()
     models = naming.fetch_models(asked.models, asked.access)
     session = identify(prepare(asked.with_models(models)))
     store = begin(session, command=("ggufspec.bench", repr(asked)))
@@ -116,7 +116,7 @@ def begin(
                 store,
                 planned_runs=_planned_runs(session.suite, store),
                 files=tuple(dict.fromkeys((*(store.meta.files or ()), *session.files))),
-                suite_sha256=identity.of_prompts(session.suite.prompts),
+                suite_sha256=identity.of_prompts(session.suite.prompts, session.origin),
             )
         except ResultsError:
             results.close(store)
@@ -134,8 +134,9 @@ def begin(
         environment=switches(),
         builds={name: install.describe() for name, install in session.builds.items()},
         software=identity.of_software(),
-        suite_sha256=identity.of_prompts(session.suite.prompts),
+        suite_sha256=identity.of_prompts(session.suite.prompts, session.origin),
         stopping=session.suite.stopping,
+        workers=tuple(report.describe() for report in session.workers),
     )
 
 

@@ -72,6 +72,17 @@ def is_same_answer(drafting: Answer, target: Answer, *, n_predict: int) -> bool:
     return not goes_on or shorter.tokens >= n_predict
 
 
+def compare_answers(run: RunResult, own: RunResult) -> bool | None:
+    """Return whether the answers to several users are those of another run; None where no prompt has two."""
+    assert run.sample.traffic is not None
+    assert own.sample.traffic is not None
+    assert run.spec.traffic is not None
+    pairs = pair_answers(run.sample.traffic, own.sample.traffic)
+    most = run.spec.traffic.tokens_of(run.spec.n_predict)
+    same = all(is_same_answer(*pair, n_predict=most[pair[0].prompt]) for pair in pairs)
+    return same if pairs else None
+
+
 def was_cut(sample: Sample, n_predict: int) -> bool | None:
     """Return whether a text reached its length; else it ended by itself. None where nobody tells.
 

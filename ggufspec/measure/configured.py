@@ -16,7 +16,7 @@ from ggufspec.results import Configuration
 
 DECIDED = (
     *("pair", "target", "draft_model", "method", "ngram", "draft", "p_min", "ngl", "ngld", "offload"),
-    *("kv_type", "ubatch", "runtime", "threads", "ctx"),
+    *("rpc", "kv_type", "ubatch", "runtime", "threads", "ctx"),
 )
 """Fields of a request that a tuned configuration decides, beside the engine."""
 
@@ -46,6 +46,12 @@ def fields_of(configuration: Configuration) -> dict[str, Any]:
         "ctx": spec.context,
         "engine": configuration.engine,
     }
+
+
+def users_of(configuration: Configuration) -> int | None:
+    """Return how many users were measured at once; None for one request after another."""
+    traffic = configuration.spec.traffic
+    return None if traffic is None else traffic.users
 
 
 def suite_of(configuration: Configuration) -> str | None:

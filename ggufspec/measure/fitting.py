@@ -10,6 +10,7 @@ from ggufspec import machine
 from ggufspec.domain import Layers, ModelFile, Offload, Role, RunSpec
 from ggufspec.errors import OutOfMemoryError
 from ggufspec.llama.install import Install
+from ggufspec.llama.rpc import WorkerReport, workers
 from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 
@@ -19,10 +20,12 @@ Cards = Mapping[ModelFile, gguf.ModelCard]
 def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
     """Return how many loads of these models may be held at once: one on a GPU, else half of the free memory.
 
+    A worker serves one program at a time.
+
     Weights are mapped from the file and shared, but llama.cpp repacks some of them into copies for the
     processor.
     """
-    if install.gpu is not False:
+    if install.gpu is not False or any(sweep.rpcs):
         return 1
     layout = memory.layout_for(install.build_number)
     most = max(
@@ -37,18 +40,38 @@ def capacity(sweep: Sweep, cards: Cards, install: Install) -> int:
     return max(1, machine.memory().free_bytes // 2 // most)
 
 
-def check_memory(sweep: Sweep, cards: Cards, install: Install, *, force: bool) -> Iterator[str]:
+def check_memory(
+    sweep: Sweep,
+    cards: Cards,
+    install: Install,
+    *,
+    force: bool,
+    lent: Mapping[str, WorkerReport] | None = None,
+) -> Iterator[str]:
     """Yield a note for each configuration that may not fit.
+
+    Args:
+        sweep: the configurations.
+        cards: the headers of all models.
+        install: the llama.cpp that runs them.
+        force: only note what cannot fit.
+        lent: what is known of workers, by their addresses. Arms with others are not judged.
 
     Raises:
         OutOfMemoryError: a configuration cannot fit, and ``force`` is not set.
     """
-    room = machine.memory(install.gpus)
+    known = lent or {}
     can_adjust = any("--fit" in program.options for program in install.programs.values())
     layout = memory.layout_for(install.build_number)
     for spec in (arm for arm in _largest_arms(sweep) if arm.role is not Role.DRAFTER):
         target, draft = cards[spec.model], cards[spec.drafter] if spec.drafter else None
-        offload = spec.offload if install.gpu is not False else Offload(target_layers=0, draft_layers=0)
+        if not known.keys() >= {*spec.offload.rpc}:
+            continue
+        with_workers = workers.with_devices(install, [known[address] for address in spec.offload.rpc])
+        room = machine.memory(with_workers.gpus)
+        offload = spec.offload if with_workers.gpu is not False else Offload(target_layers=0, draft_layers=0)
+        if install.gpu is False and not offload.lends_to_drafter:
+            offload = replace(offload, draft_layers=0)
         settings = memory.settings_for(spec, layout)
         verdict = memory.verdict(
             memory.plan(target, draft, offload, settings),

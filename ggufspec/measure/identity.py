@@ -64,11 +64,18 @@ def of_llama(install: Install, engine: str) -> tuple[FileIdentity, ...]:
     )
 
 
-def of_prompts(prompts: Iterable[Prompt]) -> str:
-    """Return a SHA-256 of prompts: their names, texts, categories and later turns, in order."""
+def of_prompts(prompts: Iterable[Prompt], origin: str | None = None) -> str:
+    """Return a SHA-256 of prompts: their names, texts, categories and later turns, in order.
+
+    Args:
+        prompts: of a suite.
+        origin: the files of the Hub that they are from, with commit and SHA-256; None for those of this
+            machine.
+    """
     values = (astuple(prompt) for prompt in prompts)
     # without messages, as earlier versions wrote it
-    content = json.dumps([value if value[-1] else value[:-1] for value in values], ensure_ascii=False)
+    listed: list[object] = [value if value[-1] else value[:-1] for value in values]
+    content = json.dumps([*listed, origin] if origin else listed, ensure_ascii=False)
     return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
 
 

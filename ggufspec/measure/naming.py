@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ggufspec.domain import ModelFile
 from ggufspec.errors import NotCachedError
-from ggufspec.modelfiles import hub
+from ggufspec.modelfiles import choosing, hub
 
 ModelName = str | Path | ModelFile
 """A path, or a text as ``hub.parse_reference`` reads it: ``user/repo:Q4_K_M``, ``demo:target``, a path."""
@@ -40,6 +40,21 @@ def fetch_models(names: Iterable[ModelName], access: hub.Access) -> Mapping[str,
             for _ in hub.fetch(survey, access, remember=False):
                 pass
     return {text: file_of(survey) for text, survey in surveys.items()}
+
+
+def find_head(target: ModelName, access: hub.Access) -> ModelName:
+    """Return the name of the head beside a target, for ``survey_models`` or ``find_model``.
+
+    Raises:
+        DrafterRefusedError: there is none that belongs to the target.
+        GgufspecError: the target is not available, or the Hub cannot be asked.
+    """
+    if isinstance(target, str):
+        model = hub.survey_model(target, access).pair.target
+    else:
+        model = find_model(target, access)
+    head = choosing.find_head(model, access)
+    return head if head.repo is None else f"{head.repo}@{head.revision}/{head.filename}"
 
 
 def file_of(survey: hub.Survey) -> ModelFile:

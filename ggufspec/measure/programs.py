@@ -44,10 +44,20 @@ def choose_engine(installs: Sequence[Install], ways: Sequence[Chain], *, draftin
             failures[name] = error
         else:
             return ChosenEngine(name, _describe_choice(name, failures))
+    if any(not install.programs for install in installs):
+        raise failures["inprocess"]
     if all(way == Chain(Method.DRAFT_MODEL) for way in ways):
         raise failures["binary"]
     nearest = (failures["binary-simple"], failures["server"])
-    raise next((error for error in nearest if not isinstance(error, NoInstallError)), failures["server"])
+    for failure in nearest:
+        if not isinstance(failure, NoInstallError):
+            raise failure
+    way = next(way for way in ways if way != Chain(Method.DRAFT_MODEL))
+    lacking = next(install for install in installs if Program.SERVER not in install.programs)
+    raise NoInstallError(
+        f"no program of the llama.cpp in {lacking.root} drafts by {way}",
+        "it lacks llama-server and llama-speculative-simple; `ggufspec build` makes a complete one",
+    )
 
 
 def check_engine(name: str, installs: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> None:
@@ -59,7 +69,7 @@ def check_engine(name: str, installs: Sequence[Install], ways: Sequence[Chain], 
     """
     if name == "inprocess" and len(installs) > 1:
         raise GgufspecError(
-            "the engine inprocess measures one llama.cpp, the library of the installed llama-cpp-python",
+            "the engine inprocess measures one llama.cpp",
             "use --engine binary or server to compare two",
         )
     for install in installs:
@@ -72,7 +82,9 @@ def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafti
         if others:
             raise GgufspecError(
                 f"the engine {name} drafts only with a draft model, not by {others[0]}",
-                "use --engine server or binary-simple",
+                "use --engine server or binary-simple"
+                if install.programs
+                else "`ggufspec build` makes a llama.cpp with programs that can",
             )
         engines.check_library(install)
         return
@@ -86,6 +98,13 @@ def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafti
             raise GgufspecError(
                 f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
             )
+
+
+def describe_engine(name: str, install: Install) -> tuple[str, ...]:
+    """Return the note on an engine that was chosen for a llama.cpp without programs; none for others."""
+    if install.programs:
+        return ()
+    return (f"engine: {name}, because the llama.cpp in {install.root} has no programs; {_LIMITS[name]}",)
 
 
 def _describe_choice(name: str, failures: dict[str, GgufspecError]) -> tuple[str, ...]:

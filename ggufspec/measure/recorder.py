@@ -166,11 +166,7 @@ class Recorder:
 
     def _against(self, run: RunResult, own: RunResult) -> RunResult:
         if run.sample.traffic is not None and own.sample.traffic is not None:
-            pairs = audit.pair_answers(run.sample.traffic, own.sample.traffic)
-            assert run.spec.traffic is not None
-            most = run.spec.traffic.tokens_of(run.spec.n_predict)
-            same = all(audit.is_same_answer(*pair, n_predict=most[pair[0].prompt]) for pair in pairs)
-            return replace(run, text_identical=same if pairs else None)
+            return replace(run, text_identical=audit.compare_answers(run, own))
         install = self._install_of(run.spec)
         assert install is not None, "running servers are measured under traffic"
         difference = audit.locate(

@@ -44,9 +44,10 @@ from ggufspec.llama.command import (
 )
 from ggufspec.llama.install import installs
 from ggufspec.llama.install import options as llama_options
+from ggufspec.llama.rpc import WorkerProblem, WorkerReport, workers
 from ggufspec.measure import configured, fitting, identity, loading, naming, programs, texts, traffic
 from ggufspec.measure.sweep import RunPlan, Sweep, distinct_layers
-from ggufspec.modelfiles import catalog, gguf, hub
+from ggufspec.modelfiles import catalog, choosing, gguf, hub
 from ggufspec.modelfiles.compat import Head, judging, read_head, usable_methods
 from ggufspec.prompts import Recording, Render, read_recording
 from ggufspec.results import Configuration, read_configuration
@@ -64,15 +65,16 @@ T = TypeVar("T")
 class Request:
     """Everything that can be said about a bench, under the names of the command line's options.
 
-    ``target`` and ``draft_model`` are paths or model references such as ``user/repo:Q4_K_M``; ``offline`` and
-    ``token`` are for the Hub, from which ``bench`` fetches what is not on this machine.
-    Tuples are axes: every combination is measured. ``method`` is what drafts, a method or a chain such as
-    ``ngram-mod+draft-mtp``, by default what the catalogue states for the pair or the drafter's header says;
-    without ``draft`` and ``p_min``, the pair's catalogue entry decides, otherwise each method has its own
-    size, and no draft ends early. ``ngram`` has settings of n-gram methods. Decoding is greedy unless
-    ``temp`` is positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for sampling, then at
-    temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept`` simulates acceptance: each
-    token's probability, or the shares of rounds that accept each position. ``offload`` is what places the
+    ``target`` and ``draft_model`` are paths or model references such as ``user/repo:Q4_K_M``; the drafter
+    ``auto`` is the head beside the target. ``offline`` and ``token`` are for the Hub, from which ``bench``
+    fetches what is not on this machine. Tuples are axes: every combination is measured. ``method`` is what
+    drafts, a method or a chain such as ``ngram-mod+draft-mtp``, by default what the catalogue states for the
+    pair or the drafter's header says; without ``draft`` and ``p_min``, the pair's catalogue entry decides,
+    otherwise each method has its own size, and no draft ends early. ``ngram`` has settings of n-gram methods.
+    Decoding is greedy unless ``temp`` is positive, or left out and ``top_k``, ``top_p`` or ``min_p`` ask for
+    sampling, then at temperature 1; ``top_k`` defaults to llama.cpp's 40 there. ``synthetic_accept``
+    simulates acceptance: each token's probability, or the shares of rounds that accept each position.
+    ``offload`` is what places the
     models beside ``ngl`` and ``ngld``, ``runtime`` llama.cpp's other settings. ``ctx`` and ``threads``
     default to what fits and to the usable physical cores; ``timeout`` (of one run) and ``max_time`` (of the
     bench) are in seconds; ``precision`` is half of the speed-up's interval over the speed-up. With ``until``
@@ -87,6 +89,9 @@ class Request:
     stand before each prompt, from ``context_file`` or a built-in text; it needs the same engine, and one user
     unless ``parallel`` says more. With ``rate``, that many requests/s arrive by themselves, and ``parallel``
     is the number of slots; those that keep ``slo`` are good.
+
+    ``rpc`` names workers that lend their devices over the network, such as "a:50052,b:50052", or "none";
+    several values are an axis. It replaces ``offload.rpc``.
 
     ``replay`` is a log of requests, which are sent again when they arrived, in place of other prompts.
 
@@ -105,6 +110,7 @@ class Request:
     ngl: Layers | tuple[Layers, ...] = "auto"
     ngld: Layers | tuple[Layers, ...] = "auto"
     offload: Offload = field(default_factory=Offload)
+    rpc: str | tuple[str, ...] | None = None
     method: str | tuple[str, ...] | None = None
     ngram: NgramSettings | tuple[NgramSettings, ...] = field(default_factory=NgramSettings)
     draft: int | tuple[int, ...] = ()
@@ -163,6 +169,17 @@ class Request:
         return (self.llama if isinstance(self.llama, tuple) else (self.llama,)) or (None,)
 
     @property
+    def rpcs(self) -> tuple[tuple[str, ...], ...]:
+        """The addresses of the workers of each value of the axis; () is this machine alone.
+
+        Raises:
+            GgufspecError: a value is not a list of addresses.
+        """
+        if self.rpc is None:
+            return (self.offload.rpc,)
+        return tuple(dict.fromkeys(map(workers.parse_workers, list_axis(self.rpc))))
+
+    @property
     def access(self) -> hub.Access:
         """Access to the Hub."""
         return hub.Access(token=self.token, offline=self.offline)
@@ -178,6 +195,7 @@ class Request:
             seed=self.seed,
             chat=self.chat,
             system=self.system,
+            access=self.access,
         )
 
     @property
@@ -195,6 +213,25 @@ class Request:
         if self.draft_model is not None and self.target is None and self.pair is None:
             raise GgufspecError("a drafter was given without a target", "add --target")
         return (*naming.list_names(self.target), *naming.list_names(self.draft_model))
+
+    def with_head(self) -> Request:
+        """Return the request with the name of the head beside the target in place of the drafter ``auto``.
+
+        Raises:
+            DrafterRefusedError: no head beside the target belongs to it.
+            GgufspecError: there are several targets, or none, or one is not available.
+        """
+        names = naming.list_names(self.draft_model)
+        if choosing.AUTO not in names:
+            return self
+        of_pair = () if self.pair is None else (f"{self.pair}:target",)
+        targets = naming.list_names(self.target) or of_pair
+        if len(targets) != 1:
+            raise GgufspecError(
+                "-md auto finds the head beside one target", "name one with --target, or a pair with --pair"
+            )
+        head = naming.find_head(targets[0], self.access)
+        return replace(self, draft_model=tuple(head if name == choosing.AUTO else name for name in names))
 
     def with_models(self, models: Mapping[str, ModelFile]) -> Request:
         """Return the request with model files in place of the texts that name them."""
@@ -238,7 +275,8 @@ _DEFAULT = Request()
 def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
     """Return a request with what its tuned configuration decides, and that configuration; None without one.
 
-    Sampling and, for the embedded pair, prompts are as they were tuned, unless the request names others.
+    Sampling, users and, for the embedded pair, prompts are as they were tuned, unless the request names
+    others.
 
     Raises:
         GgufspecError: the request names what the configuration decides.
@@ -261,6 +299,8 @@ def with_tuned(request: Request) -> tuple[Request, Configuration | None]:
         fields |= {name: getattr(sampling, field) for name, field in _SAMPLING.items()}
     if not (request.suite or request.prompt or request.prompt_file):
         fields["suite"] = configured.suite_of(configuration)
+    if request.parallel is None:
+        fields["parallel"] = configured.users_of(configuration)
     if request.llama is None:
         fields["llama"] = configured.llama_of(configuration)
     return replace(request, tuned=None, **fields), configuration
@@ -272,7 +312,8 @@ class Session:
 
     ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
     are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
-    None where servers are measured that run already.
+    None where servers are measured that run already. ``workers`` are those that lend their devices and
+    answered. ``origin`` says which files of the Hub its prompts are from; None for those of this machine.
     """
 
     name: str  # of what is measured
@@ -284,6 +325,8 @@ class Session:
     doubts: tuple[MeasurementWarning, ...] = ()
     files: tuple[FileIdentity, ...] | None = None
     builds: Mapping[str, installs.Install] = field(default_factory=dict)
+    workers: tuple[WorkerReport, ...] = ()
+    origin: str | None = None
 
     @property
     def install(self) -> installs.Install:
@@ -329,7 +372,8 @@ def prepare_session(request: Request) -> Session:
     heads = {model: head for model, card in cards.items() if (head := read_head(card)) is not None}
     ways = stated or _infer_ways(drafters, heads)
     drafters = _check_sources(request, ways, targets, drafters, heads)
-    every = tuple(map(installs.find_install, request.llamas))
+    rpcs = request.rpcs
+    every = tuple(installs.find_install(named, with_rpc=any(rpcs)) for named in request.llamas)
     install = every[0]
     used, why_used = _choose_engine(request, every, ways, drafting=bool(drafters))
     request, left_out = _with_pairs_drafting(request, used)
@@ -337,11 +381,17 @@ def prepare_session(request: Request) -> Session:
     if recording is None:
         traffic.check_service_level(request.slo, list_axis(request.rate))
     depths = list_axis(request.depth or 0)
+    _check_rpc(rpcs, every)
+    lending, unusable = _measure_workers(rpcs, install)
     for one in every:
         if request.synthetic_accept is not None:
             methods = tuple(method for way in ways for method in way.methods)
             engines.check_synthetic(used, one, methods if drafters else ())
-        _check_devices(request.offload, one)
+        for rpc in rpcs:
+            if lending.keys() >= {*rpc}:
+                _check_devices(
+                    request.offload, workers.with_devices(one, [lending[address] for address in rpc])
+                )
         for target, drafter, way in product(targets, drafters, ways):
             if way.method in usable_methods(heads.get(drafter)):
                 _check_drafter(cards[target], cards[drafter], one, used, way.method)
@@ -401,6 +451,7 @@ def prepare_session(request: Request) -> Session:
         sampling=choose_sampling(request),
         runtimes=runtimes,
         offload=request.offload,
+        rpcs=rpcs,
         builds=tuple(builds) or (None,),
         traffics=tuple(
             traffic.plan_traffics(
@@ -422,11 +473,13 @@ def prepare_session(request: Request) -> Session:
     )
     capacity = min(_MOST_LOADS, *(fitting.capacity(sweep, cards, one) for one in every))
     engine = _make_engine(used, request, install, builds, capacity)
-    if request.offload != Offload() or runtimes != (Runtime(),) or builds:
+    if request.offload != Offload() or any(rpcs) or runtimes != (Runtime(),) or builds:
         _check_options(sweep, engine, builds)
     tight = tuple(
         dict.fromkeys(
-            note for one in every for note in fitting.check_memory(sweep, cards, one, force=request.force)
+            note
+            for one in every
+            for note in fitting.check_memory(sweep, cards, one, force=request.force, lent=lending)
         )
     )
     stopping = _stopping(request, sweep)
@@ -465,6 +518,8 @@ def prepare_session(request: Request) -> Session:
             *_without_drafter(sweep),
             *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
             *traffic.describe_replay(recording, request.n_predict),
+            *(f"worker {report.describe().summary}" for report in lending.values()),
+            *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
             *tight,
             *about_loads,
             *_looks(stopping),
@@ -477,6 +532,8 @@ def prepare_session(request: Request) -> Session:
             )
         ),
         builds=builds,
+        workers=tuple(lending.values()),
+        origin=asked.origin,
     )
 
 
@@ -901,13 +958,62 @@ def _check_drafter(
         raise judging.refusal(verdict)
 
 
+def _check_rpc(rpcs: Sequence[tuple[str, ...]], every: Sequence[installs.Install]) -> None:
+    """Make sure that workers can be used at all.
+
+    Raises:
+        NoInstallError: a llama.cpp was built without RPC.
+        GgufspecError: several llama.cpps would need the same worker at once.
+    """
+    if not any(rpcs):
+        return
+    for one in every:
+        commands.check_rpc(one)
+    if len(every) > 1:
+        raise GgufspecError(
+            "a worker serves one program at a time, so --rpc measures with one llama.cpp",
+            "measure each llama.cpp in a bench of its own, and use `ggufspec compare`",
+        )
+
+
+def _measure_workers(
+    rpcs: Sequence[tuple[str, ...]], install: installs.Install
+) -> tuple[dict[str, WorkerReport], tuple[WorkerProblem, ...]]:
+    """Return what all workers say, with the network to them, and why values of the axis cannot be measured.
+
+    Raises:
+        WorkerError: none of them can.
+        NoInstallError: the llama.cpp was built without RPC.
+    """
+    reports: dict[str, WorkerReport] = {}
+    without_answer: dict[str, WorkerProblem] = {}
+    for address in dict.fromkeys(address for rpc in rpcs for address in rpc):
+        try:
+            reports[address] = workers.measure_worker(address)
+        except WorkerProblem as problem:
+            without_answer[address] = problem
+    problems: list[WorkerProblem] = []
+    for rpc in rpcs:
+        try:
+            if reports.keys() >= {*rpc}:
+                workers.check_versions(install, rpc)
+            else:
+                problems.append(next(without_answer[address] for address in rpc if address not in reports))
+        except WorkerProblem as problem:
+            problems.append(problem)
+    if len(problems) == len(rpcs):
+        raise problems[0].to_error() from problems[0]
+    return reports, tuple(problems)
+
+
 def _check_devices(offload: Offload, install: installs.Install) -> None:
     """Refuse devices that the llama.cpp in use does not list; builds that cannot list any are believed.
 
     Raises:
         GgufspecError: one is not there.
     """
-    if llama_options.DEVICES_FLAG not in next(iter(install.programs.values())).options:
+    program = next(iter(install.programs.values()), None)
+    if program is not None and llama_options.DEVICES_FLAG not in program.options:
         return
     listed = [name.partition(":")[0] for name in install.devices]
     there = f"the llama.cpp in {install.root} lists {', '.join(install.devices) or 'no device'}"
@@ -982,7 +1088,7 @@ def _doubts(
 ) -> Iterator[MeasurementWarning]:
     """Yield the warnings before anything runs."""
     layers = (*sweep.target_layers, *(sweep.draft_layers if sweep.drafters else ()))
-    if install.gpu is False and any(offloading.wants_gpu(number) for number in layers):
+    if install.gpu is False and () in sweep.rpcs and any(offloading.wants_gpu(number) for number in layers):
         yield MeasurementWarning.GPU_LESS_BUILD
     pairs = product(sweep.targets, sweep.drafters)
     if any(_weights(cards[drafter]) > _weights(cards[target]) for target, drafter in pairs):

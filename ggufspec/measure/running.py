@@ -48,14 +48,14 @@ def prepare_session(request: Request) -> Session:
     servers = _describe(request, keys)
     recording = read_replay(request)
     if recording is None:
-        prompts, is_chat = _read_prompts(request, servers, keys)
+        prompts, is_chat, origin = _read_prompts(request, servers, keys)
         traffic.check_service_level(request.slo, list_axis(request.rate))
         planned = traffic.plan_traffics(
             prompts, request.users, list_axis(request.rate), service_level=request.slo, seed=request.seed
         )
         traffics = tuple(one for one in planned if one is not None)
     else:
-        is_chat = recording.is_chat
+        is_chat, origin = recording.is_chat, None
         traffics = tuple(
             traffic.plan_replays(
                 recording,
@@ -89,26 +89,29 @@ def prepare_session(request: Request) -> Session:
                 for endpoint in endpoints
                 if serving.sends_in_clear(endpoint.url, keys.get(endpoint.url))
             ),
+            *texts.describe_origin(origin),
             f"prompts: {'in the chat template of the server' if is_chat else 'as they are'}",
             *traffic.describe(traffics),
             *traffic.describe_replay(recording, request.n_predict),
             *_describe_slots(endpoints, traffics),
         ),
         doubts=(MeasurementWarning.FEW_REPEATS,) if request.repeats < _LEAST_REPEATS else (),
+        origin=origin,
     )
 
 
 def _read_prompts(
     request: Request, servers: RunningServers, keys: Mapping[str, str]
-) -> tuple[dict[int, tuple[Prompt, ...]], bool]:
-    """Return the prompts behind each depth of other text, and whether they are messages."""
+) -> tuple[dict[int, tuple[Prompt, ...]], bool, str | None]:
+    """Return the prompts behind each depth of other text, whether they are messages, and their origin."""
     counter = _make_counter(servers, keys)
     prompts: dict[int, tuple[Prompt, ...]] = {}
-    is_chat = False
+    is_chat, origin = False, None
     for depth in list_axis(request.depth or 0):
         preface = texts.read_preface(request.context_file, depth, counter)
-        prompts[depth], is_chat = texts.read_for_servers(replace(request.text_sources, preface=preface))
-    return prompts, is_chat
+        suite, is_chat = texts.read_for_servers(replace(request.text_sources, preface=preface))
+        prompts[depth], origin = suite.prompts, suite.origin
+    return prompts, is_chat, origin
 
 
 def _refuse_options(request: Request) -> None:

@@ -7,7 +7,9 @@ way: a batch rounds otherwise than single tokens do, and this control shows how 
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -20,7 +22,9 @@ from ggufspec.engines.library import TextScores
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.install import Install
 from ggufspec.measure.audit import TIE_MARGIN, has_text, was_cut
+from ggufspec.units import counted
 
+_LOG = logging.getLogger("ggufspec")  # `-v` shows it
 _UNKNOWN_TOKENS = "this engine does not report the tokens of its texts, and sampled texts need them"
 
 
@@ -123,9 +127,15 @@ def _audits(
     except NoInstallError as error:
         yield from ((text, TextAudit(tokens=0, unjudged=error.message)) for text in texts)
         return
+    n_texts, seconds = 0, 0.0
     with InprocessEngine(install=install, capacity=1, timeout_s=timeout_s) as judge:
         for text in texts:
-            yield text, _audit(text, judge)
+            started = time.perf_counter()
+            audit = _audit(text, judge)
+            n_texts, seconds = n_texts + 1, seconds + time.perf_counter() - started
+            yield text, audit
+    if n_texts:
+        _LOG.info("text audit: %s in %.2f s", counted(n_texts, "text"), seconds)
 
 
 def _audit(text: _Text, judge: InprocessEngine) -> TextAudit:

@@ -73,19 +73,21 @@ class Baseline(NamedTuple):
     ubatch: int | None
     threads: int
     traffic: Traffic | None = None
+    rpc: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Axes, each with the values to try; their product is what gets measured.
 
-    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches``, ``runtimes`` and ``traffics``
-    change the baseline and make a block each, except for what ``runtimes`` say of the drafter; methods,
-    drafters, their layers, draft sizes and ``p_mins`` are arms of every block. A method without a drafter
-    knows no ``p_min``, and has an arm for each draft size at which it can draft at all. No draft sizes are
-    each method's own. Of several numbers of layers that put a complete model on the GPU, by ``layer_counts``,
-    only the first is tried. Every block has its arms with each of ``builds``, so that builds are compared
-    close together in time. With traffic, drafters are not measured alone.
+    ``targets`` and ``target_layers``, ``threads``, ``kv_types``, ``ubatches``, ``runtimes``, ``traffics`` and
+    ``rpcs`` (workers, see ``Offload``) change the baseline and make a block each, except for what
+    ``runtimes`` say of the drafter; methods, drafters, their layers, draft sizes and ``p_mins`` are arms of
+    every block. A method without a drafter knows no ``p_min``, and has an arm for each draft size at which it
+    can draft at all. No draft sizes are each method's own. Of several numbers of layers that put a complete
+    model on the GPU, by ``layer_counts``, only the first is tried. Every block has its arms with each of
+    ``builds``, so that builds are compared close together in time. With traffic, drafters are not measured
+    alone.
 
     ``heads`` say which of the files hold a head: a drafter with one drafts by the head's method, and a target
     with layers for MTP drafts for itself. Draft sizes beyond the most that a head drafts are that size.
@@ -117,6 +119,7 @@ class Sweep:
     offload: Offload = field(default_factory=Offload)  # of all arms; the layers are axes
     builds: tuple[str | None, ...] = (None,)  # see ``RunSpec.build``
     traffics: tuple[Traffic | None, ...] = (None,)
+    rpcs: tuple[tuple[str, ...], ...] = ((),)
 
     @property
     def has_traffic(self) -> bool:
@@ -242,7 +245,7 @@ class Sweep:
             n_predict=self.n_predict,
             context=self.context,
             threads=baseline.threads,
-            offload=replace(self.offload.target_alone, target_layers=baseline.layers),
+            offload=replace(self.offload.target_alone, target_layers=baseline.layers, rpc=baseline.rpc),
             sampling=self.sampling,
             kv_type=baseline.kv_type,
             ubatch=baseline.ubatch,
@@ -258,7 +261,10 @@ class Sweep:
         for drafter, draft_layers in self.drafting():
             pair = Pair(name=self.name, target=target, draft=drafter)
             offload = replace(
-                self.offload, target_layers=alone.offload.target_layers, draft_layers=draft_layers
+                self.offload,
+                target_layers=alone.offload.target_layers,
+                draft_layers=draft_layers,
+                rpc=alone.offload.rpc,
             )
             is_alone = alone.traffic is None and self.runs_alone(drafter)
             for settings in self.drafter_runtimes(runtime) if is_alone else ():
@@ -285,7 +291,9 @@ class Blocks(Sequence[Block]):
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         settings = (sweep.base_runtimes(), sweep.kv_types, sweep.ubatches, sweep.threads, sweep.traffics)
-        self._axes = [((target,), sweep.target_layers_of(target), *settings) for target in sweep.targets]
+        self._axes = [
+            ((target,), sweep.target_layers_of(target), *settings, sweep.rpcs) for target in sweep.targets
+        ]
 
     def __len__(self) -> int:
         return sum(prod(map(len, axes)) for axes in self._axes)
@@ -327,12 +335,14 @@ class Blocks(Sequence[Block]):
                 if drafter in sweep.drafters_of(target, way.method)
             )
             per_target = len(sweep.target_layers_of(target)) * beside_target * len(sweep.traffics)
+            per_target *= len(sweep.rpcs)
             drafting += per_base * per_target
         counts = {
             Role.TARGET: len(self),
             Role.DRAFTER: alone
             * beside_target
             * without_traffic
+            * len({replace(sweep.offload, rpc=rpc).drafter_alone.rpc for rpc in sweep.rpcs})
             * sum(len(sweep.drafter_runtimes(base)) for base in bases),
             Role.DRAFTING: drafting,
         }
@@ -592,6 +602,7 @@ def sizes(sweep: Sweep) -> dict[str, int]:
         "--parallel": tuple(dict.fromkeys(traffic.users for traffic in sweep.traffics if traffic)),
         "--rate": tuple(dict.fromkeys(traffic.rate for traffic in sweep.traffics if traffic)),
         "--depth": tuple(dict.fromkeys(traffic.depth for traffic in sweep.traffics if traffic)),
+        "--rpc": sweep.rpcs,
         "llama.cpp's settings": sweep.runtimes,
     }
     counts = {name: len(values) for name, values in axes.items() if len(values) > 1}

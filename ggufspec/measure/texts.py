@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from ggufspec.domain import ModelFile, Prompt
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import tokens
 from ggufspec.llama.install import Install
-from ggufspec.modelfiles import gguf
+from ggufspec.modelfiles import gguf, hub
 from ggufspec.prompts import Message, PromptSuite, Recording, Render, chat
 
 _JOINT_TEXT = "\n\n"  # between other text and a prompt
@@ -48,7 +48,7 @@ class TextSources:
 
     ``per_category`` takes that many prompts of each category of each file or suite, drawn with ``seed``.
     ``chat`` says whether the target's chat template makes the prompts; without it the suites decide.
-    ``preface`` stands before each prompt.
+    ``preface`` stands before each prompt. ``access`` is for suites on the Hub.
     """
 
     prompt: tuple[str, ...] = ()
@@ -59,16 +59,21 @@ class TextSources:
     chat: bool | None = None
     system: str | None = None
     preface: Preface = NO_PREFACE
+    access: hub.Access = field(default_factory=hub.Access)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedTexts:
-    """Prompts as the models will read them; ``render`` makes the later turns of conversations."""
+    """Prompts as the models will read them; ``render`` makes the later turns of conversations.
+
+    ``origin`` says which files of the Hub they are from, see ``PromptSuite``.
+    """
 
     prompts: tuple[Prompt, ...]
     warmups: tuple[Prompt, ...]
     render: Render | None
     notes: tuple[str, ...]
+    origin: str | None = None
 
 
 def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) -> PreparedTexts:
@@ -79,13 +84,22 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
     """
     has_template = chat.has_template(target)
     suite, wanted = _read_suite(sources, embedded=embedded, has_template=has_template)
+    about = describe_origin(suite.origin)
     if not wanted:
-        return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=())
+        return PreparedTexts(
+            prompts=suite.prompts, warmups=suite.warmups, render=None, notes=about, origin=suite.origin
+        )
     if not has_template:
         if sources.chat or sources.system is not None:
             raise GgufspecError("the target has no chat template", "use --raw, or a model that has one")
         note = "prompts: as they are, because the target has no chat template"
-        return PreparedTexts(prompts=suite.prompts, warmups=suite.warmups, render=None, notes=(note,))
+        return PreparedTexts(
+            prompts=suite.prompts,
+            warmups=suite.warmups,
+            render=None,
+            notes=(*about, note),
+            origin=suite.origin,
+        )
     everything = (*suite.prompts, *suite.warmups)
     rendered = chat.render(
         target, [sources.preface.messages(each.text) for each in everything], system=sources.system
@@ -97,19 +111,25 @@ def read_texts(sources: TextSources, target: gguf.ModelCard, *, embedded: bool) 
         prompts=made[: len(suite.prompts)],
         warmups=made[len(suite.prompts) :],
         render=partial(_render, target, sources.system),
-        notes=("prompts: in the target's own chat template",),
+        notes=(*about, "prompts: in the target's own chat template"),
+        origin=suite.origin,
     )
 
 
-def read_for_servers(sources: TextSources) -> tuple[tuple[Prompt, ...], bool]:
-    """Return prompts for servers that run already, and whether these put them into their chat template.
+def describe_origin(origin: str | None) -> tuple[str, ...]:
+    """Return a note about files of the Hub; none where all prompts are from this machine."""
+    return () if origin is None else (f"suite: {origin}",)
+
+
+def read_for_servers(sources: TextSources) -> tuple[PromptSuite, bool]:
+    """Return a suite for servers that run already, and whether these put it into their chat template.
 
     Raises:
         GgufspecError: there is nothing to read, or ids repeat.
     """
     suite, is_chat = _read_suite(sources, embedded=False, has_template=True)
     if not sources.preface.turns:
-        return suite.prompts, is_chat
+        return suite, is_chat
     system = [] if sources.system is None else [("system", sources.system)]
     behind = (
         replace(
@@ -121,7 +141,7 @@ def read_for_servers(sources: TextSources) -> tuple[tuple[Prompt, ...], bool]:
         )
         for prompt in suite.prompts
     )
-    return tuple(behind), is_chat
+    return replace(suite, prompts=tuple(behind)), is_chat
 
 
 def render_recording(recording: Recording, target: gguf.ModelCard) -> tuple[Prompt, ...]:
@@ -300,7 +320,7 @@ def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> Promp
     )
     read = [prompts.load(file) for file in sources.prompt_file]
     if sources.suite is not None:
-        read.append(prompts.suite(sources.suite))
+        read.append(prompts.suite(sources.suite, sources.access))
     elif not (given or read):
         read.append(prompts.default(embedded=embedded, has_template=has_template))
     if sources.per_category is not None:
@@ -314,6 +334,7 @@ def _suite(sources: TextSources, *, embedded: bool, has_template: bool) -> Promp
         prompts=every,
         warmups=tuple(prompt for each in read for prompt in each.warmups),
         instructions=bool(read) and all(each.instructions for each in read) and not given,
+        origin=next((each.origin for each in read if each.origin is not None), None),  # one is of the Hub
     )
 
 

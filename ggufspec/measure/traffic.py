@@ -130,7 +130,7 @@ def describe_replay(recording: Recording | None, n_predict: int) -> Iterator[str
     longer = sum((request.answer_tokens or 0) > n_predict for request in recording.requests)
     if longer:
         yield f"replay: {counted(longer, 'answer')} longer than {n_predict} tokens are cut there (-n)"
-    yield "replay: the texts are stored with the results on this machine, and are not published"
+    yield "replay: the texts are stored with the results on this machine, and `publish` leaves them out"
 
 
 def plan_runs(suite: RunPlan) -> RunPlan:

@@ -1,26 +1,32 @@
 """A stored bench -> its redacted copy with raw logs. What engines parse stays, so that figures follow.
 
-Texts of prompts that are not built in are left out: such a run has an empty prompt, and no answer.
+Texts of prompts that are not built in are left out: such a run has an empty prompt, and no answer. So are
+those of replayed requests, and of prompts behind other text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ggufspec import prompts, results
-from ggufspec.domain import ENGINES, Build, Machine, Program, Prompt, RunResult, Sample
+from ggufspec import prompts, results, serving
+from ggufspec.domain import ENGINES, Build, Machine, Program, Prompt, RunResult, RunSpec, Sample
 from ggufspec.engines import rereading
 from ggufspec.errors import LogError
 from ggufspec.publishing.redacting import Redactor
 from ggufspec.redaction import is_secret
 from ggufspec.results import Meta, ResultSet
+
+Hidden = frozenset[int]
+"""Places of the prompts of a run whose texts are left out; a run of one prompt has place 0."""
+
+NOTHING: Hidden = frozenset()
 
 LEFT_OUT = "…"
 _LEAST_LINE = 8  # characters of a line of a text that is looked for in logs; shorter ones are ordinary words
@@ -90,14 +96,39 @@ def _built_in_texts() -> frozenset[str]:
     return frozenset(text for prompt in every for text in (prompt.text, *prompt.followups))
 
 
-def hidden_prompts(bench: ResultSet) -> frozenset[str]:
-    """Return the ids of prompts whose texts are not built in.
+def list_prompts(spec: RunSpec) -> tuple[Prompt, ...]:
+    """Return the prompt of a run, or those that several users send."""
+    return (spec.prompt,) if spec.traffic is None else spec.traffic.prompts
 
-    A system prompt stands in every text, so with one no text is.
+
+def find_hidden(spec: RunSpec, command: Iterable[str] = ()) -> Hidden:
+    """Return which texts of a run are not built in.
+
+    A system prompt stands in every text, and so does what stands before prompts at a depth. What users sent
+    is theirs, even where it is the same as a built-in text.
+
+    Args:
+        spec: of the run.
+        command: ggufspec's command line, which may have a system prompt.
     """
-    distinct = {spec.prompt.id: spec.prompt for spec in bench.runs.specs}
-    has_system = any(_SYSTEM.match(word) for word in bench.meta.command)
-    return frozenset(name for name, prompt in distinct.items() if has_system or not is_built_in(prompt))
+    traffic, servers = spec.traffic, spec.servers
+    hides_all = (
+        any(_SYSTEM.match(word) for word in command)
+        or (servers is not None and servers.system is not None)
+        or (traffic is not None and (traffic.depth > 0 or bool(traffic.arrivals)))
+    )
+    every = enumerate(list_prompts(spec))
+    return frozenset(place for place, prompt in every if hides_all or not is_built_in(prompt))
+
+
+def hidden_prompts(bench: ResultSet) -> frozenset[str]:
+    """Return the ids of prompts whose texts are not built in, see ``find_hidden``."""
+    command = bench.meta.command
+    return frozenset(
+        list_prompts(spec)[place].id
+        for spec in dict.fromkeys(bench.runs.specs)
+        for place in find_hidden(spec, command)
+    )
 
 
 def copy_bench(bench: ResultSet, folder: Path, redactor: Redactor, *, with_texts: bool) -> ResultSet:
@@ -115,16 +146,16 @@ def copy_bench(bench: ResultSet, folder: Path, redactor: Redactor, *, with_texts
     """
     (folder / "logs").mkdir(parents=True)
     copies = []
-    hidden = frozenset[str]() if with_texts else hidden_prompts(bench)
+    of_bench = frozenset[str]() if with_texts else hidden_prompts(bench)
     for run in bench.runs:
-        is_hidden = run.spec.prompt.id in hidden
-        copied = redact_run(run, redactor, is_hidden=is_hidden)
+        hidden = NOTHING if with_texts else find_hidden(run.spec, bench.meta.command)
+        copied = redact_run(run, redactor, hidden=hidden)
         for ending, logs in read_logs(bench.folder, run.log).items():
-            redacted = redact_logs(run, copied, logs, redactor, is_hidden=is_hidden)
+            redacted = redact_logs(run, copied, logs, redactor, hidden=hidden)
             (folder / "logs" / f"{copied.log}{ending}.out").write_bytes(redacted.out)
             (folder / "logs" / f"{copied.log}{ending}.err").write_bytes(redacted.err)
         copies.append(copied)
-    results.write_bench(folder, _redact_meta(bench, folder.name, redactor, hidden), copies)
+    results.write_bench(folder, _redact_meta(bench, folder.name, redactor, of_bench), copies)
     return results.load(folder)
 
 
@@ -133,14 +164,22 @@ def copied_id(bench: ResultSet, redactor: Redactor) -> str:
     return _safe(redactor(bench.meta.id))
 
 
-def redact_run(run: RunResult, redactor: Redactor, *, is_hidden: bool) -> RunResult:
-    """Return a run as it is published; ``is_hidden`` is whether its texts are left out."""
+def redact_run(run: RunResult, redactor: Redactor, *, hidden: Hidden) -> RunResult:
+    """Return a run as it is published, without the texts of some of its prompts, and the answers to them."""
     sample, spec = run.sample, run.spec
-    argv = run.argv
-    if is_hidden:
-        argv = tuple(_without_texts(word, _texts_of(run)) for word in argv)
-        spec = replace(spec, prompt=replace(spec.prompt, text="", message=None, followups=()))
+    argv, error = run.argv, run.error
+    if hidden:
+        texts = _texts_of(run, hidden)
+        argv = tuple(_without_texts(word, texts) for word in argv)
+        error = None if error is None else _without_texts(error, texts)
+        spec = _without_prompts(spec, hidden)
         sample = replace(sample, text=None, tokens=None)
+    if sample.traffic is not None:
+        answers = tuple(
+            answer._replace(text="" if answer.prompt in hidden else redactor(answer.text))
+            for answer in sample.traffic.answers
+        )
+        sample = replace(sample, traffic=replace(sample.traffic, answers=answers))
     text = None if sample.text is None else redactor(sample.text)
     return replace(
         run,
@@ -148,14 +187,26 @@ def redact_run(run: RunResult, redactor: Redactor, *, is_hidden: bool) -> RunRes
         sample=replace(sample, text=text, tokens=sample.tokens if text == sample.text else None),
         argv=redactor.redact_value(argv),
         log=_safe(redactor(run.log)),
-        error=redactor.redact_value(run.error),
+        error=redactor.redact_value(error),
         difference=redactor.redact_value(run.difference),
         audit=redactor.redact_value(run.audit),
     )
 
 
+def _without_prompts(spec: RunSpec, hidden: Hidden) -> RunSpec:
+    """Return a specification without the texts of some of its prompts, and without a system prompt."""
+    kept = tuple(
+        replace(prompt, text="", message=None, followups=(), messages=()) if place in hidden else prompt
+        for place, prompt in enumerate(list_prompts(spec))
+    )
+    if spec.traffic is None:
+        return replace(spec, prompt=kept[0])
+    servers = None if spec.servers is None else replace(spec.servers, system=None)
+    return replace(spec, traffic=replace(spec.traffic, prompts=kept), servers=servers)
+
+
 def redact_logs(
-    run: RunResult, copied: RunResult, logs: RawLogs, redactor: Redactor, *, is_hidden: bool
+    run: RunResult, copied: RunResult, logs: RawLogs, redactor: Redactor, *, hidden: Hidden
 ) -> RawLogs:
     """Return raw logs as they are published.
 
@@ -164,16 +215,16 @@ def redact_logs(
         copied: the same as it is published.
         logs: as its engine wrote them.
         redactor: replaces what is private.
-        is_hidden: whether its texts are left out.
+        hidden: prompts whose texts are left out.
     """
-    err = logs.err
-    if is_hidden:
-        err = _without_texts(err.decode(errors="surrogateescape"), _texts_of(run)).encode(
-            errors="surrogateescape"
-        )
-    if run.engine == "inprocess" or ENGINES.get(run.engine) is Program.SERVER:
-        out = _redact_record(logs.out, redactor, is_hidden=is_hidden)
-    elif is_hidden:
+    err, texts = logs.err, _texts_of(run, hidden)
+    if hidden:
+        err = _without_texts(err.decode(errors="surrogateescape"), texts).encode(errors="surrogateescape")
+    if run.spec.traffic is not None:
+        out = _redact_requests(logs.out, redactor, hidden, texts)
+    elif run.engine == "inprocess" or ENGINES.get(run.engine) is Program.SERVER:
+        out = _redact_record(logs.out, redactor, is_hidden=bool(hidden))
+    elif hidden:
         out = b""
     else:
         out = redactor.redact_log(logs.out)
@@ -184,8 +235,8 @@ def redact_logs(
 
 def changes_figures(run: RunResult, logs: RawLogs, redactor: Redactor) -> bool:
     """Whether redacting a run's logs would change what is parsed from them, its text aside."""
-    copied = redact_run(run, redactor, is_hidden=False)
-    redacted = redact_logs(run, copied, logs, redactor, is_hidden=False)
+    copied = redact_run(run, redactor, hidden=NOTHING)
+    redacted = redact_logs(run, copied, logs, redactor, hidden=NOTHING)
     if redacted == logs:
         return False
     return _figures(run, logs) != _figures(copied, redacted)
@@ -194,10 +245,11 @@ def changes_figures(run: RunResult, logs: RawLogs, redactor: Redactor) -> bool:
 def _figures(run: RunResult, logs: RawLogs) -> tuple[Sample | None, list[Sample]]:
     loads = list(rereading.placements(run.engine, (logs.err,)))
     try:
-        sample = rereading.reread_run(run, logs.out, logs.err)
+        sample = serving.reread_run(run, logs.out, logs.err)
     except LogError:
         return None, loads
-    return replace(sample, text=None, tokens=None), loads
+    traffic = None if sample.traffic is None else replace(sample.traffic, answers=())
+    return replace(sample, text=None, tokens=None, traffic=traffic), loads
 
 
 def _reread_text(run: RunResult, out: bytes, err: bytes) -> str | None:
@@ -231,6 +283,32 @@ def _redact_record(record: bytes, redactor: Redactor, *, is_hidden: bool) -> byt
         first["chunk"]["content"] = redactor(text)
         redacted[place] = json.dumps(first)
     return "\n".join(redacted).encode(errors="surrogateescape")
+
+
+def _redact_requests(record: bytes, redactor: Redactor, hidden: Hidden, texts: Sequence[str]) -> bytes:
+    """Return the record of several users' requests with its numbers as they are.
+
+    Args:
+        record: a line of JSON for each request, and lines on the run.
+        redactor: replaces what is private.
+        hidden: prompts whose answers are left out.
+        texts: of these prompts and answers, which a reason for a failure may quote.
+    """
+
+    def redact(line: str) -> str:
+        value = _parse_line(line)
+        if value is None:
+            return redactor(_without_texts(line, texts))
+        is_hidden = bool(hidden) and value.get("prompt") in {None, *hidden}
+        redacted = {
+            key: _redact_item(key, item, redactor, is_hidden, is_hidden) for key, item in value.items()
+        }
+        if isinstance(reason := redacted.get("reason"), str):
+            redacted["reason"] = _without_texts(reason, texts)
+        return line if redacted == value else json.dumps(redacted)
+
+    lines = record.decode(errors="surrogateescape").split("\n")
+    return "\n".join(map(redact, lines)).encode(errors="surrogateescape")
 
 
 def _redact_line(line: str, value: Mapping[str, Any], redactor: Redactor, clears: bool, hidden: bool) -> str:
@@ -295,6 +373,7 @@ def _redact_meta(bench: ResultSet, name: str, redactor: Redactor, hidden: Collec
         builds={redactor(key): redact_build(build, redactor) for key, build in meta.builds.items()},
         machine=redact_machine(meta.machine, redactor),
         files=redactor.redact_value(meta.files),
+        workers=redactor.redact_value(meta.workers),
         environment=None
         if meta.environment is None
         else {key: _without_paths(redactor(value)) for key, value in kept.items()},
@@ -323,8 +402,8 @@ def _command_without_texts(bench: ResultSet, hidden: Collection[str]) -> tuple[s
     command = bench.meta.command
     if command[:1] == (_NOTEBOOK,):
         return (_NOTEBOOK, LEFT_OUT)
-    prompts_of = [spec.prompt for spec in bench.runs.specs if spec.prompt.id in hidden]
-    texts = [text for prompt in prompts_of for text in (prompt.message, prompt.text) if text]
+    every = dict.fromkeys(prompt for spec in bench.runs.specs for prompt in list_prompts(spec))
+    texts = [text for prompt in every if prompt.id in hidden for text in _prompt_texts(prompt)]
     without = [_without_texts(word, dict.fromkeys(texts)) for word in command]
     for place, word in enumerate(command):
         if command[place - 1 : place] == ("--system",):
@@ -342,19 +421,38 @@ def _without_folder(word: str, redactor: Redactor) -> str:
     return f"{name}{equals}{LEFT_OUT}/{path.rpartition('/')[2]}" if is_path else word
 
 
-def _texts_of(run: RunResult) -> tuple[str, ...]:
-    prompt = run.spec.prompt
-    texts = (prompt.text, prompt.message, *prompt.followups, run.sample.text)
-    return tuple(text for text in texts if text)
+def _prompt_texts(prompt: Prompt) -> Iterator[str]:
+    contents = (content for _, content in prompt.messages)
+    yield from filter(None, (prompt.message, prompt.text, *prompt.followups, *contents))
+
+
+def _texts_of(run: RunResult, hidden: Hidden) -> tuple[str, ...]:
+    """Return the texts of some prompts of a run, and the answers to them; of users, short ones in quotes."""
+    if not hidden:
+        return ()
+    prompts_of = [prompt for place, prompt in enumerate(list_prompts(run.spec)) if place in hidden]
+    texts = [text for prompt in prompts_of for text in _prompt_texts(prompt)]
+    if run.spec.traffic is None:
+        return tuple(filter(None, (*texts, run.sample.text)))
+    answers = () if run.sample.traffic is None else run.sample.traffic.answers
+    texts += [answer.text for answer in answers if answer.prompt in hidden]
+    servers = run.spec.servers
+    texts += [servers.system] if servers is not None and servers.system else []
+    # a short one, such as "hi", may be part of any word of a log
+    distinct = dict.fromkeys(text for text in texts if text)
+    return tuple(text if len(text.strip()) >= _LEAST_LINE else f'"{text}"' for text in distinct)
 
 
 def _without_texts(text: str, hidden: Iterable[str]) -> str:
     """Return a text without hidden texts, their lines, and both as JSON writes them."""
-    for part in hidden:
-        lines = [line for line in part.split("\n") if len(line.strip()) >= _LEAST_LINE]
-        for piece in sorted({part, *lines}, key=len, reverse=True):
-            for written in dict.fromkeys((piece, json.dumps(piece)[1:-1], repr(piece)[1:-1])):
-                text = text.replace(written, LEFT_OUT)
+    pieces = {
+        piece: None
+        for part in hidden
+        for piece in (part, *(line for line in part.split("\n") if len(line.strip()) >= _LEAST_LINE))
+    }
+    for piece in sorted(pieces, key=len, reverse=True):
+        for written in dict.fromkeys((piece, json.dumps(piece)[1:-1], repr(piece)[1:-1])):
+            text = text.replace(written, LEFT_OUT)
     return text
 
 

@@ -120,7 +120,7 @@ def _arms(groups: Sequence[Arm]) -> Iterator[str]:
             continue
         names = dict.fromkeys(" + ".join(f"`{name}`" for name in arm.models) for arm in members)
         sizes = dict.fromkeys(str(arm.draft_size) for arm in members if arm.draft_size is not None)
-        settings = dict.fromkeys(filter(None, (shlex.join(arm.spec.runtime.words) for arm in members)))
+        settings = dict.fromkeys(filter(None, (shlex.join(arm.spec.words) for arm in members)))
         parts = [f"{role.value}: {', '.join(names)}"]
         parts += [f"γ = {', '.join(sizes)}"] if sizes else []
         parts += [f"settings `{'`, `'.join(settings)}`"] if settings else []

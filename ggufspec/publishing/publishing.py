@@ -74,17 +74,9 @@ def publish(
         costs: what evaluations cost on the machines of the benches.
 
     Raises:
-        ResultsError: the folder or the zip exists, figures do not follow from the raw logs, or a bench has
-            several users.
+        ResultsError: the folder or the zip exists, or figures do not follow from the raw logs.
         OSError: a log cannot be read, or the bundle cannot be written.
     """
-    for bench in benches:
-        if any(spec.traffic is not None for spec in bench.runs.specs):
-            raise ResultsError(
-                f"{bench.meta.id} measured several users or a running server, and such benches cannot be "
-                "published: their figures are not verified from the raw logs yet",
-                "publish benches of one request after another",
-            )
     packed = folder.with_name(f"{folder.name}.zip")
     for place in (folder, packed):
         if place.exists():

@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from ggufspec.domain import FileUse, ModelFile
+from ggufspec.domain import Endpoint, FileUse, ModelFile
 from ggufspec.redaction import is_secret, without_tokens
 from ggufspec.results import ResultSet
 
@@ -50,6 +52,7 @@ _REPOSITORY = re.compile(
     r"models--(?P<owner>[A-Za-z0-9][\w.-]*?)--(?P<name>[A-Za-z0-9][\w.-]*)"
     r"|(?:huggingface\.co|hf\.co)/(?P<owner2>[A-Za-z0-9][\w.-]*)/(?P<name2>[A-Za-z0-9][\w.-]*[A-Za-z0-9])"
 )
+_SERVED_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDING = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 _METADATA = re.compile(
     r"(general\.(?:name|basename|finetune|description|author|organization|url|repo_url|doi|uuid|tags"
@@ -162,9 +165,17 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
 def find_repositories(benches: Iterable[ResultSet], logs: Iterable[bytes]) -> tuple[str, ...]:
     """Return the Hub's repositories that benches and their logs name, such as ``owner/name``."""
     texts = (log.decode(errors="replace") for log in logs)
+    benches = list(benches)
     return _distinct(
         (
             *(model.repo for bench in benches for model in _models(bench) if model.repo),
+            *(
+                name
+                for bench in benches
+                for endpoint in _endpoints(bench)
+                for name in (endpoint.model, endpoint.model_path)
+                if name is not None and _SERVED_REPOSITORY.fullmatch(name)
+            ),
             *(
                 f"{match['owner'] or match['owner2']}/{match['name'] or match['name2']}"
                 for text in (*_recorded_texts(benches), *texts)
@@ -205,8 +216,10 @@ def make_redactor(
         for host in (*identity.hosts, *(bench.meta.machine.hostname for bench in benches))
         for name in (host, host.partition(".")[0])
     )
+    hosts = _distinct((*hosts, *_worker_hosts(benches)))
     return Redactor(
         patterns=(
+            *_address_patterns(benches),
             *_repository_patterns(private, is_word),
             *_folder_patterns(benches),
             *_home_patterns(identity.homes),
@@ -216,6 +229,37 @@ def make_redactor(
         secrets=identity.secrets,
         hides_metadata=bool(private),
     )
+
+
+def _worker_hosts(benches: Iterable[ResultSet]) -> Iterator[str]:
+    """Yield the names and addresses of the machines on which workers were; a loopback address names none."""
+    for bench in benches:
+        of_runs = (address for spec in bench.runs.specs for address in spec.offload.rpc)
+        for address in (*(worker.address for worker in bench.meta.workers), *of_runs):
+            host = address.rpartition(":")[0]
+            if host != "localhost" and not host.startswith("127."):
+                yield host
+
+
+def _address_patterns(benches: Iterable[ResultSet]) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of running servers' addresses; those of this machine itself say nothing."""
+    urls = _distinct(endpoint.url for bench in benches for endpoint in _endpoints(bench))
+    hosts = _distinct(urlsplit(url).hostname or "" for url in urls)
+    places = {host: f"server-{number}" for number, host in enumerate(hosts, start=1) if not _is_local(host)}
+    for url in sorted(urls, key=len, reverse=True):
+        parts = urlsplit(url)
+        if parts.hostname in places:
+            yield rf"{re.escape(url)}(?![\w-])", f"{parts.scheme}://{places[parts.hostname]}"
+    for host in sorted(places, key=len, reverse=True):
+        yield rf"(?i:(?<![\w.-])\[?{re.escape(host)}\]?(?::\d+)?(?![\w-]))", places[host]
+
+
+def _is_local(host: str) -> bool:
+    """Whether an address is that of the machine itself."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _home_patterns(homes: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -278,7 +322,11 @@ def _folder_patterns(benches: Iterable[ResultSet]) -> Iterator[tuple[str, str]]:
                 *(build.path for build in builds),
                 *map(_folder, (file.path for file in programs)),
             ),
-            "/models": (*map(_folder, paths), *map(_folder, (file.path for file in weights))),
+            "/models": (
+                *map(_folder, paths),
+                *map(_folder, (file.path for file in weights)),
+                *map(_folder, _served_paths(bench)),
+            ),
             "/programs": map(_folder, sorted(started)),  # such as the Python of a worker
         }.items():
             for folder in _long_paths(folders):
@@ -302,6 +350,18 @@ def _models(bench: ResultSet) -> Iterator[ModelFile]:
     return (model for pair in pairs for model in (pair.target, pair.draft) if model is not None)
 
 
+def _endpoints(bench: ResultSet) -> Iterator[Endpoint]:
+    """Yield the servers that ran already."""
+    every = dict.fromkeys(spec.servers for spec in bench.runs.specs if spec.servers is not None)
+    yield from (one for servers in every for one in (servers.alone, servers.drafting) if one is not None)
+
+
+def _served_paths(bench: ResultSet) -> Iterator[str]:
+    """Yield the paths of models on the machines of running servers."""
+    for endpoint in _endpoints(bench):
+        yield from (name for name in (endpoint.model, endpoint.model_path) if name and name.startswith("/"))
+
+
 def _recorded_texts(benches: Iterable[ResultSet]) -> Iterator[str]:
     """Yield the texts of benches in which paths can stand."""
     for bench in benches:
@@ -311,6 +371,7 @@ def _recorded_texts(benches: Iterable[ResultSet]) -> Iterator[str]:
         yield from (file.path for file in meta.files or ())
         yield from (meta.environment or {}).values()
         yield from (str(model.path) for model in _models(bench) if model.path is not None)
+        yield from _served_paths(bench)
         for words in dict.fromkeys(bench.runs.column("argv")):
             yield from words
 

@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ggufspec import results
+from ggufspec import results, serving
 from ggufspec.analysis import MeasurementWarning, warnings
 from ggufspec.domain import (
     ENGINES,
@@ -27,6 +27,7 @@ from ggufspec.domain import (
     Program,
     Role,
     RunResult,
+    RunSpec,
     Sample,
     Status,
 )
@@ -36,7 +37,7 @@ from ggufspec.forecast import profiles
 from ggufspec.harmless import one_line
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
-from ggufspec.publishing import costs
+from ggufspec.publishing import copying, costs
 from ggufspec.publishing.copying import RawLogs, read_logs
 from ggufspec.publishing.derived import BENCHES, Facts, can_write_parquet, derive_files, library_versions
 from ggufspec.report import frames
@@ -73,6 +74,12 @@ CLOCK = (
     "conditions of runs (load, temperature, energy): llama.cpp's logs do not have them"
 )
 SIZES = "what the models of cost curves read and compute, as the models are not in the bundle"
+CLIENTS = (
+    "when tokens arrived and how busy the clients were, by ggufspec's own clock: it is the record that the "
+    "figures of several users follow from"
+)
+RECORDED = "whether users sent the replayed requests, and when"
+SERVERS = "what running servers say of themselves (software, model, draft size), as they leave no logs here"
 IDENTITY = (
     "the machine, command lines and settings that no log names, and the hashes of models and programs, which "
     "are not in the bundle"
@@ -321,13 +328,14 @@ def _check_run(
         report.find(f"{label}: its raw logs are missing or empty")
         return
     try:
-        reread = rereading.reread_run(run, raw.out, raw.err)
+        reread = serving.reread_run(run, raw.out, raw.err)
     except LogError as error:
         report.find(f"{label}: {error.message}")
         return
     if methods and sum(counts.n_accepted for counts in methods) == reread.n_accepted:
         reread = replace(reread, by_method=methods)
-    left_out = run.spec.prompt.text == ""
+    left_out = lacks_texts(run.spec)
+    _name_traffic(run, report)
     if left_out:
         report.skip("texts that are left out, and whether drafting changed them", run.log)
     skipped = {*_TEXTS} if left_out else set[str]()
@@ -355,6 +363,23 @@ def _check_run(
             report.n_figures += stored is not None
         else:
             report.find(f"{label}: {name} is {_short(stored)}, but its log shows {_short(shown)}")
+
+
+def lacks_texts(spec: RunSpec) -> bool:
+    """Whether the text of a prompt was left out."""
+    return any(prompt.text == "" and not prompt.messages for prompt in copying.list_prompts(spec))
+
+
+def _name_traffic(run: RunResult, report: _Report) -> None:
+    """Say what of a run of several users cannot be recomputed."""
+    traffic = run.spec.traffic
+    if traffic is None:
+        return
+    report.skip(CLIENTS, run.log)
+    if traffic.arrivals:
+        report.skip(RECORDED, run.log)
+    if run.spec.servers is not None:
+        report.skip(SERVERS, run.log)
 
 
 def _comparable(name: str, sample: Sample) -> Any:
@@ -414,24 +439,32 @@ def _check_texts(bench: ResultSet, report: _Report) -> None:
     """Compare greedy texts with the target's own first one, as the bench did."""
     first: dict[str, RunResult] = {}
     for run in bench.runs:
-        if run.spec.role is Role.TARGET and run.sample.text is not None:
+        if run.spec.role is Role.TARGET and audit.has_text(run.sample):
             first.setdefault(run.spec.key, run)
     for place, run in enumerate(bench.runs):
         label = f"{bench.meta.id}, run {place} ({run.log})"
         if run.audit is not None or (run.difference is not None and run.difference.verdict is not None):
             report.skip("what the target said of texts (margins, verdicts, audits)", run.log)
+        if lacks_texts(run.spec):
+            continue
         own = first.get(run.spec.baseline.key)
         drafting = run.spec.drafting
         is_compared = (
-            run.sample.text is not None
+            audit.has_text(run.sample)
             and run.spec.role is not Role.DRAFTER
             and (own is not None and own.log != run.log)
             and run.spec.sampling.greedy
             and not (drafting and drafting.synthetic)
         )
         if not is_compared or own is None:
-            if run.text_identical is not None and run.spec.prompt.text:
+            if run.text_identical is not None:
                 report.find(f"{label}: its text counts as compared, but there is nothing to compare it with")
+            continue
+        if run.spec.traffic is not None:
+            same = audit.compare_answers(run, own)
+            if run.text_identical is not same:
+                report.find(f"{label}: text_identical is {run.text_identical}, but its answers show {same}")
+            report.n_figures += 1
             continue
         difference = audit.locate(run.sample, own.sample, _NO_PROGRAMS, "", n_predict=run.spec.n_predict)
         if run.text_identical is not (difference is None):

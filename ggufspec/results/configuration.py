@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from ggufspec.domain import Build, Estimate, FileIdentity, Launch, Machine, RunSpec, Serving
 
-CONFIGURATION_VERSION = 1
+CONFIGURATION_VERSION = 2
 
 
 class Verdict(StrEnum):
@@ -59,8 +59,8 @@ class Configuration:
         overall: the recommendation over all prompts.
         by_category: recommendations for categories that significantly need another one.
         engine: the engine that measured.
-        serving: what it is meant to serve. It was measured with memory for all slots, and one request at a
-            time.
+        serving: what it is meant to serve. It was measured with memory for all slots: with as many users as
+            ``spec.traffic`` names, or without it with one request at a time.
         measured_argv: the command of the recommended runs; values that change with each start are words in
             capitals.
         serving_argv: the command that serves it; empty where this llama.cpp has no server.

@@ -346,6 +346,7 @@ def _add_version_1(ledger: Ledger, runs: Sequence[RunResult]) -> int:
 _FORMATS = {
     1: _Format(decode=_decode_version_1, add=_add_version_1, add_remains=_add_version_1, sealed=False),
     2: _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=False),
-    3: _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=True),
-    4: _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=True),
+    **dict.fromkeys(
+        (3, 4, 5), _Format(decode=records.decode, add=Ledger.add, add_remains=_add_remains, sealed=True)
+    ),
 }

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggufspec import notebooks
-from ggufspec.domain import Build, FileIdentity, Machine, RunSpec, StoppingRule
+from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunSpec, StoppingRule
 from ggufspec.results.runs import CellKey, Runs
 from ggufspec.results.writer import Writer
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class Meta:
 
     ``builds`` maps the ``RunSpec.build`` of a bench of several llama.cpps to each of them, in the order in
     which they were given; ``build`` is the first. It is empty for a bench of one. ``stopping`` is when a
-    bench that is measured until its verdicts are decided is looked at; None for other benches.
+    bench that is measured until its verdicts are decided is looked at; None for other benches. ``workers``
+    lent their devices to the target; schema versions before 5 know none.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Meta:
     software: Mapping[str, str] | None = None
     suite_sha256: str | None = None
     stopping: StoppingRule | None = None
+    workers: tuple[RpcWorker, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
     def build_of(self, spec: RunSpec) -> Build:

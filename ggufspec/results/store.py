@@ -5,6 +5,7 @@
                  logs/         the unchanged output of every run
                  configuration.json   what a tuning recommends, in the bench that confirmed it
                  crossover.json       the axes of a crossover's map
+                 rounds.json          what was expected of its cells; forecast/profiles writes it
                  lock          held by the process that writes
 
 A process may be killed at any moment: a folder without meta.json is not a bench yet, and an incomplete line
@@ -26,7 +27,7 @@ import msgspec
 from msgspec import structs
 
 from ggufspec import paths
-from ggufspec.domain import Build, FileIdentity, Machine, RunResult, StoppingRule
+from ggufspec.domain import Build, FileIdentity, Machine, RpcWorker, RunResult, StoppingRule
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.results import reading, records, seals
 from ggufspec.results.ledger import Ledger
@@ -50,6 +51,20 @@ def ids() -> tuple[str, ...]:
         ResultsError: the folder of benches cannot be read.
     """
     return tuple(start.name for start in _starts())
+
+
+def check_name(name: str) -> str:
+    """Return a name for a bench, or for several together.
+
+    Raises:
+        ResultsError: it cannot be one.
+    """
+    if name == LATEST or not _NAME.fullmatch(name):
+        raise ResultsError(
+            f"{name!r} cannot be the name of a bench",
+            "use up to 100 letters, digits, '.', '_' and '-', with a letter or digit first",
+        )
+    return name
 
 
 def next_number() -> int:
@@ -134,6 +149,7 @@ def create(
     software: Mapping[str, str] | None = None,
     suite_sha256: str | None = None,
     stopping: StoppingRule | None = None,
+    workers: tuple[RpcWorker, ...] = (),
 ) -> ResultSet:
     """Make the folder of a new bench, and return an empty ResultSet for appending.
 
@@ -151,19 +167,15 @@ def create(
         software: the versions of ggufspec, Python and packages.
         suite_sha256: identifies the prompts.
         stopping: when the bench is looked at, if it is measured until its verdicts are decided.
+        workers: the machines to which layers of a target can go.
 
     Raises:
         ResultsError: the name is invalid or in use, or the folder cannot be written.
         DiskFullError: the disk is full.
     """
     now = datetime.now(UTC)
-    if name is not None and (name == LATEST or not _NAME.fullmatch(name)):
-        raise ResultsError(
-            f"{name!r} cannot be the name of a bench",
-            "use up to 100 letters, digits, '.', '_' and '-', with a letter or digit first",
-        )
     meta = Meta(
-        id=name or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}" if name is None else check_name(name),
         started_at=now.isoformat(timespec="microseconds"),
         engine=engine,
         command=command,
@@ -178,6 +190,7 @@ def create(
         software=software,
         suite_sha256=suite_sha256,
         stopping=stopping,
+        workers=workers,
     )
     folder = paths.runs_dir() / meta.id
     with disk(folder):

@@ -10,6 +10,7 @@ from ggufspec.serving.dealing import (
     LEAST_ARRIVALS,
     REQUESTS_PER_USER,
     arrival_times,
+    count_requests,
     plan_replay,
     plan_traffic,
 )
@@ -25,6 +26,7 @@ from ggufspec.serving.engine import TrafficEngine
 from ggufspec.serving.figures import BURST_S, summarize
 from ggufspec.serving.openai import make_body, take_chunk
 from ggufspec.serving.records import RequestRecord, decode_records, encode_record
+from ggufspec.serving.rereading import reread_run
 from ggufspec.serving.running import RUNNING, RunningEngine
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "TrafficRun",
     "arrival_times",
     "check_url",
+    "count_requests",
     "count_tokens",
     "decode_records",
     "describe_server",
@@ -52,6 +55,7 @@ __all__ = [
     "plan_traffic",
     "read_counters",
     "read_key",
+    "reread_run",
     "run_in_loop",
     "sends_in_clear",
     "summarize",

@@ -40,18 +40,25 @@ def plan_traffic(
         service_level: which requests count as good.
     """
     order = random.Random(f"{seed}/deal").sample(prompts, len(prompts))  # noqa: S311  # an order, not a secret
-    least = REQUESTS_PER_USER * users
-    if rate is not None:
-        least = max(least, LEAST_ARRIVALS)
-    rounds = -(-least // len(prompts))
     return Traffic(
         users=users,
         prompts=tuple(replace(prompt, followups=()) for prompt in order),
-        n_requests=rounds * len(prompts),
+        n_requests=count_requests(len(prompts), users, least=0 if rate is None else LEAST_ARRIVALS),
         depth=depth,
         rate=rate,
         service_level=service_level,
     )
+
+
+def count_requests(prompts: int, users: int, *, least: int = 0) -> int:
+    """Return how many requests count: the least number with which every prompt is dealt equally often.
+
+    Args:
+        prompts: how many there are.
+        users: who send requests at once.
+        least: requests, if that is more than each user needs.
+    """
+    return -(-max(REQUESTS_PER_USER * users, least) // prompts) * prompts
 
 
 def plan_replay(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,8 +12,8 @@ from ggufspec.domain import Prompt, RequestOutcome, RunSpec, Status
 from ggufspec.engines import Failure
 from ggufspec.engines.server import LoadedServer, Parsed, ServerEngine, request
 from ggufspec.serving.client import TrafficRun, open_client, run_in_loop
-from ggufspec.serving.figures import summarize
-from ggufspec.serving.records import RequestRecord, decode_records, encode_record
+from ggufspec.serving.records import RequestRecord, encode_record
+from ggufspec.serving.rereading import read_server_record
 from ggufspec.units import counted
 
 _FOR_ROUNDS = ("return_tokens", "timings_per_token")
@@ -79,7 +79,7 @@ class TrafficEngine(ServerEngine):
     def _parse(self, spec: RunSpec, out: Path) -> Parsed:
         if spec.traffic is None:
             return super()._parse(spec, out)
-        return summarize(spec, lambda: _read(out))
+        return read_server_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
 
 
 def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[str, Any]:
@@ -92,8 +92,3 @@ def make_request(spec: RunSpec, prompt: Prompt, loaded: LoadedServer) -> dict[st
         caches=False,
     )
     return {name: value for name, value in body.items() if name not in _FOR_ROUNDS} | {"prompt": prompt.text}
-
-
-def _read(out: Path) -> Iterator[RequestRecord]:
-    with out.open(encoding="utf-8", newline="\n") as lines:
-        yield from decode_records(lines)

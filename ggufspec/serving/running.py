@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -83,7 +83,7 @@ class RunningEngine(Engine):
             pair = msgspec.to_builtins(CounterPair(before=before, after=after))
             request.note(record, counters=pair)
         wall_s = time.perf_counter() - started
-        parsed = read_record(spec, out)
+        parsed = read_record(spec, lambda: out.open(encoding="utf-8", newline="\n"))
         if outcomes[RequestOutcome.TIMED_OUT]:
             late = counted(outcomes[RequestOutcome.TIMED_OUT], "request")
             parsed = Parsed(
@@ -97,13 +97,25 @@ class _Line(msgspec.Struct, frozen=True):
     counters: CounterPair | None = None
 
 
-def read_record(spec: RunSpec, out: Path) -> Parsed:
-    """Return the sample of a record that ``RunningEngine`` wrote."""
-    parsed = summarize(spec, lambda: _read(out))
-    if any(record.outcome is RequestOutcome.OK and record.timings is None for record in _read(out)):
+def read_record(spec: RunSpec, open_lines: Callable[[], TextIO]) -> Parsed:
+    """Return the sample of a record that ``RunningEngine`` wrote.
+
+    Args:
+        spec: of the run.
+        open_lines: opens the record; called several times, so that not all of it is in memory at once.
+    """
+
+    def read() -> Iterator[RequestRecord]:
+        with open_lines() as lines:
+            yield from decode_records(lines)
+
+    parsed = summarize(spec, read)
+    if any(record.outcome is RequestOutcome.OK and record.timings is None for record in read()):
         failed = Sample(status=Status.FAILED, program=Program.SERVER, traffic=parsed.sample.traffic)
         return Parsed(sample=failed, remark=NO_COUNTS)
-    parsed = with_counters(parsed, spec, _read_counters(out), received=_count_received(out))
+    with open_lines() as lines:
+        counters = _read_counters(lines)
+    parsed = with_counters(parsed, spec, counters, received=_count_received(read()))
     sample, endpoint = parsed.sample, spec.endpoint
     if sample.status is not Status.OK:
         return parsed
@@ -117,15 +129,10 @@ def read_record(spec: RunSpec, out: Path) -> Parsed:
     return parsed
 
 
-def _read(out: Path) -> Iterator[RequestRecord]:
-    with out.open(encoding="utf-8", newline="\n") as lines:
-        yield from decode_records(lines)
-
-
-def _count_received(out: Path) -> float:
+def _count_received(records: Iterable[RequestRecord]) -> float:
     """Return the tokens of all answers; an event of one that was cut off holds as many as of the others."""
     tokens = events = cut_off = 0
-    for record in _read(out):
+    for record in records:
         if record.outcome is RequestOutcome.OK:
             tokens, events = tokens + record.tokens, events + len(record.arrivals)
         else:
@@ -133,7 +140,6 @@ def _count_received(out: Path) -> float:
     return tokens + cut_off * (tokens / events if events else 1.0)
 
 
-def _read_counters(out: Path) -> CounterPair:
-    with out.open(encoding="utf-8", newline="\n") as lines:
-        last = [line for line in lines if line.startswith('{"counters":')][-1:]
+def _read_counters(lines: Iterable[str]) -> CounterPair:
+    last = [line for line in lines if line.startswith('{"counters":')][-1:]
     return (msgspec.json.decode(last[0], type=_Line).counters if last else None) or CounterPair()

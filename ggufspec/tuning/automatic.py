@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from ggufspec.modelfiles import hub
+from ggufspec.modelfiles import hub, pins
 from ggufspec.notebooks import named_options
 from ggufspec.results import Configuration, ResultSet, read_configuration
 from ggufspec.tuning import looking, resuming, running, serving
@@ -26,6 +27,7 @@ def auto(
     offline: bool = False,
     token: str | None = None,
     fresh: bool = False,
+    rpc: str | None = None,
 ) -> Configuration:
     """Find everything that may draft for a target, download it, and tune, as ``ggufspec auto`` does.
 
@@ -44,6 +46,7 @@ def auto(
         offline: use only cached files.
         token: access token for the Hub.
         fresh: tune again, even if the same tuning is stored.
+        rpc: workers that lend their devices to the target, such as "a:50052,b:50052".
 
     Returns:
         The stored configuration: its verdict, and the command that serves it.
@@ -65,11 +68,14 @@ def auto(
         offline=offline,
         token=token,
         fresh=fresh,
+        rpc=rpc,
     )
     sources = find_sources(asked)
     if sources.survey.missing_bytes:
         for _ in hub.fetch(sources.survey, asked.access, remember=False):
             pass
+        with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
+            pins.pin_files(sources.survey)
     attempt = resuming.find_attempt(sources.tune_request(asked))
     return attempt.finished or _finish(attempt, ("ggufspec.auto", repr(asked)))
 

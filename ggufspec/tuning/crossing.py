@@ -1,8 +1,10 @@
 """How many users, how long a context, until drafting stops paying: measure few cells, forecast, measure more.
 
-The cells at the ends of both axes are measured first, once and once more. All others are forecast from them.
-Then, as long as there is time, cells are measured whose verdict is in doubt: forecast ones before measured
-ones, which get further repeats. Everything is one stored bench, which can be continued.
+First, the server is computed for all cells, from a trace of the prompts and the costs of batches, as far as
+that can be done. The cells at the ends of both axes are measured first, once and once more. All others are
+forecast: as computed, corrected by how far that is off at the measured cells. Then, as long as there is time,
+cells are measured whose verdict is in doubt: forecast ones before measured ones, which get further repeats.
+Everything is one stored bench, which can be continued.
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ from typing import Any
 
 from ggufspec.analysis import CellSource, CrossoverCell, CrossoverMap, map_crossover
 from ggufspec.errors import GgufspecError
+from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.measure import Block, Request, Session, api, fetch_models, prepare_session
 from ggufspec.measure import identify as identified
 from ggufspec.notebooks import check_options
-from ggufspec.results import CrossoverAxes, ResultSet, write_crossover_axes
+from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
+from ggufspec.tuning import expecting
+from ggufspec.tuning.values import Stage
 from ggufspec.units import counted
 
 _MANY = 4  # numbers of users, beyond which one in the middle is measured first, too
@@ -53,11 +59,15 @@ class CrossoverRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossoverPlan:
-    """A checked session of all cells, the axes of the map, and the time limit."""
+    """A checked session of all cells, the axes of the map, and the time limit.
+
+    ``rounds`` are what a computed server takes in each cell; nothing where it was not computed.
+    """
 
     session: Session
     axes: CrossoverAxes
     max_time_s: float | None
+    rounds: tuple[ExpectedRound, ...] = ()
 
     @property
     def blocks(self) -> dict[Place, Block]:
@@ -116,6 +126,38 @@ def identify_crossover(plan: CrossoverPlan) -> CrossoverPlan:
     return replace(plan, session=identified(plan.session))
 
 
+def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator[Stage, None, CrossoverPlan]:
+    """Yield a Stage for each step; return the plan with what is expected of all cells, and less time.
+
+    Nothing is computed where all cells are measured first, or where a crossover that is continued has it.
+
+    Args:
+        plan: what to map.
+        resume: the stored crossover that is continued.
+    """
+    begun, cells = time.monotonic(), set(plan.blocks)
+    if cells <= {*coarse_places(plan.axes)}:
+        return plan
+    stored = () if resume is None else profiles.kept_rounds(load(resume).folder)
+    if cells <= {Place(one.users, one.depth) for one in stored}:
+        return replace(plan, rounds=stored)
+    rounds, note = yield from expecting.expect_rounds(plan.session, plan.blocks, plan.max_time_s)
+    left_s = None
+    if plan.max_time_s is not None:
+        left_s = max(0.0, plan.max_time_s - (time.monotonic() - begun))
+    session = replace(plan.session, notes=(*plan.session.notes, note))
+    return replace(plan, session=session, rounds=rounds, max_time_s=left_s)
+
+
+def _finish(steps: Generator[Stage, None, CrossoverPlan]) -> CrossoverPlan:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            plan: CrossoverPlan = end.value
+            return plan
+
+
 def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
     """Return the cells to measure first: the ends of both axes, and of many numbers of users a middle one.
 
@@ -145,6 +187,8 @@ def begin_crossover(
     """
     opened = api.begin(step.session, command=command, name=name, resume=resume, warnings=warnings)
     write_crossover_axes(plan.axes, opened.folder)
+    if plan.rounds:
+        profiles.keep_rounds(plan.rounds, opened.folder)
     return opened
 
 
@@ -291,10 +335,11 @@ def crossover(
         GgufspecError: something cannot work; failing runs are rows instead.
     """
     check_options("crossover", options, [] if request else [field.name for field in fields(Request)])
-    asked = request or crossover_request(**options)
+    asked = (request or crossover_request(**options)).with_head()
     models = fetch_models(asked.models, asked.access)
     whole = CrossoverRequest(request=asked.with_models(models), max_time_s=max_time)
     plan = identify_crossover(prepare_crossover(whole))
+    plan = _finish(expect_cells(plan, resume=resume))
     steps = measure_crossover(plan)
     step = next(steps)
     while True:

@@ -15,8 +15,9 @@ from ggufspec.measure import configured
 from ggufspec.modelfiles import gguf
 from ggufspec.results import Configuration
 
-_USERS = frozenset({"--host", "--port"})
-"""Options that a user may name although the stored command has them."""
+_RPC = "--rpc"
+_USERS = frozenset({"--host", "--port", _RPC})
+"""Options that a user may name although the stored command has them: addresses change."""
 _FILE_HINTS = re.compile(r"FNAME|FILE|PATH|\w+_FILE")
 _DECIDING = re.compile(r"LLAMA_ARG_(?!HOST$|PORT$|API_|SSL_)\w+")
 """Variables of llama-server that could change a configuration; not those of its address and its keys."""
@@ -107,7 +108,7 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
 
     Args:
         configuration: what was tuned.
-        words: further options for llama-server. --host and --port replace those of the stored command.
+        words: further options for llama-server. --host, --port and --rpc replace those of the stored command.
 
     Raises:
         ResultsError: llama-server could not serve the configuration when it was tuned.
@@ -141,10 +142,13 @@ def prepare_server(configuration: Configuration, words: Sequence[str] = ()) -> S
         if option.means("--port") and not (option.value or "").isdecimal():
             raise GgufspecError(f"{option.value!r} is not a port", "a port is a number, such as 8080")
     users = frozenset(spelling for option in added for spelling in option.spellings)
+    # a device of a worker can be named only after the worker
+    workers = [option for option in added if option.means(_RPC)]
+    others = [option for option in added if not option.means(_RPC)]
     return ServerCommand(
         name=configuration.id,
         program=Path(configuration.serving_argv[0]),
-        options=(*(option for option in tuned if not option.means(*users)), *added),
+        options=(*workers, *(option for option in tuned if not option.means(*users)), *others),
         environment=configuration.environment or {},
         build=configuration.build,
         notes=(

@@ -10,12 +10,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from ggufspec import engines, forecast, units
-from ggufspec.domain import ModelFile, Prompt, RunSpec
+from ggufspec.domain import ModelFile, Prompt, RunSpec, Traffic
 from ggufspec.engines import failures
 from ggufspec.engines.library import RoundPart
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.prompts import PromptTurns
+from ggufspec.serving import count_requests
 from ggufspec.tuning import calibrating, pricing, prospects
 from ggufspec.tuning.values import Plan, Prospect, Spent, Stage, TuningForecast
 
@@ -42,13 +43,14 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     arms = prospects.drafting_arms(plan.blocks)
     known = [arm for arm in arms if prospects.can_forecast(arm, program, install.build_number)]
     drafters = [*dict.fromkeys(arm.drafter for arm in known if arm.drafter is not None)]
-    with engines.make("inprocess", install, timeout_s=plan.max_time_s) as made:
+    one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
+    with engines.make("inprocess", install, timeout_s=plan.max_time_s, capacity=one_load) as made:
         engine = cast("InprocessEngine", made)
         try:
             yield Stage(name="loading", done=0, total=1)
             begun = time.monotonic()
             first = replace(_spec(plan, known), prompt=plan.session.suite.prompts[0])
-            token_s, load_s = _speed(engine, first)
+            token_s, shared_s, load_s = measure_speed(engine, first, plan.users or 1)
             reloads = plan.session.engine.load_key(first) is None
             allowed = allow(
                 time_s=plan.max_time_s,
@@ -57,11 +59,13 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                 load_s=load_s,
                 prompts=len(plan.session.suite.prompts),
                 n_predict=first.n_predict,
+                users=plan.users,
+                shared_s=shared_s,
             )
             texts = yield from _texts(engine, plan, first, drafters, allowed)
             traced = time.monotonic()
 
-            def forecast_all(curves: pricing.Curves) -> tuple[Prospect, ...]:
+            def forecast_all(curves: pricing.Curves, traffic: Traffic | None = None) -> tuple[Prospect, ...]:
                 return prospects.prospects(
                     known,
                     texts,
@@ -70,6 +74,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
                     engine=plan.session.engine.name,
                     n_predict=allowed.n_predict,
                     build=install.build_number,
+                    traffic=traffic,
                 )
 
             timed = replace(first, prompt=_longest_text(texts))
@@ -100,14 +105,17 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
         curves,
         forecast_all(curves),
     )
-    forecasts = forecast_all({place: calibration.curve for place, calibration in calibrations.items()})
+    prompts = tuple(text.prompt for text in texts)
+    forecasts = forecast_all(
+        {place: calibration.curve for place, calibration in calibrations.items()}, plan.plan_traffic(prompts)
+    )
     unknown = prospects.with_own_sizes([arm for arm in arms if arm not in known])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
     calibration = calibrations[leader.arm.offload, leader.arm.drafter] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
         unknown=unknown,
-        prompts=tuple(text.prompt for text in texts),
+        prompts=prompts,
         n_predict=allowed.n_predict,
         finalists=allowed.finalists,
         spent=Spent(
@@ -181,12 +189,21 @@ def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
     return replace(plan.alone, offload=offload)
 
 
-def _speed(engine: InprocessEngine, spec: RunSpec) -> tuple[float, float]:
-    """Return the seconds per token of the target, and the seconds to load it."""
+def measure_speed(engine: InprocessEngine, spec: RunSpec, users: int) -> tuple[float, float, float]:
+    """Return the target's seconds per token for one user and for several together, and those of its load."""
     begun = time.monotonic()
-    timings = engine.curve(spec, (), batches=(1,), depths=(1,), repeats=3).timings
-    token_s = fmean(timing.seconds for timing in timings if timing.part is RoundPart.VERIFY)
-    return token_s, max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
+    batches = tuple(sorted({1, users}))
+    timings = engine.curve(spec, (), batches=batches, depths=(1,), repeats=3).timings
+    token_s, batch_s = (
+        fmean(
+            timing.seconds
+            for timing in timings
+            if timing.part is RoundPart.VERIFY and timing.tokens == tokens
+        )
+        for tokens in (1, users)
+    )
+    load_s = max(0.0, time.monotonic() - begun - sum(timing.seconds for timing in timings))
+    return token_s, batch_s / users, load_s
 
 
 def _texts(
@@ -270,7 +287,15 @@ class Budget:
 
 
 def allow(
-    *, time_s: float | None, token_s: float, run_s: float, load_s: float, prompts: int, n_predict: int
+    *,
+    time_s: float | None,
+    token_s: float,
+    run_s: float,
+    load_s: float,
+    prompts: int,
+    n_predict: int,
+    users: int | None = None,
+    shared_s: float | None = None,
 ) -> Budget:
     """Return what fits into a time: first shorter texts, then fewer of them, then fewer finalists.
 
@@ -284,6 +309,9 @@ def allow(
         load_s: seconds of a load.
         prompts: requested number of prompts.
         n_predict: requested tokens of each.
+        users: who send requests at once in the measured runs, each of which is then one load with all of its
+            requests; None for one request after another.
+        shared_s: seconds per token of the target alone for so many users.
     """
     if time_s is None:
         return Budget(
@@ -296,10 +324,15 @@ def allow(
     left_s = time_s * (1 - _COSTS_SHARE - _CALIBRATION_SHARE)
 
     def seconds(prompts: int, n_predict: int, finalists: int) -> float:
-        writing = 1 + _REPEATS * (1 + finalists / _ASSUMED_SPEEDUP)
+        selecting = _REPEATS * (1 + finalists / _ASSUMED_SPEEDUP)
         confirming = _CONFIRMING_REPEATS * (1 + (_CONFIRMED - 1) / _ASSUMED_SPEEDUP)
         runs = _REPEATS * (1 + finalists) + _CONFIRMING_REPEATS * _CONFIRMED
-        return prompts * (n_predict * token_s * (writing + confirming) + run_s * runs)
+        tracing_s = prompts * n_predict * token_s
+        if users is None:
+            return tracing_s * (1 + selecting + confirming) + prompts * run_s * runs
+        together_s = token_s if shared_s is None else shared_s
+        requests_s = count_requests(prompts, users) * n_predict * together_s
+        return tracing_s + requests_s * (selecting + confirming) + runs * load_s
 
     shortest, fewest = min(_SHORTEST, n_predict), min(_FEWEST_PROMPTS, prompts)
     tries = [

@@ -10,6 +10,7 @@ from ggufspec import machine
 from ggufspec.analysis import warnings
 from ggufspec.domain import ModelFile, Offload, RunSpec
 from ggufspec.forecast import profiles
+from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import MeasuredCurve, TracedTexts
 from ggufspec.tuning.values import Plan, Stage
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _MANY = (*range(1, 10), 11, 13, 15, 17, 25, 33, 49)  # batches; between them costs grow in a straight line:
 _FEW = (1, 2, 3, 5, 9, 17, 25, 33, 49)  # where kernels change, below ten, every one of them is timed
 _FEWER = (1, 4, 17)  # what is timed where only a drafter's share of rounds is wanted
+_LARGEST = _MANY[-1]  # tokens of a batch that are timed; larger ones of many users follow from it
 _GROWTH = 0.35  # of a token's time, by which each further token lengthens a batch at worst
 _REPEATS = 2
 _FEWEST = 1
@@ -37,6 +39,7 @@ def curves(
     *,
     token_s: float,
     time_s: float,
+    depth: int = 0,
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
 
@@ -52,6 +55,7 @@ def curves(
         texts: the traces, which give the context depths to time at.
         token_s: seconds of the target alone per token.
         time_s: seconds for all curves together; fewer batches and repeats are timed where it is short.
+        depth: tokens of other text that stand before the prompts beyond those of the traces.
 
     Raises:
         Failure: a model does not load, or does not fit beside the others.
@@ -62,9 +66,11 @@ def curves(
     for arm in known:
         assert arm.drafting is not None
         place = arm.offload, arm.drafter
-        most[place] = max(arm.drafting.n_max + 1, most.get(place, 0))
+        size = arm.drafting.n_max + 1
+        shared = min(most_rows(plan.users or 1, arm.drafting.n_max), _LARGEST)
+        most[place] = max(size, shared, most.get(place, 0))
     shallow = min(text.target_trace.n_prompt for text in texts)
-    deep = max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
+    deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
     by_place: Curves = {}
     first_curves: dict[Offload, MeasuredCurve] = {}  # the first drafter's
     notes: dict[str, None] = {}

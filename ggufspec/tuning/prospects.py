@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import engines, forecast
-from ggufspec.domain import Drafting, Method, ModelFile, NgramSettings, Offload, Program, RunSpec
-from ggufspec.forecast import trace
+from ggufspec.domain import Drafting, Method, ModelFile, NgramSettings, Offload, Program, RunSpec, Traffic
+from ggufspec.forecast import concurrency, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
 from ggufspec.measure import Block
@@ -93,6 +93,7 @@ def prospects(
     engine: str,
     n_predict: int,
     build: int | None,
+    traffic: Traffic | None = None,
 ) -> tuple[Prospect, ...]:
     """Forecast every configuration that drafts.
 
@@ -104,6 +105,8 @@ def prospects(
         engine: the engine whose way of drafting is forecast.
         n_predict: tokens of each prompt.
         build: llama.cpp's build number.
+        traffic: what several users send; None for one request after another. With it, there are no forecasts
+            by category, because requests of all categories share every step of the server.
     """
     program = engines.ENGINES[engine]
     by_arm: dict[RunSpec, Prospect] = {}
@@ -114,18 +117,28 @@ def prospects(
             text.target_trace if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
             for text in texts
         ]
+        curve = curves[first.offload, first.drafter]
+        sizes = sorted({_drafting(arm).n_max for arm in group})
+        p_mins = sorted({_drafting(arm).p_min for arm in group})
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}
-        for result in forecast.forecasts(
-            traces,
-            curves[first.offload, first.drafter],
-            method=first.drafting.method,
-            n_max=sorted({_drafting(arm).n_max for arm in group}),
-            p_min=sorted({_drafting(arm).p_min for arm in group}),
-            program=program,
-            n_predict=n_predict,
-            sampling=samples_exactly(first, engine, program),
-            build=build,
-        ):
+        results: Iterator[forecast.Forecast]
+        if traffic is None:
+            results = forecast.forecasts(
+                traces,
+                curve,
+                method=first.drafting.method,
+                n_max=sizes,
+                p_min=p_mins,
+                program=program,
+                n_predict=n_predict,
+                sampling=samples_exactly(first, engine, program),
+                build=build,
+            )
+        else:
+            results = _of_users(
+                traces, curve, traffic, first, sizes=sizes, p_mins=p_mins, n_predict=n_predict, build=build
+            )
+        for result in results:
             by_drafting.setdefault((result.n_max, result.p_min), {})[result.category] = result
         for arm in group:
             by_category = by_drafting[_drafting(arm).n_max, _drafting(arm).p_min]
@@ -135,6 +148,35 @@ def prospects(
                 by_category={name: result for name, result in by_category.items() if name is not None},
             )
     return tuple(by_arm[arm] for arm in arms)
+
+
+def _of_users(
+    traces: Sequence[trace.DraftTrace],
+    curve: CostCurve,
+    traffic: Traffic,
+    first: RunSpec,
+    *,
+    sizes: Sequence[int],
+    p_mins: Sequence[float],
+    n_predict: int,
+    build: int | None,
+) -> Iterator[forecast.Forecast]:
+    """Yield the forecast of each draft size and p_min for several users, see ``forecast.concurrency``."""
+    by_id = {view.prompt_id: view for view in traces}
+    for one in concurrency.forecasts_of_users(
+        [by_id[prompt.id] for prompt in traffic.prompts],
+        curve,
+        users=traffic.users,
+        n_max=sizes,
+        p_min=p_mins,
+        n_requests=traffic.n_requests,
+        n_predict=n_predict,
+        method=_drafting(first).method,
+        batch=first.runtime.batch or concurrency.BATCH,
+        ubatch=first.ubatch or concurrency.UBATCH,
+        build=build,
+    ):
+        yield one.forecast
 
 
 def finalists(prospects: Sequence[Prospect], most: int) -> tuple[Prospect, ...]:

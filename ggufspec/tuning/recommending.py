@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 
 from ggufspec.analysis import review
-from ggufspec.domain import NO_PROMPT, FileIdentity, ModelFile, RunSpec, Serving
+from ggufspec.domain import NO_PROMPT, FileIdentity, ModelFile, RunSpec, Serving, Traffic
 from ggufspec.modelfiles import gguf
 from ggufspec.modelfiles.hub import cache
 from ggufspec.results import Configuration, PassedOver, Recommendation, Verdict
@@ -61,14 +61,18 @@ def _recommendation(choice: Choice, files: Files) -> Recommendation:
 
 
 def _described(spec: RunSpec, files: Files) -> RunSpec:
-    """Return a specification without a prompt, whose models have origin, size and checksum."""
+    """Return a specification without prompts, whose models have origin, size and checksum.
+
+    Of the traffic of several users, their number stays.
+    """
     pair = spec.pair
+    users = None if spec.traffic is None else Traffic(users=spec.traffic.users)
     described = replace(
         pair,
         target=_with_origin(pair.target, files),
         draft=None if pair.draft is None else _with_origin(pair.draft, files),
     )
-    return replace(spec, pair=described, prompt=NO_PROMPT, n_predict=0)
+    return replace(spec, pair=described, prompt=NO_PROMPT, n_predict=0, traffic=users)
 
 
 def _with_origin(model: ModelFile, files: Files) -> ModelFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Generator, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -12,11 +12,14 @@ from typing import Any
 from ggufspec import machine, units
 from ggufspec.domain import Chain, Method, Program, Role, RunSpec, Serving
 from ggufspec.engines import ENGINES, check_library
+from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError, InconclusiveError
 from ggufspec.forecast import profiles
+from ggufspec.forecast.concurrency import BATCH, most_rows
 from ggufspec.forecast.trace import draft_sizes
 from ggufspec.llama.command import check_chain
 from ggufspec.llama.install import Install, installs
+from ggufspec.llama.rpc import workers
 from ggufspec.measure import (
     Block,
     Request,
@@ -24,10 +27,12 @@ from ggufspec.measure import (
     Session,
     api,
     check_finite,
+    describe_engine,
     fetch_models,
     find_methods,
     identity,
     refuse_endless,
+    traffic,
 )
 from ggufspec.measure import identify as identified
 from ggufspec.measure import prepare_session as checked
@@ -46,7 +51,7 @@ from ggufspec.tuning import (
 )
 from ggufspec.tuning.values import Plan, Prospect, Selection, Tuned, TuningForecast
 
-_ENGINE = "server"
+_ENGINE, _LIBRARY_ENGINE = "server", "inprocess"  # the latter where llama.cpp is a library without programs
 _SIZES = tuple(range(1, 17))  # of drafts by a model
 _LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
 _P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
@@ -76,12 +81,13 @@ class TuneRequest:
 
     Attributes:
         request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
-            engine is the one that the choice will be used with, by default the server. Without ``draft``, all
-            sizes up to 16 are.
+            engine is the one that the choice will be used with: by default the server, or ``inprocess`` for
+            a llama.cpp without programs. Without ``draft``, all sizes up to 16 are.
         methods: what may draft, as for a bench; None for whatever the engine's program can.
         serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
             that fits, see ``serving.choose_serving``.
-        serve_parallel: slots, requests that are served at once.
+        serve_parallel: slots, requests that are served at once; ``request.parallel``, if that is given. With
+            ``request.parallel``, the choice is for that many users: it is forecast and measured so.
         quantize_drafter: quantizations to make of each drafter, as further drafters to choose from.
         vram_bytes: plan with this much GPU memory instead of what is free.
         max_time_s: for everything together; None for as long as it takes.
@@ -119,29 +125,42 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
             "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
             "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
         )
+    users = _users(asked)
     llama, *others = asked.request.llamas
-    engine = asked.request.engine or _ENGINE
     if others:
         raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
-    install = installs.find_install(llama)
+    install = installs.find_install(llama, with_rpc=any(asked.request.rpcs))
+    engine = asked.request.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
     with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
+    methods = asked.methods or _methods(install, with_quantized, engine)
+    usable = methods if users is None else tuple(filter(_serves_users, methods))
+    sizes = sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
     request = replace(
         with_quantized,
         engine=engine,
         p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
-        method=asked.methods or _methods(install, with_quantized, engine),
-        draft=asked.request.draft or tuple(sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})),
+        method=usable,
+        draft=asked.request.draft or tuple(size for size in sizes if _fits_batch(asked.request, users, size)),
         precision=asked.precision,
         max_time=None,
         ctx=_slot_context(asked),
     )
+    if not usable:
+        raise _nothing_drafts()
+    if _keeps_drafter_on_processor(request, install):
+        request = replace(request, ngld=0)
     session = checked(request)
     refuse_endless(session.suite)
     check_library(session.install)  # looking ahead needs it, whatever the engine
-    if len({(arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime) for arm in _plain(session)}) > 1:
+    settings = {
+        (arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
+        for arm in _plain(session)
+    }
+    if len(settings) > 1:
         raise GgufspecError(
             "only one target under one setting can be tuned at once",
-            "name one target, and one --threads, --kv-type and --ubatch-size; `ggufspec sweep` takes several",
+            "name one target, and one --threads, --kv-type, --ubatch-size and --rpc; `ggufspec sweep` takes "
+            "several",
         )
     models = {
         model
@@ -151,30 +170,41 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         if model is not None and model.path is not None
     }
     cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
-    vram, layout = _vram_bytes(asked, session.install), memory.layout_for(session.install.build_number)
+    lending = workers.with_devices(session.install, session.workers)
+    vram, layout = _vram_bytes(asked, lending), memory.layout_for(session.install.build_number)
     to_serve, why = serving.choose_serving(
         request.ctx,
-        asked.serve_parallel,
-        [arm for block in session.suite.blocks for arm in block.arms if arm.role is not Role.DRAFTER],
+        users or asked.serve_parallel,
+        [
+            replace(arm, traffic=None)
+            for block in session.suite.blocks
+            for arm in block.arms
+            if arm.role is not Role.DRAFTER
+        ],
         cards,
         layout=layout,
         vram_bytes=vram,
     )
-    if to_serve.total_context != session.suite.blocks[0].arms[0].context:
-        session = checked(replace(request, ctx=to_serve.total_context))
+    context = to_serve.total_context if users is None else to_serve.context
+    if context != session.suite.blocks[0].arms[0].context:
+        session = checked(replace(request, ctx=context))
     blocks = candidates.blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
+    if users is not None:
+        session, blocks = _one_at_a_time(session, blocks, to_serve)
     beyond: tuple[RunSpec, ...] = ()
     if not asked.request.draft:
         beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
         blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
     if not prospects.drafting_arms(blocks):
-        raise GgufspecError(
-            "there is nothing to choose from: no drafter, and no method that drafts without one",
-            "name a drafter with --draft-model, or find one with `ggufspec suggest`",
-        )
+        raise _nothing_drafts()
     notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
+    chosen = () if asked.request.engine else describe_engine(engine, install)
+    about_users = _describe_users(users, [name for name in methods if name not in usable])
     return Plan(
-        session=replace(session, notes=(*notes, *about_drafters, _serving_note(to_serve, why))),
+        session=replace(
+            session,
+            notes=(*chosen, *notes, *about_drafters, _serving_note(to_serve, why), *about_users),
+        ),
         serving=to_serve,
         blocks=blocks,
         vram_bytes=vram,
@@ -182,7 +212,86 @@ def prepare_tuning(asked: TuneRequest) -> Plan:
         precision=asked.precision,
         fresh=asked.fresh,
         beyond=beyond,
+        users=users,
     )
+
+
+def _nothing_drafts() -> GgufspecError:
+    return GgufspecError(
+        "there is nothing to choose from: no drafter, and no method that drafts without one",
+        "name a drafter with --draft-model, or find one with `ggufspec suggest`",
+    )
+
+
+def _users(asked: TuneRequest) -> int | None:
+    """Return how many users send requests at once; None for one request after another.
+
+    Raises:
+        GgufspecError: there are several numbers of users, other traffic, or another number of slots.
+    """
+    request = asked.request
+    for name in ("depth", "rate", "replay", "url", "url_drafting"):
+        if getattr(request, name) is not None:
+            raise GgufspecError(
+                f"a tuning does not measure --{name.replace('_', '-')}",
+                "leave it out; `ggufspec bench` and `ggufspec crossover` measure other traffic",
+            )
+    if len(request.users) > 1:
+        raise GgufspecError(
+            "a tuning is for one number of users",
+            "give one with --parallel; `ggufspec crossover` compares several",
+        )
+    users = request.users[0] if request.users else None
+    if users is not None and asked.serve_parallel not in {1, users}:
+        raise GgufspecError(
+            f"--parallel {users} and --serve-parallel {asked.serve_parallel} differ",
+            "a tuning for several users measures the slots that are to be served: leave --serve-parallel out",
+        )
+    return users
+
+
+def _serves_users(method: str) -> bool:
+    """Whether several users can measure a method: their prompts are sent more than once."""
+    try:
+        return LEARNING_METHODS.isdisjoint(Chain.parse(method).methods)
+    except ValueError:  # an unknown method, which is refused by its name later
+        return True
+
+
+def _fits_batch(request: Request, users: int | None, size: int) -> bool:
+    """Whether the drafts of all users fit into a batch."""
+    runtimes = request.runtime if isinstance(request.runtime, tuple) else (request.runtime,)
+    batch = min(runtime.batch or BATCH for runtime in runtimes)
+    return users is None or most_rows(users, size) <= batch
+
+
+def _one_at_a_time(
+    session: Session, blocks: tuple[Block, ...], to_serve: Serving
+) -> tuple[Session, tuple[Block, ...]]:
+    """Return a session with the prompts of several users, and its configurations with one request at a time.
+
+    Costs are timed with these, with as much context as all slots have together.
+    """
+    requests = blocks[0].arms[0].traffic
+    assert requests is not None
+    alone = [
+        Block(arms=tuple(replace(arm, traffic=None, context=to_serve.total_context) for arm in block.arms))
+        for block in blocks
+    ]
+    suite = replace(session.suite, blocks=tuple(alone), prompts=requests.prompts)
+    notes = tuple(note for note in session.notes if not note.startswith("traffic:"))
+    return replace(session, suite=suite, notes=notes), tuple(alone)
+
+
+def _describe_users(users: int | None, left_out: Sequence[str]) -> Iterator[str]:
+    """Yield notes about several users."""
+    if users is not None:
+        yield f"users: the choice is for {units.counted(users, 'user')} at once, and is measured with them"
+    if left_out:
+        yield (
+            f"methods: {', '.join(left_out)} left out, because they learn from earlier requests, and users "
+            "send every prompt more than once"
+        )
 
 
 def _slot_context(asked: TuneRequest) -> int | None:
@@ -256,8 +365,14 @@ def _plain(session: Session) -> tuple[RunSpec, ...]:
     return tuple(block.arms[0] for block in session.suite.blocks)
 
 
+def _keeps_drafter_on_processor(request: Request, install: Install) -> bool:
+    """Whether workers have the target's layers, and this machine, where the drafter is, has no GPU."""
+    is_open = request.ngld == "auto" and not request.offload.draft_devices
+    return is_open and install.gpu is False and any(request.rpcs)
+
+
 def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
-    """Return the GPU memory to plan with; None where nothing can be offloaded.
+    """Return the GPU memory to plan with, that of workers included; None where nothing can be offloaded.
 
     Raises:
         GgufspecError: GPU memory was named for a build that uses none.
@@ -285,7 +400,7 @@ def finals(plan: Plan, outlook: TuningForecast, *, measuring_s: float = 0.0) -> 
     chosen = {*(prospect.arm for prospect in worth), *outlook.unknown}
     left_s = _left_s(plan, outlook, measuring_s=measuring_s)
     if left_s is not None:
-        left_s = max(_once_s(outlook, worth), left_s * _SELECTION_SHARE)
+        left_s = max(_once_s(plan, outlook, worth), left_s * _SELECTION_SHARE)
     return _bench(plan, outlook, chosen, repeats=_REPEATS, max_time_s=left_s)
 
 
@@ -332,7 +447,7 @@ def confirmation(plan: Plan, outlook: TuningForecast, selection: Selection, *, m
     left_s = _left_s(plan, outlook, measuring_s=measuring_s)
     if left_s is not None:
         worth = [prospect for prospect in outlook.prospects if prospect.arm in chosen]
-        left_s = max(_once_s(outlook, worth), left_s)
+        left_s = max(_once_s(plan, outlook, worth), left_s)
     return _bench(
         plan,
         outlook,
@@ -360,6 +475,14 @@ def _bench(
         alone, *others = (*block.arms, *(arm for arm in plan.beyond if arm.baseline == block.arms[0]))
         arms = (alone, *(arm for arm in others if arm in chosen))
         blocks.append(Block(arms=tuple(replace(arm, n_predict=outlook.n_predict) for arm in arms)))
+    requests = plan.plan_traffic(outlook.prompts)
+    if requests is not None:
+        blocks = [
+            Block(
+                arms=tuple(replace(arm, traffic=requests, context=plan.serving.context) for arm in block.arms)
+            )
+            for block in blocks
+        ]
     first, *more = blocks  # the target alone is measured where it is fastest, whatever else is
     suite = RunPlan(
         blocks=(first, *(block for block in more if len(block.arms) > 1)),
@@ -372,6 +495,8 @@ def _bench(
         precision=precision,
         max_time_s=max_time_s,
     )
+    if requests is not None:
+        suite = traffic.plan_runs(suite)
     return replace(plan.session, suite=suite)
 
 
@@ -382,11 +507,13 @@ def _left_s(plan: Plan, outlook: TuningForecast, *, measuring_s: float) -> float
     return max(0.0, plan.max_time_s * _OURS - outlook.spent.total_s - measuring_s)
 
 
-def _once_s(outlook: TuningForecast, worth: Sequence[Prospect]) -> float:
+def _once_s(plan: Plan, outlook: TuningForecast, worth: Sequence[Prospect]) -> float:
     """Return the seconds that every configuration needs to be measured once, so that there is a verdict."""
+    requests = plan.plan_traffic(outlook.prompts)
+    answers = len(outlook.prompts) if requests is None else requests.n_requests
     rates = [prospect.overall.tokens_per_s.value for prospect in worth]
     rates += [worth[0].overall.target_tokens_per_s.value] if worth else []
-    writing = sum(len(outlook.prompts) * outlook.n_predict / rate for rate in rates)
+    writing = sum(answers * outlook.n_predict / rate for rate in rates)
     return _LOAD_S + _SLACK * writing
 
 
@@ -405,8 +532,9 @@ def tune(request: TuneRequest | None = None, **options: Any) -> Tuned:
     known = {field.name for field in fields(Request)} | _TUNING_OPTIONS.keys()
     check_options("tune", options, [] if request else sorted(known))
     asked = request or _asked(options)
-    models = fetch_models(asked.request.models, asked.request.access)
-    plan = identify(prepare_tuning(replace(asked, request=asked.request.with_models(models))))
+    named = asked.request.with_head()
+    models = fetch_models(named.models, named.access)
+    plan = identify(prepare_tuning(replace(asked, request=named.with_models(models))))
     command = ("ggufspec.tune", repr(asked))
     steps = measure_finalists(plan, looking.outlook(plan))
     stored: ResultSet | None = None
@@ -551,5 +679,5 @@ def _asked(options: dict[str, Any]) -> TuneRequest:
 
 
 def default(**options: Any) -> Request:
-    """Return a request with tuning's own defaults: several p_min, in the server."""
-    return Request(**{"p_min": _P_MINS, "engine": _ENGINE, **options})
+    """Return a request with tuning's own default: several p_min."""
+    return Request(**{"p_min": _P_MINS, **options})

@@ -147,9 +147,10 @@ def _launch(plan: Plan, tuned: Tuned, choice: Choice) -> Launch:
     texts = [prompt.text for prompt in tuned.outlook.prompts]
     limit_s = _LONG_S if plan.max_time_s is None else min(_LONG_S, plan.max_time_s * _LONG_SHARE)
     speeds = [speed for speed in choice.arm.good.column("prompt_tps") if speed]
+    spec = replace(choice.arm.spec, traffic=None, context=plan.serving.total_context)
     try:
         return serve_once(
-            choice.arm.spec,
+            spec,
             plan.session.install,
             plan.serving,
             text=max(texts, key=len),

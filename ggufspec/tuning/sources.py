@@ -9,10 +9,12 @@ from pathlib import Path
 
 from ggufspec import machine, measure
 from ggufspec.domain import Chain, Method, ModelFile, Offload, Program
+from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import ConsentNeededError, GgufspecError, OutOfMemoryError
 from ggufspec.llama.command import check_chain
 from ggufspec.llama.install import Install, installs
-from ggufspec.modelfiles import api, catalog, hub, memory
+from ggufspec.llama.rpc import WorkerReport, workers
+from ggufspec.modelfiles import api, catalog, hub, memory, pins
 from ggufspec.modelfiles.compat import judging, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.prompts import EMBEDDED
@@ -33,12 +35,14 @@ class AutoRequest:
         max_download_bytes: of the target and the drafters together; None for no limit.
         max_time_s: of the tuning; None for no limit.
         serve_ctx: tokens of context for each request; None for a default that fits.
-        serve_parallel: requests that are served at once.
+        serve_parallel: requests that are served at once; ``parallel``, if that is given.
+        parallel: users for whom to tune, who send requests at once; None for one request after another.
         threads: of the processor; None for all physical cores.
         llama: folder of a llama.cpp; None for the one that is found.
         offline: use only cached files.
         token: access token for the Hub.
         fresh: tune again, even if the same tuning is stored.
+        rpc: workers that lend their devices to the target, such as ``a:50052,b:50052``; None for none.
     """
 
     target: str
@@ -48,11 +52,13 @@ class AutoRequest:
     max_time_s: float | None = 300.0
     serve_ctx: int | None = None
     serve_parallel: int = 1
+    parallel: int | None = None
     threads: int | None = None
     llama: Path | None = None
     offline: bool = False
     token: str | None = field(default=None, repr=False)
     fresh: bool = False
+    rpc: str | None = None
 
     @property
     def access(self) -> hub.Access:
@@ -123,9 +129,12 @@ class DraftSources:
             request=default(
                 target=target,
                 draft_model=tuple(drafters) or None,
+                engine="server",
                 threads=asked.threads,
                 llama=asked.llama,
+                rpc=asked.rpc,
                 suite=EMBEDDED if catalog.is_embedded(asked.target) else None,
+                parallel=asked.parallel,
             ),
             methods=tuple(dict.fromkeys(source.method.value for source in self.tried)),
             serve_ctx=asked.serve_ctx,
@@ -141,16 +150,21 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     Raises:
         NoInstallError: there is no llama.cpp with a server.
         OutOfMemoryError: the target cannot fit into memory.
+        WorkerError: a worker cannot be used.
         ConsentNeededError: the target alone exceeds ``max_download_bytes``.
+        ChangedFileError: the Hub's files are not those to which a pair of a catalogue is pinned.
         GgufspecError: the target, or a drafter that was named, is not available.
     """
-    install = installs.find_install(asked.llama)
+    rpc = workers.parse_workers(asked.rpc or workers.NO_WORKERS)
+    install = installs.find_install(asked.llama, with_rpc=bool(rpc))
     install.executable(Program.SERVER)
     pair = catalog.load_catalogue().get(asked.target)
     target = asked.target if pair is None else f"{asked.target}:target"
     survey = hub.survey_model(target, asked.access)
+    if pair is not None:
+        survey = replace(survey, pair=replace(survey.pair, name=pair.name))  # which has pins
     card = hub.read_card(survey.pair.target, asked.access)
-    fitting = _Fitting(asked=asked, target=card, install=install)
+    fitting = _Fitting(asked=asked, target=card, install=install, lent=workers.read_workers(rpc))
     fit = fitting.judge_memory(None)
     if fit.outcome is memory.Fit.IMPOSSIBLE:
         raise OutOfMemoryError(fit.reason, fit.hint)
@@ -167,8 +181,8 @@ def find_sources(asked: AutoRequest) -> DraftSources:
     ]
     found = [*named, *_judge_suggested(others, fitting, asked.drafters)]
     sources = [*_within_download(found, survey.missing_bytes, asked.max_download_bytes)]
-    sources += [*_without_files(card, install)]
-    return DraftSources(
+    sources += [*_without_files(card, install, asked.parallel)]
+    chosen = DraftSources(
         target=survey,
         sources=tuple(sorted(sources, key=lambda source: source.left_out is not None)),
         notes=(
@@ -176,6 +190,8 @@ def find_sources(asked: AutoRequest) -> DraftSources:
             *why_none,
         ),
     )
+    pins.check_pins(chosen.survey)
+    return chosen
 
 
 def _refuse_large_target(survey: hub.Survey, asked: AutoRequest) -> None:
@@ -240,7 +256,7 @@ def _within_download(
         yield source
 
 
-def _without_files(card: ModelCard, install: Install) -> Iterator[DraftSource]:
+def _without_files(card: ModelCard, install: Install, users: int | None) -> Iterator[DraftSource]:
     """Yield what drafts without a further file: layers of the target, and n-gram methods."""
     head = read_head(card)
     if head is not None and head.in_target:
@@ -248,7 +264,10 @@ def _without_files(card: ModelCard, install: Install) -> Iterator[DraftSource]:
         yield DraftSource(name="layers of the target", method=method, left_out=_why_unknown(method, install))
     for method in Method:
         if not method.drafts_with_model:
-            yield DraftSource(name="the text so far", method=method, left_out=_why_unknown(method, install))
+            left_out = _why_unknown(method, install)
+            if users is not None and method in LEARNING_METHODS:
+                left_out = "learns from earlier requests, and several users send every prompt more than once"
+            yield DraftSource(name="the text so far", method=method, left_out=left_out)
 
 
 def _why_unknown(method: Method, install: Install) -> str | None:
@@ -262,11 +281,15 @@ def _why_unknown(method: Method, install: Install) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fitting:
-    """Judges drafters for a target: whether llama.cpp takes them, and whether both fit into memory."""
+    """Judges drafters for a target: whether llama.cpp takes them, and whether both fit into memory.
+
+    ``lent`` are the workers on which layers of the target may be.
+    """
 
     asked: AutoRequest
     target: ModelCard
     install: Install
+    lent: tuple[WorkerReport, ...] = ()
 
     def judge(self, name: str) -> DraftSource:
         """Return a drafter with llama-server's verdict, and that of the memory plan.
@@ -294,16 +317,26 @@ class _Fitting:
         return source if fit.outcome is memory.Fit.FITS else replace(source, note=f"tight: {fit.reason}")
 
     def judge_memory(self, draft: ModelCard | None) -> memory.MemoryVerdict:
-        """Return whether the target, alone or with a drafter, fits into the memory of this machine."""
-        install, asked = self.install, self.asked
+        """Return whether the target, alone or with a drafter, fits into memory, that of workers included."""
+        install, asked = workers.with_devices(self.install, self.lent), self.asked
         context = min(asked.serve_ctx or _CONTEXT, self.target.context_length)
         settings = memory.MemorySettings(
-            context=context * asked.serve_parallel, layout=memory.layout_for(install.build_number)
+            context=context * (asked.parallel or asked.serve_parallel),
+            layout=memory.layout_for(install.build_number),
         )
-        offload = Offload() if install.gpu is not False else Offload(target_layers=0, draft_layers=0)
+        offload = Offload(
+            target_layers="auto" if install.gpu is not False else 0,
+            draft_layers="auto" if self.install.gpu is not False else 0,  # the drafter stays here
+        )
         return memory.verdict(
             memory.plan(self.target, draft, offload, settings),
             machine.memory(install.gpus),
-            alternatives=partial(memory.trade, self.target, draft, settings),
+            alternatives=partial(
+                memory.trade,
+                self.target,
+                draft,
+                settings,
+                replace(offload, draft_layers=offload.draft_layers and "all"),
+            ),
             adjusts_layers="--fit" in install.executable(Program.SERVER).options,
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ggufspec import notebooks
 from ggufspec.analysis import Arm
-from ggufspec.domain import Launch, Prompt, RunSpec, Serving
+from ggufspec.domain import Launch, Prompt, RunSpec, Serving, Traffic
 from ggufspec.forecast import Advice, Calibration, Forecast
 from ggufspec.measure import Block, Session
 from ggufspec.results import ResultSet
+from ggufspec.serving import plan_traffic
 from ggufspec.stats import Effect, Estimate
 
 
@@ -41,6 +42,9 @@ class Plan:
         fresh: measure costs again, even where stored ones could be reused.
         beyond: larger draft sizes, to follow the best one beyond the largest of ``blocks``; none where the
             draft sizes were given.
+        users: who send requests at once, in what is measured to choose and to confirm; None for one request
+            after another. The specifications of ``blocks`` and ``beyond`` are of one request at a time, with
+            the context of all slots: costs are timed with these.
     """
 
     session: Session
@@ -51,6 +55,13 @@ class Plan:
     precision: float | None
     fresh: bool = False
     beyond: tuple[RunSpec, ...] = ()
+    users: int | None = None
+
+    def plan_traffic(self, prompts: Sequence[Prompt]) -> Traffic | None:
+        """Return what the users send of some prompts; None for one request after another."""
+        if self.users is None:
+            return None
+        return plan_traffic(prompts, self.users, seed=self.session.suite.seed)
 
     @property
     def alone(self) -> RunSpec:

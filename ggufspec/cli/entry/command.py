@@ -15,23 +15,25 @@ _MOST_WITHOUT_SECTIONS = 9  # options
 _SEVERAL_LETTERS = re.compile(r"-[A-Za-z]{2}")
 _SECTIONS = {
     "Models": "tuned pair target draft_model drafters max_download largest revision token offline "
-    "local_dir no_check repin",
+    "local_dir no_check repin outtype",
     "Drafting": "draft p_min accept alpha method ngram draft_sizes synthetic_accept draft_backend_sampling "
     "quantize_drafter",
     "Placement": "ngl ngld threads ctx serve_ctx serve_parallel vram reserve force",
     "Cache and batches": "kv_type cache_type_k cache_type_v cache_type_k_draft cache_type_v_draft "
     "flash_attn batch ubatch",
     "Processor": "override_tensor mlock no_mmap numa cpu_mask prio poll",
-    "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe",
+    "GPUs": "fit devices draft_devices tensor_split split_mode main_gpu cpu_moe draft_cpu_moe rpc",
     "Text": "suite prompt prompt_file per_category chat system n_predict",
     "Traffic": "parallel depth rate slo replay context_file",
     "Running servers": "url url_drafting served_model api_key_file",
+    "Fleet": "address where build_missing share_token",
     "Sampling": "temp top_k top_p min_p seed",
     "Costs": "target_tps drafter_tps verify_cost verify_ratio observed profile like machine host bandwidth "
-    "flops overhead",
+    "flops overhead rtt round_trips token_bytes",
     "Measuring": "quantity repeats loads warmup precision until max_repeats max_time timeout name resume "
     "dry_run fresh",
-    "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove",
+    "llama.cpp": "llama engine args draft_args build program version backend cuda_arch source jobs remove "
+    "torch",
     "Publishing": "with_texts author to_hub public",
     "Output": "verify fits output out per runs columns checks variance plot salvage delete listing forecast "
     "export serve html png svg open once fail_slower threshold strict",

@@ -18,11 +18,13 @@ _REPLACED_BY = {"pair": ("target", "largest"), "suite": ("prompt", "prompt_file"
 """Setting -> options that replace it, as they choose the same thing in another way."""
 _IGNORED = {("pair", "whatif"), ("engine", "tune"), ("engine", "crossover"), ("engine", "chat")}
 """Settings that a command ignores: a what-if can do with rates, the others choose their own engine."""
+_CONFIGURED_GROUPS = {"fleet"}
+"""Groups whose subcommands take settings. The others have options of the same name that ask for something."""
 _SEARCHED = "llama"  # the search for llama.cpp reads this key itself, also for commands without --llama
 
 
 def read_defaults(command: click.Command) -> Mapping[str, Any]:
-    """Return the defaults that settings give to the options of a command.
+    """Return the defaults that settings give to the options of a command, and to those of its subcommands.
 
     Raises:
         GgufspecError: the file, a variable or a value is wrong; the message says where.
@@ -37,6 +39,8 @@ def read_defaults(command: click.Command) -> Mapping[str, Any]:
             continue
         check_setting(param, setting)
         values[key] = _make_default(_REPLACED_BY.get(key, ()), param, setting)
+    if isinstance(command, click.Group) and command.name in _CONFIGURED_GROUPS:
+        values |= {name: read_defaults(inner) for name, inner in command.commands.items()}
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +95,12 @@ def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: b
     stream = sys.stderr if err else sys.stdout
     is_shown = stream is not None and stream.isatty()
     echo(tables.grid(headings, rows, tables.TERMINAL if is_shown else tables.PLAIN), err=err)
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal on standard output; None where that is no terminal."""
+    is_shown = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_shown else None
 
 
 def echo_json(value: Any) -> None:

@@ -10,7 +10,7 @@ import click
 from ggufspec.choices import ENGINES, Method
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.axes import Axis, Depths, Limits, Methods, Ngram, Shares, join_values
-from ggufspec.cli.options.placement import layer_options, placement_options
+from ggufspec.cli.options.placement import layer_options, placement_options, rpc_option
 from ggufspec.cli.options.references import model_options
 from ggufspec.cli.options.running import server_options
 from ggufspec.cli.options.runtime import runtime_options
@@ -20,10 +20,9 @@ from ggufspec.cli.options.shared import (
     Decorator,
     Duration,
     Fraction,
-    LazyChoice,
     Number,
+    SuiteName,
     add_options,
-    suite_names,
 )
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -100,8 +99,9 @@ _SHARED = (
     ),
     click.option(
         "--suite",
-        type=LazyChoice("name", suite_names),
-        help="Built-in prompts: demo, domains, general, seven, work. [default: chosen for the pair]",
+        type=SuiteName(),
+        help="Built-in prompts: demo, domains, general, seven, work; or those of a dataset on the Hub, "
+        "hf:USER/DATASET[@REVISION][:PART]. [default: chosen for the pair]",
     ),
     click.option("-p", "--prompt", multiple=True, help="Prompt to continue; can be repeated."),
     click.option(
@@ -109,7 +109,7 @@ _SHARED = (
         "--prompt-file",
         multiple=True,
         type=_FILE,
-        help="Prompt suite (TOML, JSONL) or a text to continue; can be repeated.",
+        help="Prompt suite (TOML, JSONL, Parquet) or a text to continue; can be repeated.",
     ),
     click.option("--per-category", type=Count(1), help="Use N prompts of each category, drawn with --seed."),
     click.option(
@@ -230,6 +230,7 @@ def measure_options(
     repeating: bool = True,
     llama: bool = True,
     engine: str | None = None,
+    by_default: str = "the first one that can measure the pair",
     n_predict: int = 250,
 ) -> Decorator:
     """Add the options that MeasureOptions takes, and those of BenchOptions.
@@ -238,7 +239,8 @@ def measure_options(
         many: axes take several values, as in a sweep.
         repeating: add the options of BenchOptions: how often and how long to measure.
         llama: add --llama.
-        engine: the default; None for the first one that can measure.
+        engine: the default; None if it depends on the llama.cpp in use.
+        by_default: how it does.
         n_predict: the default.
     """
     return add_options(
@@ -247,6 +249,7 @@ def measure_options(
         *(_axis(option, many=many) for option in _AXES),
         ngram_option(many=True),
         placement_options,
+        rpc_option(many=True),
         runtime_options(many=many),
         sampling_options,
         click.option(
@@ -265,7 +268,7 @@ def measure_options(
             default=engine,
             show_default=True,
             help="Measure with `speculative`, `speculative-simple`, `llama-server` or the library."
-            + ("" if engine else " [default: the first one that can measure the pair]"),
+            + ("" if engine else f" [default: {by_default}]"),
         ),
         *(_axis(option, many=many) for option in (_TRAFFIC if repeating else ())),
         *((*_REPEATING, server_options) if repeating else ()),

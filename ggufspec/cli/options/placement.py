@@ -61,6 +61,35 @@ def _expert_options(
     )
 
 
+class Workers(click.ParamType[str]):
+    """Workers on other machines: ``a:50052,b:50052``, or ``none``."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the addresses as one text without spaces."""
+        from ggufspec.errors import GgufspecError
+        from ggufspec.llama.rpc import workers
+
+        try:
+            return ",".join(workers.parse_workers(str(value))) or workers.NO_WORKERS
+        except GgufspecError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+def rpc_option(*, many: bool) -> Decorator:
+    """Return --rpc; given several times, it is an axis."""
+    repeated = " Repeat it to compare, such as with none." if many else ""
+    return click.option(
+        "--rpc",
+        type=Workers(),
+        metavar="HOST:PORT,…",
+        multiple=many,
+        help="Workers that lend their devices over the network (`ggufspec fleet worker`); the drafter stays "
+        f"here unless --device-draft says otherwise.{repeated}",
+    )
+
+
 _EXPERTS: tuple[Decorator, ...] = (
     *_expert_options(("-cmoe", "--cpu-moe"), ("-ncmoe", "--n-cpu-moe"), "cpu_moe", "target"),
     *_expert_options(

@@ -25,24 +25,25 @@ pair_option = click.option(
 )
 
 
-def model_options(*, many: bool = False, fetches: bool = False) -> Decorator:
+def model_options(*, many: bool = False, fetches: bool = False, finds_head: bool = True) -> Decorator:
     """Add the options that name a pair or its models, and those of access to the Hub.
 
     Args:
         many: several targets and drafters, as in a sweep.
         fetches: the command downloads what is missing, so it has --yes.
+        finds_head: the drafter ``auto`` means the head beside the target.
     """
     return add_options(
         pair_option,
-        *reference_options(many=many),
+        *reference_options(many=many, finds_head=finds_head),
         offline_option,
         token_option,
         *((yes_option,) if fetches else ()),
     )
 
 
-def reference_options(*, many: bool = False) -> tuple[Decorator, ...]:
-    """Return the options that name a target and a drafter."""
+def reference_options(*, many: bool = False, finds_head: bool = True) -> tuple[Decorator, ...]:
+    """Return the options that name a target and a drafter; see ``model_options``."""
     return (
         click.option(
             "-m",
@@ -58,6 +59,7 @@ def reference_options(*, many: bool = False) -> tuple[Decorator, ...]:
             metavar="REF",
             multiple=many,
             shell_complete=completions.models,
-            help="Drafter, in the same forms.",
+            help="Drafter, in the same forms"
+            + ("; auto is the head beside the target." if finds_head else "."),
         ),
     )

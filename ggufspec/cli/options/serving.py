@@ -24,7 +24,10 @@ def server_words(command: Command) -> Command:
 
 
 def capacity_options(command: Command) -> Command:
-    """Add what a configuration is to serve: the context of a request, and requests at once."""
+    """Add what a configuration is to serve: the context of a request, and requests at once.
+
+    With --parallel, it is also measured so.
+    """
     context = click.option(
         "--serve-ctx",
         type=Count(256),
@@ -35,7 +38,15 @@ def capacity_options(command: Command) -> Command:
         "--serve-parallel",
         type=Count(1),
         default=1,
-        show_default=True,
-        help="Requests to serve at once (slots of llama-server).",
+        help="Requests to serve at once (slots of llama-server), measured one after another. "
+        "[default: those of --parallel, or 1]",
     )
-    return context(slots(command))
+    users = click.option(
+        "-np",
+        "--parallel",
+        type=Count(1),
+        metavar="USERS",
+        help="Choose for this many users at once: forecast, and measured with as many slots and clients. "
+        "[default: one request after another]",
+    )
+    return users(context(slots(command)))

@@ -190,6 +190,21 @@ def suite_names() -> list[str]:
     return sorted(prompts.BUILT_IN)
 
 
+class SuiteName(LazyChoice):
+    """A built-in prompt suite, or a dataset on the Hub."""
+
+    def __init__(self) -> None:
+        super().__init__("name", suite_names)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of a built-in suite, or one that begins as those of datasets do."""
+        from ggufspec import prompts
+
+        if isinstance(value, str) and value.startswith(prompts.ON_HUB):
+            return value
+        return super().convert(value, param, ctx)
+
+
 class File(click.Path):
     """An existing file; the error for a missing one suggests a similar name."""
 

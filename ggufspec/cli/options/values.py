@@ -32,6 +32,7 @@ class PlacementOptions:
     main_gpu: int | None
     cpu_moe: Experts | None
     draft_cpu_moe: Experts | None
+    rpc: str | tuple[str, ...] | None
 
     def to_offload(self) -> Offload:
         """Return the placement, with llama.cpp's defaults for numbers of layers."""
@@ -183,6 +184,7 @@ class RunOptions(PlacementOptions, RuntimeOptions):
             ngl=self.ngl,
             ngld=self.ngld,
             offload=self.to_offload(),
+            rpc=self.rpc or None,
             kv_type=self.to_cache_types(),
             ubatch=self.ubatch,
             runtime=self.to_runtimes(),
@@ -279,9 +281,10 @@ class BenchOptions(MeasureOptions):
 class TuneOptions(MeasureOptions):
     """What a tuning chooses from; ``max_time`` is in seconds, ``precision`` a fraction, ``vram`` in bytes.
 
-    ``serve_ctx`` is in tokens for each of ``serve_parallel`` requests.
+    ``serve_ctx`` is in tokens for each of ``serve_parallel`` requests, or of those of ``parallel`` users.
     """
 
+    parallel: int | None
     serve_ctx: int | None
     serve_parallel: int
     quantize_drafter: tuple[str, ...] | None
@@ -294,7 +297,12 @@ class TuneOptions(MeasureOptions):
         """Return the request whose axes are what can be chosen; the tuning decides on the methods."""
         from ggufspec import tuning
 
-        return replace(super().to_request(), method=None, p_min=self.p_min or tuning.default().p_min)
+        return replace(
+            super().to_request(),
+            method=None,
+            p_min=self.p_min or tuning.default().p_min,
+            parallel=self.parallel,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,6 +369,7 @@ class PlanOptions(_PlacedModels):
     """What to plan memory for; None where an option was not given. Sizes are in bytes."""
 
     method: tuple[str, ...] | None
+    rpc: str | None
     vram: tuple[int, ...] | None
     reserve: int
     ctx: int
@@ -388,7 +397,8 @@ class PlanOptions(_PlacedModels):
 class WhatIfOptions(_PlacedModels):
     """What to forecast, and from what; None where an option was not given.
 
-    Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` in milliseconds.
+    Rates are in tokens/s, ``bandwidth`` in bytes/s, ``flops`` in operations/s, ``overhead`` and ``rtt``
+    in milliseconds.
     """
 
     accept: str | None
@@ -407,6 +417,9 @@ class WhatIfOptions(_PlacedModels):
     depth: tuple[int, ...] | None
     parallel: tuple[int, ...] | None
     overhead: float
+    rtt: float | None
+    round_trips: float
+    token_bytes: float | None
     program: str
 
     def ask(self) -> WhatIf:

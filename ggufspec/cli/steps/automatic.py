@@ -68,6 +68,7 @@ def fetch_sources(sources: DraftSources, asked: AutoRequest, *, yes: bool) -> No
     hub.check_room(survey)
     hub_access.confirm_download(survey, yes=yes, quiet=quiet, above_bytes=0)
     hub_access.download_pair(survey, asked.access, quiet=quiet, remember=False)
+    hub_access.pin_files(survey, quiet=quiet)
 
 
 def tune_sources(sources: DraftSources, asked: AutoRequest) -> Configuration:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import closing
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -15,7 +16,9 @@ from rich.progress import Progress as Bar
 from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.llama import progress
-from ggufspec.llama.install import Backend, Built, installs
+from ggufspec.llama.install import Built, installs
+
+T = TypeVar("T")
 
 
 def print_build(state: str, built: Built) -> None:
@@ -25,19 +28,11 @@ def print_build(state: str, built: Built) -> None:
 
 def start_default_build() -> Generator[progress.BuildProgress, None, Built]:
     """Return the build that ``ggufspec build`` makes without options; print why it is for this backend."""
-    from ggufspec.llama.build import building, toolchain
-    from ggufspec.llama.source import choose_source
+    from ggufspec.llama.build import building
 
-    backend, reason = toolchain.choose_backend()
+    request, reason = building.choose_default()
     echo(f"backend: {reason}", err=True)
-    return building.build(
-        building.BuildRequest(
-            source=choose_source(None, None),
-            backend=backend,
-            jobs=toolchain.default_jobs(),
-            architectures=toolchain.cuda_architectures(None) if backend is Backend.CUDA else (),
-        )
-    )
+    return building.build(request)
 
 
 def offer_build() -> None:
@@ -59,14 +54,36 @@ def build_with_progress(
     *,
     seconds: dict[progress.BuildStep, float] | None = None,
 ) -> Built:
-    """Run a build with a progress bar on a terminal, otherwise with a few lines.
+    """Run a build with its progress, and print what was built.
 
     Args:
         steps: from ``building.build``.
         state: what is said of the finished build.
         seconds: gets the time of each step.
     """
-    seconds = {} if seconds is None else seconds
+    built, printed = show_progress(steps, seconds={} if seconds is None else seconds)
+    print_build(state, built)
+    if built.note and built.note not in printed:
+        echo(f"note: {built.note}", err=True)
+    return built
+
+
+def show_progress(
+    steps: Generator[progress.BuildProgress, None, T],
+    *,
+    seconds: dict[progress.BuildStep, float],
+    quiet: bool = False,
+) -> tuple[T, set[str]]:
+    """Run the steps of a build or a conversion with a progress bar on a terminal, otherwise with a few lines.
+
+    Args:
+        steps: a generator of progress.
+        seconds: gets the time of each step.
+        quiet: print nothing.
+
+    Returns:
+        What the generator returns, and the notices that were printed.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description:9}"),
@@ -74,8 +91,8 @@ def build_with_progress(
         TaskProgressColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    quiet = not console.is_terminal
-    with closing(steps), Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+    plain = not console.is_terminal
+    with closing(steps), Bar(*columns, console=console, transient=True, disable=plain or quiet) as bar:
         printed: set[str] = set()
         last_quarter, task = "", bar.add_task("", total=None)
         step, since = progress.BuildStep.WAIT, time.monotonic()
@@ -83,19 +100,16 @@ def build_with_progress(
             try:
                 at = next(steps)
             except StopIteration as end:
-                built: Built = end.value
+                result: T = end.value
                 seconds[step] = seconds.get(step, 0.0) + time.monotonic() - since
                 break
             now = time.monotonic()
             seconds[step] = seconds.get(step, 0.0) + now - since
             step, since = at.step, now
             quarter = f"{at.step} {4 * at.done // at.total * 25} %" if at.total else str(at.step)
-            if at.notice or (quiet and quarter != last_quarter):
+            if not quiet and (at.notice or (plain and quarter != last_quarter)):
                 echo(at.line if at.notice else quarter, err=True)
                 printed.add(at.line)
             last_quarter = quarter
             bar.update(task, description=at.step, completed=at.done, total=at.total)
-    print_build(state, built)
-    if built.note and built.note not in printed:
-        echo(f"note: {built.note}", err=True)
-    return built
+    return result, printed

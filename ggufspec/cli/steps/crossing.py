@@ -11,6 +11,7 @@ from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options.shared import emit
 from ggufspec.cli.options.values import CrossoverOptions
 from ggufspec.cli.steps import benches, hub_access, measuring
+from ggufspec.cli.steps.tuning import look_with_progress
 from ggufspec.report.text import crossovers, formats, tables
 from ggufspec.results import ResultSet
 from ggufspec.tuning import CrossoverPlan, CrossoverStep
@@ -47,6 +48,10 @@ def run_crossover(
     measuring.announce_reading(plan.session)
     plan = tuning.identify_crossover(plan)
     warnings = measuring.check_machine(plan.session)
+    known = plan.session.notes
+    plan = look_with_progress(tuning.expect_cells(plan, resume=resume))
+    for note in plan.session.notes[len(known) :]:
+        echo(note, err=True)
     steps = tuning.measure_crossover(plan)
     step = next(steps)
     while True:

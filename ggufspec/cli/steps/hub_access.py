@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from rich.console import Console
@@ -27,6 +28,8 @@ from ggufspec.units import format_bytes
 
 if TYPE_CHECKING:
     from ggufspec.measure import Request
+
+T = TypeVar("T")
 
 ASK_ABOVE_BYTES = 10_000_000_000
 
@@ -70,14 +73,19 @@ def confirm_download(
     Raises:
         ConsentNeededError: there is no terminal to ask on, or nothing may be printed.
     """
-    if yes or survey.missing_bytes <= above_bytes:
+    confirm_bytes(survey.missing_bytes, yes=yes, quiet=quiet, above_bytes=above_bytes)
+
+
+def confirm_bytes(missing_bytes: int, *, yes: bool, quiet: bool, above_bytes: int = ASK_ABOVE_BYTES) -> None:
+    """Ask for confirmation of a large download; as ``confirm_download``, of which only the size is known."""
+    if yes or missing_bytes <= above_bytes:
         return
-    needs = f"the download of {format_bytes(survey.missing_bytes)} needs confirmation"
+    needs = f"the download of {format_bytes(missing_bytes)} needs confirmation"
     if quiet:
         raise ConsentNeededError(f"{needs}; --quiet does not ask", "add --yes")
     if not sys.stdin.isatty():
         raise ConsentNeededError(needs, "add --yes")
-    click.confirm(f"Download {format_bytes(survey.missing_bytes)}?", abort=True, err=True)
+    click.confirm(f"Download {format_bytes(missing_bytes)}?", abort=True, err=True)
 
 
 def fetch_models(request: Request, *, yes: bool) -> Request:
@@ -94,6 +102,7 @@ def fetch_models(request: Request, *, yes: bool) -> Request:
     from ggufspec import measure
 
     quiet = verbosity.current(click.get_current_context()).quiet
+    request = request.with_head()
     surveys = measure.survey_models(request.models, request.access)
     for survey in surveys.values():
         if survey.missing_bytes:
@@ -114,7 +123,16 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, rememb
         quiet: print nothing.
         remember: make the pair the default of a bench.
     """
-    fetching = hub.fetch(survey, access, remember=remember)
+    return show_transfers(hub.fetch(survey, access, remember=remember), quiet=quiet)
+
+
+def show_transfers(fetching: Generator[hub.TransferProgress, None, T], *, quiet: bool) -> T:
+    """Run a download, on a terminal with progress bars; return what it returns.
+
+    Args:
+        fetching: a download that reports its progress.
+        quiet: print nothing.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -129,8 +147,8 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, rememb
             try:
                 event = next(fetching)
             except StopIteration as end:
-                pair: Pair = end.value
-                return pair
+                result: T = end.value
+                return result
             name = event.item.file.path.rpartition("/")[2]
             if name not in tasks:
                 tasks[name] = bars.add_task(escape(one_line(name)), total=event.item.file.size_bytes)
@@ -145,3 +163,22 @@ def download_pair(survey: hub.Survey, access: hub.Access, *, quiet: bool, rememb
             )
             if event.note and bars.disable and not quiet and event.state is hub.TransferState.WAITING:
                 echo(f"{name}: {event.note}", err=True)
+
+
+def pin_files(survey: hub.Survey, *, quiet: bool, replace: bool = False) -> None:
+    """Pin the files of a catalogue's pair; where that cannot be stored, print a warning.
+
+    Args:
+        survey: what was fetched.
+        quiet: print no names.
+        replace: pin all of them anew.
+    """
+    from ggufspec.modelfiles import pins
+
+    try:
+        pinned = pins.pin_files(survey, replace=replace)
+    except OSError as error:
+        echo(f"warning: cannot write {pins.user_file()}: {error.strerror}; nothing was pinned", err=True)
+        return
+    if pinned and not quiet:
+        echo(f"pinned in {pins.user_file()}: {', '.join(pinned)}", err=True)

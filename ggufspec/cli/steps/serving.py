@@ -8,6 +8,7 @@ from typing import NoReturn
 from ggufspec import proc, tuning
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.steps import measuring
+from ggufspec.llama.rpc import workers
 from ggufspec.measure import configured, identity
 from ggufspec.results import LATEST, read_configuration
 from ggufspec.tuning import ServerCommand
@@ -39,6 +40,8 @@ def run_server(server: ServerCommand) -> NoReturn:
     """Become llama-server.
 
     Raises:
+        WorkerError: a worker cannot be used; llama-server would wait for a busy one without end.
         ChildCrashedError: the system cannot start it.
     """
+    workers.read_workers(workers.parse_workers(server.value("--rpc") or workers.NO_WORKERS))
     proc.replace_process(server.argv, server.full_environment())

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from ggufspec import tuning
 from ggufspec.cli.entry.output import echo
@@ -22,6 +23,8 @@ from ggufspec.report.text import formats, tables
 from ggufspec.report.text import tuned as tuned_report
 from ggufspec.results import ResultSet
 from ggufspec.tuning import Bench, Stage, Tuned, TuningForecast
+
+T = TypeVar("T")
 
 
 def run_tuning(
@@ -49,19 +52,7 @@ def run_tuning(
         GgufspecError: something cannot work, or the first of the finalists failed.
     """
     request = hub_access.fetch_models(options.to_request(), yes=options.yes)
-    plan = tuning.prepare_tuning(
-        tuning.TuneRequest(
-            request=request,
-            methods=options.method,
-            serve_ctx=options.serve_ctx,
-            serve_parallel=options.serve_parallel,
-            quantize_drafter=options.quantize_drafter or (),
-            vram_bytes=options.vram,
-            max_time_s=options.max_time,
-            precision=options.precision,
-            fresh=options.fresh,
-        )
-    )
+    plan = tuning.prepare_tuning(make_request(options, request))
     measuring.print_notes(plan.session)
     measuring.announce_reading(plan.session)
     plan = tuning.identify(plan)
@@ -81,7 +72,8 @@ def run_tuning(
         emit(_render_forecasts(outlook, plan.session.engine.name, output), out)
         raise
     tuned = serve_and_keep(plan, tuned)
-    install, bench = plan.session.install, bench_command(request, tuned.overall.arm.spec)
+    measured = replace(request, engine=plan.session.engine.name)
+    install, bench = plan.session.install, bench_command(measured, tuned.overall.arm.spec)
     if output in tables.FOR_PEOPLE:
         emit(tuned_report.text(tuned, install, bench, output), out)
     elif output == "json":
@@ -91,6 +83,26 @@ def run_tuning(
     measuring.raise_for_failures(tuned.results)
     if strict:
         benches.refuse_doubtful([tuned.results])
+
+
+def make_request(options: TuneOptions, request: Request) -> tuning.TuneRequest:
+    """Return what to choose from, and for how long.
+
+    Args:
+        options: as they were given.
+        request: their request; its models may be files already.
+    """
+    return tuning.TuneRequest(
+        request=request,
+        methods=options.method,
+        serve_ctx=options.serve_ctx,
+        serve_parallel=options.serve_parallel,
+        quantize_drafter=options.quantize_drafter or (),
+        vram_bytes=options.vram,
+        max_time_s=options.max_time,
+        precision=options.precision,
+        fresh=options.fresh,
+    )
 
 
 def serve_and_keep(plan: tuning.Plan, tuned: Tuned) -> Tuned:
@@ -174,8 +186,8 @@ def _measure(
     return latest
 
 
-def look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningForecast:
-    """Return the forecasts, with their progress on a terminal."""
+def look_with_progress(steps: Generator[Stage, None, T]) -> T:
+    """Return what is forecast, with the progress on a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -188,7 +200,7 @@ def look_with_progress(steps: Generator[Stage, None, TuningForecast]) -> TuningF
             try:
                 stage = next(steps)
             except StopIteration as end:
-                outlook: TuningForecast = end.value
+                outlook: T = end.value
                 return outlook
             progress.update(
                 task, description=escape(one_line(stage.name)), completed=stage.done, total=stage.total
@@ -211,6 +223,7 @@ def bench_command(request: Request, spec: RunSpec) -> str:
         spec: the configuration; the target alone where drafting does not pay.
     """
     words = ["ggufspec", "bench", *(("--engine", request.engine) if request.engine else ())]
+    words += ["--parallel", str(spec.n_slots)] if spec.traffic is not None else []
     words += [*_models(spec), *_drafting(spec)]
     words += [*_placing(spec), *_sampling(spec.sampling), *_texts(request, spec)]
     words += [word for llama in request.llamas if llama for word in ("--llama", str(llama.absolute()))]
@@ -243,6 +256,7 @@ def _placing(spec: RunSpec) -> Iterator[str]:
     options: dict[str, object] = {
         "--ngl": offload.target_layers if offload.target_layers != "auto" else None,
         "--ngld": offload.draft_layers if spec.drafter and offload.draft_layers != "auto" else None,
+        "--rpc": ",".join(offload.rpc),
         "--device": ",".join(offload.devices),
         "--device-draft": ",".join(offload.draft_devices) if spec.drafter else None,
         "--tensor-split": ",".join(map(str, offload.tensor_split)),

@@ -1,9 +1,9 @@
 """Which Python binding matches the library of an install.
 
 A binding describes llama.cpp's structs of one release. With a library whose structs differ, it silently
-corrupts memory. A build that ggufspec made has the binding of its own source. For any other llama.cpp, a
-binding of the same commit is looked for; the library's parameters are then compared with it in a separate
-process, field by field.
+corrupts memory. A build that ggufspec made has the binding of its own source, and llama-cpp-python's wheel
+holds both. For any other llama.cpp, a binding of the same commit is looked for; the library's parameters are
+then compared with it in a separate process, field by field, as they are for a package whose files changed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from ggufspec.engines.library.messages import Library
 from ggufspec.engines.library.shapes import AGREES, PROBE
 from ggufspec.engines.library.worker_process import worker_environment
 from ggufspec.errors import NoInstallError
-from ggufspec.llama.install import Install, binding_files, find_library, releases, store
+from ggufspec.llama.install import Install, binding_files, find_library, packages, releases, store
 
-_PACKAGE = "llama-cpp-python"
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")  # of llama-cpp-python, whose source is built
 _NUMBER = re.compile(r"(?:^|\s)b(\d+)$")  # of llama.cpp, as its programs report it
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")  # shorter ones are ambiguous
@@ -45,7 +44,7 @@ class Binding:
     commit: str | None
 
     def __str__(self) -> str:
-        return f"{_PACKAGE} {self.release}" if self.release else str(self.folder)
+        return f"{packages.NAME} {self.release}" if self.release else str(self.folder)
 
 
 def check_library(install: Install) -> Library:
@@ -62,12 +61,15 @@ def check_library(install: Install) -> Library:
     release = install.release or (version if _RELEASE.fullmatch(version) else None)
     if release is not None and not releases.has_binding(release):
         raise NoInstallError(
-            f"{file} is of {_PACKAGE} {release}; "
+            f"{file} is of {packages.NAME} {release}; "
             f"the engine inprocess needs {releases.OLDEST_BINDING} or newer",
             f"`ggufspec build` makes a newer one; {_SERVER}",
         )
     if install.binding is not None:
-        return Library(folder=file.parent, binding=install.binding)
+        library = Library(folder=file.parent, binding=install.binding)
+        is_own_build = install.release is not None or bool(install.programs)
+        is_of_one_source = is_own_build or packages.is_as_installed(install.binding)
+        return library if is_of_one_source else _compared(library)
     if install.release is not None:
         return Library(folder=file.parent, binding=_binding_of_release(install, install.release))
     beside = binding_files.find_binding(file.parent)
@@ -102,7 +104,7 @@ def _bindings() -> Iterator[Binding]:
             release = built.version if built.source.startswith("sdist ") else None
             yield Binding(folder=built.binding, release=release, commit=built.commit)
     try:
-        package = metadata.distribution(_PACKAGE)
+        package = metadata.distribution(packages.NAME)
     except metadata.PackageNotFoundError:
         return
     folder = binding_files.find_binding(Path(str(package.locate_file("."))))

@@ -8,14 +8,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library.messages import Library
-from ggufspec.llama.install import releases
+from ggufspec.llama.install import device_list, releases
 
 _VARIABLE = "LLAMA_CPP_LIB_PATH"
 _PUBLIC, _PRIVATE = "llama_cpp", "ggufspec_llama_cpp"  # the package that the files name, and ours
@@ -54,7 +53,7 @@ def load_binding(library: Library) -> Any:
         if different:
             raise mismatch(f"{name} has a different {different[0]}")
     lib.llama_log_set(lib.llama_log_callback(), None)  # to standard error
-    _load_plugins(library.folder)
+    device_list.load_plugins(library.folder)
     lib.llama_backend_init()
     return lib
 
@@ -102,16 +101,6 @@ def _modules(aliases: dict[str, ModuleType]) -> Iterator[None]:
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
-
-
-def _load_plugins(library: Path) -> None:
-    """Load plug-in backends; ggml alone looks for them beside the executable, which is Python here."""
-    file = next((path for end in ("so", "dylib") if (path := library / f"libggml.{end}").exists()), None)
-    ggml = ctypes.CDLL(str(file)) if file else None
-    if ggml is not None and hasattr(ggml, "ggml_backend_load_all_from_path"):
-        ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
-        if not ggml.ggml_backend_reg_count():  # built-in backends are registered by now
-            ggml.ggml_backend_load_all_from_path(os.fsencode(library))
 
 
 def mismatch(reason: str) -> Failure:

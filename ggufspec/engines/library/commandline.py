@@ -27,6 +27,7 @@ def format_command(run: WorkerRun, library: Library) -> tuple[str, ...]:
         "ctx-size": target.context_tokens,
         "cache-type": target.kv_type,
         "ubatch-size": target.ubatch_tokens,
+        "rpc": ",".join(target.rpc) or None,
         "device": ",".join(target.devices) or None,
         "tensor-split": ",".join(f"{share:g}" for share in target.tensor_split) or None,
         "split-mode": target.split_mode,
@@ -67,7 +68,7 @@ def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
         parser.add_argument(f"--{name}")
     for name in ("n-gpu-layers", "n-gpu-layers-draft", "ubatch-size", "draft-max", "main-gpu"):
         parser.add_argument(f"--{name}", type=int)
-    for name in ("device", "device-draft"):
+    for name in ("rpc", "device", "device-draft"):
         parser.add_argument(f"--{name}", type=_names, default=())
     for name in ("cpu-moe", "cpu-moe-draft"):
         parser.add_argument(f"--{name}", type=_experts, help="of the first N layers, or all")
@@ -82,7 +83,13 @@ def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
     if options.model is None:
         return library, None
 
-    def load(path: str, layers: int | None, devices: tuple[str, ...], cpu_moe: Experts | None) -> ModelLoad:
+    def load(
+        path: str,
+        layers: int | None,
+        devices: tuple[str, ...],
+        cpu_moe: Experts | None,
+        rpc: tuple[str, ...] = (),
+    ) -> ModelLoad:
         return ModelLoad(
             path=path,
             context_tokens=options.ctx_size,
@@ -94,11 +101,12 @@ def parse_command(argv: Sequence[str]) -> tuple[Library, WorkerRun | None]:
             split_mode=options.split_mode,
             main_gpu=options.main_gpu,
             cpu_moe=cpu_moe,
+            rpc=rpc,
         )
 
     drafts = options.model_draft is not None
     run = WorkerRun(
-        target=load(options.model, options.n_gpu_layers, options.device, options.cpu_moe),
+        target=load(options.model, options.n_gpu_layers, options.device, options.cpu_moe, options.rpc),
         drafter=load(
             options.model_draft, options.n_gpu_layers_draft, options.device_draft, options.cpu_moe_draft
         )

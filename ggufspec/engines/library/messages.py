@@ -40,6 +40,7 @@ class ModelLoad:
     split_mode: str | None = None
     main_gpu: int | None = None
     cpu_moe: Experts | None = None
+    rpc: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from ggufspec.engines.library.messages import ModelLoad
 
 _EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # common/common.h: LLM_FFN_EXPS_REGEX
 _NOTHING = "none"
+_registered: set[str] = set()  # addresses of workers; the library keeps them as long as its process
 
 
 class _Override(ctypes.Structure):
@@ -29,6 +30,7 @@ def set_placement(lib: Any, params: Any, load: ModelLoad) -> tuple[Any, ...]:
     Raises:
         Failure: the library lacks a device or a function.
     """
+    _add_workers(lib, load.rpc)  # their devices can be named from here on
     if load.split_mode is not None:
         params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{load.split_mode.upper()}")
     if load.main_gpu is not None:
@@ -48,6 +50,28 @@ def set_placement(lib: Any, params: Any, load: ModelLoad) -> tuple[Any, ...]:
         buffers.append(_on_processor(lib, load))
         params.tensor_buft_overrides = ctypes.cast(buffers[-1], ctypes.c_void_p)
     return tuple(buffers)
+
+
+def _add_workers(lib: Any, addresses: tuple[str, ...]) -> None:
+    """Register the devices of workers, as for ``--rpc`` (``add_rpc_devices`` in common/arg.cpp).
+
+    The function that does it is not exported; the backend gives its address.
+    """
+    for address in addresses:
+        if address in _registered:
+            continue
+        backend = _function(lib, "ggml_backend_reg_by_name", ctypes.c_char_p)(b"RPC")
+        if not backend:
+            raise Failure(Status.FAILED, "the library has no RPC; `ggufspec build --rpc` makes one with it")
+        find_address = _function(lib, "ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_char_p)
+        place = find_address(backend, b"ggml_backend_rpc_add_server")
+        if not place:
+            raise Failure(Status.FAILED, "the library's RPC cannot add a worker")
+        worker = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(place)(address.encode())
+        if not worker:
+            raise Failure(Status.WORKER_UNREACHABLE, f"the library cannot use the worker {address}")
+        _function(lib, "ggml_backend_register", ctypes.c_void_p)(worker)
+        _registered.add(address)
 
 
 def _devices(lib: Any, names: tuple[str, ...]) -> Any:

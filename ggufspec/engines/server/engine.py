@@ -48,11 +48,17 @@ LEARNING_METHODS = frozenset({Method.NGRAM_MAP_K, Method.NGRAM_MAP_K4V, Method.N
 
 @dataclass(kw_only=True)
 class LoadedServer:
-    """A server with its models loaded; ``load`` is the placement of the models, from its log."""
+    """A server with its models loaded.
+
+    Attributes:
+        load: the build and the placement of the models, from its log.
+        most: the most tokens that its head drafts in a round; None if the head did not lower γ.
+    """
 
     server: Server
     argv: tuple[str, ...]
     load: Sample
+    most: int | None
     capabilities: Capabilities | None  # None if nothing drafts
     number: int  # of the engine's load, from 0
     runs: int = 0
@@ -214,10 +220,12 @@ class ServerEngine(Engine):
                 error.log = server.read_log()
             server.close()
             raise
+        log = server.log.read_bytes()
         loaded = LoadedServer(
             server=server,
             argv=readable_argv(load, self.install),
-            load=_parse_load(server.log.read_bytes()),
+            load=_parse_load(log),
+            most=parsing.lowered_size(log),
             capabilities=capabilities,
             number=next(self._load_numbers),
         )
@@ -265,8 +273,9 @@ class ServerEngine(Engine):
             Failure: the server was started to draft, and does not.
         """
         capabilities = loaded.capabilities
+        size = spec.drafting.n_max if spec.drafting else None
         run = {
-            "n_draft": spec.drafting.n_max if spec.drafting else None,
+            "n_draft": size if size is None or loaded.most is None else min(size, loaded.most),
             "method": spec.drafting.method.value if spec.drafting else None,
             "load_ms": None if loaded.runs else loaded.server.load_ms,
             "capabilities": None if capabilities is None else capabilities.to_json(),

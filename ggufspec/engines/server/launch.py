@@ -17,7 +17,14 @@ import httpx2
 
 from ggufspec import proc
 from ggufspec.domain import RunSpec, Status
-from ggufspec.engines.failures import Failure, LogTail, error_message, explain, refused
+from ggufspec.engines.failures import (
+    Failure,
+    LogTail,
+    error_message,
+    explain,
+    refused,
+    require_workers,
+)
 from ggufspec.errors import ChildCrashedError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import Install, program_environment
@@ -125,6 +132,7 @@ def start(load: RunSpec, install: Install, *, timeout_s: float | None = None) ->
         Failure: it did not load, or not within ``timeout_s``. Its ``log`` is the server's output.
         GgufspecError: the install has no server, or the server lacks a flag.
     """
+    require_workers(load)
     for _ in range(_ATTEMPTS):
         try:
             return _start(load, install, timeout_s)

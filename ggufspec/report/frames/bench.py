@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -16,7 +16,13 @@ from ggufspec import units
 from ggufspec.analysis import Arm, arms, review, texts, traffic, warnings, windows
 from ggufspec.domain import Placement, Role, RunOutcome, RunSpec
 from ggufspec.llama.install import releases
-from ggufspec.report.frames.tables import FORMER_SETTINGS, attributes, frame, list_methods, with_former
+from ggufspec.report.frames.tables import (
+    FORMER_SETTINGS,
+    attributes,
+    frame,
+    list_methods,
+    with_former,
+)
 from ggufspec.results import Meta, ResultSet, Runs
 
 _DEVICES = ("GPU", "CPU")
@@ -202,6 +208,16 @@ def summary(results: ResultSet) -> pd.DataFrame:
     return frame(summary_rows(results, arms.group(results)), SUMMARY_COLUMNS, FORMER_SUMMARY)
 
 
+def machines(benches: Mapping[str, ResultSet]) -> pd.DataFrame:
+    """Return one row per arm of each machine, with the machine before the columns of ``summary``."""
+    rows = [
+        {"machine": machine, **row}
+        for machine, bench in benches.items()
+        for row in summary_rows(bench, arms.group(bench))
+    ]
+    return frame(rows, ("machine", *SUMMARY_COLUMNS), FORMER_SUMMARY)
+
+
 def summary_rows(results: ResultSet, groups: Sequence[Arm]) -> list[dict[str, Any]]:
     """Return the cells of each arm by column; what an arm does not have is left out."""
     listed = review.list_warnings(results, groups)
@@ -257,7 +273,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
         "threads": spec.threads,
         "kv_type": spec.kv_type,
         "ubatch": spec.ubatch,
-        "settings": shlex.join(spec.runtime.words) or None,
+        "settings": shlex.join(spec.words) or None,
         "llama_build": spec.build,
         "users": spec.traffic and spec.traffic.users,
         "depth": spec.traffic and spec.traffic.depth,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -41,6 +41,7 @@ POSITION_COLUMNS = (
     *FORMER_SETTINGS,
 )
 CELL_COLUMNS = (*SETTING_COLUMNS, "runs", "expected_s", *FORMER_SETTINGS)
+PLANNED_BLOCK_COLUMNS = ("machine", "host", "block", "from_s", "until_s")
 _FORMER_ROUNDS = FORMER_SETTINGS | {"run": "log"}
 ROUND_COLUMNS = (
     *("log", *SETTING_COLUMNS, "prompt", "repeat", "round", "n_drafted", "n_accepted", *_FORMER_ROUNDS),
@@ -48,7 +49,10 @@ ROUND_COLUMNS = (
 
 
 def prompts(results: ResultSet) -> pd.DataFrame:
-    """Return one row per arm and prompt: mean tokens/s, mean of the paired speed-ups, acceptance."""
+    """Return one row per arm and prompt: mean tokens/s, mean of the paired speed-ups, acceptance.
+
+    A prompt of which every cell is excluded, because it was disturbed or its text differs, has no tokens/s.
+    """
     rows: list[dict[str, Any]] = []
     groups = arms.group(results)
     baselines = {arm.spec: arm for arm in groups}
@@ -66,7 +70,7 @@ def prompts(results: ResultSet) -> pd.DataFrame:
                 "prompt": prompt.id,
                 "category": prompt.category,
                 "repeats": len(outputs),
-                "gen_tps": rates[prompt.id],
+                "gen_tps": rates.get(prompt.id),
                 "speedup": gains.get(prompt.id),
             }
             for prompt, outputs in by_prompt.items()
@@ -166,3 +170,9 @@ def cells(expected: Mapping[RunSpec, float], *, runs: int) -> pd.DataFrame:
         for spec, seconds in expected.items()
     ]
     return frame(rows, CELL_COLUMNS, FORMER_SETTINGS)
+
+
+def planned_blocks(blocks: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return one row per block of a fleet's plan: who would measure it, from when to when."""
+    rows = sorted(blocks, key=lambda row: (row["from_s"], row["machine"]))
+    return frame(rows, PLANNED_BLOCK_COLUMNS)

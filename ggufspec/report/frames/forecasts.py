@@ -73,7 +73,7 @@ def _row(forecast: Forecast) -> dict[str, Any]:
 def outlooks(answer: WhatIf) -> pd.DataFrame:
     """Return one row per γ and acceptance; ``alpha`` is null where acceptance was given by position.
 
-    ``costs`` says where the costs come from. With ``roofline``, tokens/s are upper bounds.
+    ``costs`` says where the costs come from. With ``roofline``, tokens/s are estimates.
     """
     rows = [
         {

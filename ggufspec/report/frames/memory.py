@@ -13,6 +13,7 @@ from ggufspec.units import format_bytes, format_rate
 
 _DEVICES = ("target_gpu", "target_host", "drafter_gpu", "drafter_host")
 _PARTS = ("weights", "cache", "compute")
+_ESTIMATED = "estimated tokens/s"
 _FORMER = {"n_gpu_layers": "requested_ngl", "n_gpu_layers_draft": "requested_ngld"}
 MEMORY_COLUMNS = (
     *("requested_ngl", "requested_ngld", "gpu_bytes", "host_bytes", "fits", "roofline_tps"),
@@ -24,7 +25,7 @@ MEMORY_COLUMNS = (
 def memory_trade(planned: planning.Planned) -> pd.DataFrame:
     """Return one row per number of the target's layers, in bytes; ``fits`` is null without a GPU.
 
-    ``roofline_tps`` is the tokens/s that the target alone reaches at most; null without machines.
+    ``roofline_tps`` is the estimated tokens/s of the target alone; null without machines.
     """
     rows = [
         {
@@ -58,13 +59,13 @@ def memory_overview(planned: planning.Planned, most: int) -> pd.DataFrame:
             "GPU": format_bytes(plan.gpu_bytes),
             "host": format_bytes(plan.host_bytes),
             "fits": "yes" if planned.fits(plan) else "no",
-            "tokens/s at most": "" if (rate := planned.rate(plan)) is None else format_rate(rate),
+            _ESTIMATED: "" if (rate := planned.rate(plan)) is None else format_rate(rate),
         }
         for plan in shown
     ]
     columns = ["target layers on the GPU", "GPU", "host"]
     columns += ["fits"] if planned.vram_bytes else []
-    columns += ["tokens/s at most"] if planned.rates else []
+    columns += [_ESTIMATED] if planned.rates else []
     return frame(rows, columns)
 
 

@@ -43,6 +43,22 @@ def with_former(table: pd.DataFrame, former: Mapping[str, str]) -> pd.DataFrame:
     return table
 
 
+def join_machines(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the tables of several machines as one, with the machine as the first column.
+
+    Args:
+        tables: machine -> its rows; all have the same columns.
+    """
+    parts = []
+    for machine, table in tables.items():
+        part = table.copy()
+        part.insert(0, "machine", pd.Series([machine] * len(part), index=part.index, dtype="string"))
+        parts.append(part)
+    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["machine"])
+    joined.attrs["former"] = next((table.attrs.get("former", {}) for table in tables.values()), {})
+    return joined
+
+
 def read_parquet(file: BinaryIO) -> pd.DataFrame:
     """Return the table of a Parquet file.
 

@@ -165,10 +165,10 @@ def _summary(groups: Sequence[Arm]) -> Table:
     rows = [
         {
             **_named(arm),
-            **({} if len(targets) > 1 or arm.spec.build else {"models": arm.models[-1]}),
+            **({} if len(targets) > 1 or arm.spec.build else {"models": arm.drafts_with or arm.models[0]}),
             "layers": layers(arm),
             **{name: getattr(arm.spec, name) for name in ("threads", "kv_type", "ubatch")},
-            "settings": shlex.join(arm.spec.runtime.words) or None,
+            "settings": shlex.join(arm.spec.words) or None,
             "p_min": arm.spec.drafting and arm.spec.drafting.p_min,
             **_estimate("tps", arm.rate),
             "accepted": arm.acceptance and arm.acceptance.accept_rate,
@@ -221,7 +221,7 @@ def _basis(groups: Sequence[Arm]) -> str:
     if not groups:
         return "Nothing was measured."
     targets = dict.fromkeys(arm.models[0] for arm in groups if arm.role is not Role.DRAFTER)
-    drafters = dict.fromkeys(arm.models[-1] for arm in groups if arm.draft_size is not None)
+    drafters = dict.fromkeys(arm.drafts_with or "not known" for arm in groups if arm.draft_size is not None)
     return (
         f"Target: {', '.join(targets) or 'none'}. Drafter: {', '.join(drafters) or 'none'}. "
         f"{extent(groups[0])}. Tokens/s: geometric means over prompts of tokens decoded after the prompt per "

@@ -93,7 +93,7 @@ def _figures(arm: Arm, row: Row) -> Row:
     known = [size for size in arm.good.column("peak_rss_bytes") if size]
     return {
         **row,
-        "drafter": None if arm.draft_size is None else one_line(arm.models[-1]),
+        "drafter": None if arm.draft_size is None else one_line(arm.drafts_with) or "not known",
         "rate": row["gen_tps"] and units.format_rate(row["gen_tps"]),
         "gain": row["speedup"] and f"{row['speedup']:.2f}×",
         "peak_rss_bytes": max(known, default=None),

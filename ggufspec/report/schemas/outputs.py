@@ -211,7 +211,7 @@ class ComparisonRow(Settings, forbid_unknown_fields=True, kw_only=True):
 class PlanRow(Struct, forbid_unknown_fields=True, kw_only=True):
     """Memory for a number of layers on the GPU; ``fits`` is null where the GPU's memory is not known.
 
-    ``roofline_tps`` is an upper bound of the target's tokens/s without drafting; null without machines.
+    ``roofline_tps`` estimates the target's tokens/s without drafting from peak rates; null without machines.
     """
 
     schema: str

@@ -119,7 +119,7 @@ def _names(shown: Sequence[Arm], marks: _Marks) -> list[str]:
         size = "drafting" if arm.draft_size is None else f"{marks.gamma}={arm.draft_size}"
         parts = [size if arm.role is Role.DRAFTING else "target alone"]
         parts += [f"p-min {units.format_number(drafted.p_min)}"] if drafted and several_ends else []
-        parts += [arm.models[-1]] if several_models else []
+        parts += [arm.drafts_with or arm.models[0]] if several_models else []
         parts += ["synthetic"] if arm.synthetic else []
         names.append(" ".join(parts))
     return names

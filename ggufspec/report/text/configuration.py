@@ -21,6 +21,11 @@ def name(spec: RunSpec) -> str:
     return f"{arms.models(spec)[-1]}, γ = {drafting.n_max}{p_min}"
 
 
+def at_once(spec: RunSpec) -> str:
+    """Return for how many users at once something was measured: `` for 4 users at once``, or nothing."""
+    return "" if spec.traffic is None else f" for {units.counted(spec.traffic.users, 'user')} at once"
+
+
 def passed_over(spec: RunSpec, reason: str) -> str:
     """Return why a faster configuration was not taken."""
     return f"Not taken, although it was faster: {name(spec)}, because llama-server cannot serve it: {reason}."
@@ -68,10 +73,10 @@ def verdict(choice: Recommendation) -> str:
     """Return a recommendation as a sentence."""
     if choice.verdict is Verdict.DO_NOT_DRAFT:
         best = units.format_rate(choice.tokens_per_s.value)
-        return f"do not draft; the target alone is fastest with {best} tokens/s."
+        return f"do not draft{at_once(choice.spec)}; the target alone is fastest with {best} tokens/s."
     doubt = ", which may be chance" if choice.verdict is Verdict.MAY_BE_CHANCE else ""
     gain = f": {_speedup(choice.speedup)} of the target alone{doubt}" if choice.speedup is not None else ""
-    return f"draft with {name(choice.spec)}{gain}."
+    return f"draft with {name(choice.spec)}{at_once(choice.spec)}{gain}."
 
 
 def _speedup(ratio: Estimate) -> str:

@@ -23,13 +23,18 @@ def table(installs: Sequence[Install], output: str, skipped: Sequence[Skipped] =
     return "".join(f"{line}\n" for block in blocks for line in block)
 
 
+def _abilities(install: Install) -> list[str]:
+    """Return what an install's programs do; ``rpc`` where models can be spread over workers elsewhere."""
+    return [*(program.value for program in install.programs), *(["rpc"] if install.has_rpc else [])]
+
+
 def _row(install: Install) -> dict[str, object]:
     return {
         "found": install.origin,
         "version": install.version,
         "commit": install.commit,
         "backend": install.backend,
-        "can": [program.value for program in install.programs],
+        "can": _abilities(install),
         "gpus": list(install.devices),
         "library": None if install.library is None else str(install.library),
         "note": install.note,
@@ -41,14 +46,14 @@ def _row(install: Install) -> dict[str, object]:
 def _skipped_row(build: Skipped) -> dict[str, object]:
     built = build.built
     return {
-        "found": "own build",
+        "found": build.origin,
         "version": built and built.version,
         "commit": built and built.commit,
         "backend": built and built.backend,
         "can": [],
         "gpus": [],
         "library": None,
-        "note": f"`{build.command}` builds it again",
+        "note": build.remedy,
         "path": str(build.path),
         "skipped": build.reason,
     }
@@ -56,7 +61,11 @@ def _skipped_row(build: Skipped) -> dict[str, object]:
 
 def _lines(install: Install) -> list[str]:
     version, backend = releases.identify(install.describe()), install.backend or "unknown backend"
-    details = [f"can: {', '.join(program.value for program in install.programs)}", *install.devices]
+    abilities = ", ".join(_abilities(install))
+    details = [
+        f"can: {abilities}" if abilities else "the library alone: --engine inprocess",
+        *install.devices,
+    ]
     return [
         f"{version}  {backend}  ({install.origin})  {install.root}",
         *(f"    {line}" for line in (*details, install.note) if line),
@@ -68,5 +77,5 @@ def _skipped_lines(build: Skipped) -> list[str]:
     backend = build.built.backend if build.built else "unknown backend"
     return [
         f"{version}  {backend}  (not used)  {build.path}",
-        f"    {build.reason}: `{build.command}` builds it again",
+        f"    {build.reason}: {build.remedy}",
     ]

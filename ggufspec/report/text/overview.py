@@ -181,7 +181,7 @@ def row(arm: Arm) -> dict[str, str]:
         "threads": str(spec.threads),
         "KV type": spec.kv_type or "",
         "ubatch": str(spec.ubatch or ""),
-        "settings": shlex.join(spec.runtime.words),
+        "settings": shlex.join(spec.words),
         "users": str(spec.traffic.users) if spec.traffic else "",
         "depth": f"{spec.traffic.depth:,}" if spec.traffic else "",
         "requests/s": units.format_number(spec.traffic.rate) if spec.traffic and spec.traffic.rate else "",

@@ -36,7 +36,7 @@ def surface(answer: WhatIf, output: str = "md") -> str:
             f"\nTokens/s are of all {outlooks[0].users} users together, beside as many of the target alone."
         )
     if answer.costs is CostSource.ROOFLINE:
-        verdict += "\nRoofline: computed from peak rates, so tokens/s are upper bounds."
+        verdict += "\nRoofline: tokens/s are estimated from peak rates, not measured."
     first, second = (verdict, table) if output == tables.TERMINAL else (table, verdict)
     return f"{first}\n\n{second}\n"
 

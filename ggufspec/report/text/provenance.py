@@ -27,6 +27,7 @@ def list_facts(results: ResultSet) -> dict[str, str]:
             f"{file.name}: {file.summary}" for file in meta.files or () if file.use is FileUse.MODEL
         ),
         "prompts": f"SHA-256 {meta.suite_sha256[:12]}…" if meta.suite_sha256 else None,
+        "workers, before": "; ".join(worker.summary for worker in meta.workers),
         "environment": ", ".join(f"{key}={value}" for key, value in (meta.environment or {}).items()),
         **{name: software.get(name) for name in _FIRST},
         "packages": ", ".join(

@@ -8,7 +8,7 @@ from typing import Any
 from ggufspec import units
 from ggufspec.analysis import Breakdown, Diagnosis, Part, arms, breakdown
 from ggufspec.report.text.figures import engine, three_digits
-from ggufspec.report.text.tables import is_plain
+from ggufspec.report.text.tables import is_plain, wrap_words
 from ggufspec.results import ResultSet
 
 _BAR = 30  # columns of a complete step
@@ -19,12 +19,13 @@ BOUNDS = (
 )
 
 
-def why(results: ResultSet, *, ascii_only: bool | None = None) -> str:
+def why(results: ResultSet, *, ascii_only: bool | None = None, width: int | None = None) -> str:
     """Return where the time goes in the fastest drafting arm and in its target, and what would help.
 
     Args:
         results: a bench.
         ascii_only: whether to use ASCII alone; without it, if the terminal and its encoding need that.
+        width: of the terminal, into which sentences are folded; None for one line each.
     """
     diagnosis = breakdown.diagnose(arms.group(results))
     block = "#" if (is_plain() if ascii_only is None else ascii_only) else "█"
@@ -33,8 +34,8 @@ def why(results: ResultSet, *, ascii_only: bool | None = None) -> str:
         return "Nothing was measured.\n"
     lines = [engine(results.meta.engine)]
     for step in steps:
-        lines += ["", title(step), *_waterfall(step, block)]
-    lines += ["", *sentences(diagnosis, results.meta.engine)]
+        lines += ["", wrap_words(title(step), width), *_waterfall(step, block)]
+    lines += ["", *(wrap_words(line, width) for line in sentences(diagnosis, results.meta.engine))]
     return "\n".join((*lines, ""))
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,10 +26,13 @@ FOR_PEOPLE = (TERMINAL, "md")
 """The output formats that people read; all others are for programs."""
 
 _TEXT_WIDTH = 14  # letters to which a column of text is folded before columns move to another table
+_LEAST_PROSE = 30  # columns in which a sentence can be read
 _GAP = 2  # spaces between two columns
 _ASCII_LINES = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 _NUMBER = r"[+-]?\d[\d.,]*(?: ?(?:%|×|[KMGT]iB|B))?"
 _NUMERIC = re.compile(rf"(?:< |1/)?{_NUMBER}(?: \[{_NUMBER}, {_NUMBER}\]| of \d+)?")
+
+_LONG_UNIT = re.compile(r"/(?=\w{3})")  # tokens/round becomes two lines, tokens/s does not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ class _Column:
             return self
         cells = [text.replace(" [", "\n[") for text in self.cells]
         fits = _width([self.heading]) <= _width("\n".join(cells).split("\n"))
-        return _Column(heading=self.heading if fits else self.heading.replace("/", "/\n"), cells=cells)
+        return _Column(heading=self.heading if fits else _LONG_UNIT.sub("/\n", self.heading), cells=cells)
 
 
 def table(
@@ -157,6 +161,26 @@ _LATEX = {
 }
 
 
+def wrap_words(text: str, width: int | None, *, before: str = "") -> str:
+    """Return a sentence in lines that fit a width, each indented as the first one; words stay whole.
+
+    Args:
+        text: the sentence.
+        width: in columns; None for one line. Beside less than 30 columns it stays one line, too.
+        before: what stands before the first line.
+    """
+    if width is None or width - len(before) < _LEAST_PROSE:
+        return before + text
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=before,
+        subsequent_indent=" " * len(before),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def escape_latex(text: str) -> str:
     """Return a text for LaTeX: its special characters stand for themselves."""
     return "".join(_LATEX.get(character, character) for character in one_line(text))
@@ -211,7 +235,7 @@ def _terminal(columns: Sequence[_Column], width: int) -> str:
         show_edge=False,
         pad_edge=False,
         padding=(0, _GAP - 1, 0, 0),  # the line between columns is a space
-        leading=1 if any(folds) else 0,
+        leading=1 if any(map(_wraps, shown, widths)) else 0,
     )
     for column, whole, room in zip(shown, columns, widths, strict=True):
         drawn.add_column(
@@ -225,6 +249,11 @@ def _terminal(columns: Sequence[_Column], width: int) -> str:
     console = Console(width=_total(widths) + _GAP, color_system=None)
     text = "".join(segment.text for segment in console.render(drawn))
     return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
+
+
+def _wraps(column: _Column, room: int) -> bool:
+    """Whether a cell takes more than one line; a heading may."""
+    return _width("\n".join(column.cells).split("\n")) > room or any("\n" in text for text in column.cells)
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:

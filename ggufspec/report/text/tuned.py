@@ -160,10 +160,12 @@ def verdict(tuned: Tuned) -> Iterator[str]:
         span = f" [{ratio.lo:.2f}, {ratio.hi:.2f}]" if ratio.lo is not None and ratio.hi is not None else ""
         doubt = "" if overall.sure else ", which may be chance: a longer --max-time can show it"
         speedup = f"{units.format_factor(ratio.value)}{span}"
-        yield f"Draft with {configuration.name(overall.arm.spec)}: {speedup} of the target alone{doubt}."
+        drafts = f"{configuration.name(overall.arm.spec)}{configuration.at_once(overall.arm.spec)}"
+        yield f"Draft with {drafts}: {speedup} of the target alone{doubt}."
     else:
         best = units.format_rate(overall.rate.value)
-        yield f"Do not draft: the target alone is fastest with {best} tokens/s."
+        users = configuration.at_once(overall.arm.spec)
+        yield f"Do not draft{users}: the target alone is fastest with {best} tokens/s."
         if tuned.refusal is not None:
             yield from _why(tuned.refusal)
     for spec, reason in tuned.passed_over:

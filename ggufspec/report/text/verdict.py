@@ -52,7 +52,7 @@ def _name(arm: Arm) -> str:
     assert drafting is not None
     ends = f" and p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
     synthetic = " and synthetic acceptance" if arm.synthetic else ""
-    return f"Drafting with {arm.models[-1]} at γ = {drafting.n_max}{ends}{synthetic}"
+    return f"Drafting with {arm.drafts_with} at γ = {drafting.n_max}{ends}{synthetic}"
 
 
 def _alone(base: Arm) -> str:

@@ -1,0 +1,76 @@
+"""The raw logs of a stored run, also under traffic -> the sample that follows from them: pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TextIO
+
+import msgspec
+
+from ggufspec.domain import RunResult, RunSpec, Sample
+from ggufspec.engines import rereading
+from ggufspec.engines.server import Parsed
+from ggufspec.errors import LogError
+from ggufspec.serving.figures import summarize
+from ggufspec.serving.records import RequestRecord, decode_records
+from ggufspec.serving.running import RUNNING, read_record
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    n_draft: int | None = None
+
+
+class _Line(msgspec.Struct, frozen=True):
+    run: _Noted | None = None
+
+
+def reread_run(run: RunResult, out: bytes, err: bytes) -> Sample:
+    """Return the sample that a run's raw logs show; see ``engines.rereading.reread_run``.
+
+    Under traffic, everything follows from the record of the requests: the window, the tokens and times in it,
+    acceptance, and of a server that runs already what its counters say.
+
+    Raises:
+        LogError: the engine is unknown, or its record is not what it writes.
+    """
+    if run.spec.traffic is None:
+        return rereading.reread_run(run, out, err)
+    text = out.decode(errors="replace")
+
+    def read_lines() -> TextIO:
+        return io.StringIO(text, newline="\n")
+
+    try:
+        if run.engine == RUNNING:
+            return read_record(run.spec, read_lines).sample
+        return read_server_record(run.spec, read_lines).sample
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        raise LogError("a record of requests is not what ggufspec writes", "the file was changed") from error
+
+
+def read_server_record(spec: RunSpec, read_lines: Callable[[], TextIO]) -> Parsed:
+    """Return what the record of several users' requests to our own server shows.
+
+    Args:
+        spec: the run.
+        read_lines: opens the record. Its first lines say the draft size, which a head may have lowered.
+    """
+    with read_lines() as lines:
+        noted = next(_noted_sizes(lines), None)
+    parsed = summarize(spec, lambda: _read(read_lines))
+    return replace(parsed, sample=replace(parsed.sample, n_draft=noted))
+
+
+def _read(read_lines: Callable[[], TextIO]) -> Iterator[RequestRecord]:
+    with read_lines() as lines:
+        yield from decode_records(lines)
+
+
+def _noted_sizes(lines: TextIO) -> Iterator[int | None]:
+    """Yield the draft size with which a server was started, as the first lines of a record say."""
+    for line in lines:
+        if line.startswith('{"run":'):
+            noted = msgspec.json.decode(line, type=_Line).run
+            yield None if noted is None else noted.n_draft
