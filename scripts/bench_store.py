@@ -169,7 +169,7 @@ def store(name: str, runs: Iterator[RunResult]) -> Path:
     with (stored.folder / "runs.jsonl").open("wb") as file:
         for run in runs:
             new = ledger.records_of(run)
-            ledger.take(new)
+            ledger.add(new)
             lines, checksum = seals.seal_all(map(records.encode, new), checksum)
             file.write(lines)
     results.close(stored)

@@ -47,7 +47,7 @@ check() {
     fi
     local started=$SECONDS code=0 summary
     (cd / && "${command[@]}") >"$place.log" 2>&1 </dev/null || code=$?
-    summary=$(grep -E '^(=+ )?[0-9]+ (passed|failed)' "$place.log" | tail -1 | tr -d '=')
+    summary=$(grep -E '^(=+ )?[0-9]+ (passed|failed)' "$place.log" | tr -d '=' | paste -sd ';') # of two runs of pytest
     printf '%-22s exit %-3s %3d min  %s\n' \
         "$name" "$code" $(((SECONDS - started + 30) / 60)) "${summary:-see $place.log}"
     if ((code)); then

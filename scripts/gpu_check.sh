@@ -2,13 +2,15 @@
 # Checks everything that needs a GPU, on a bare machine: a GPU, its driver, CUDA 13, Python 3.11 or newer, no network.
 #
 #   scripts/gpu_check.sh part1          smoke test, embedded pair, 8B with 1B: at most 10 minutes, a build included
-#   scripts/gpu_check.sh part2          70B with 8B, then what part1 left: at most 10 minutes
-#   scripts/gpu_check.sh --cpu          the same steps with small shapes on a CPU, in one call (--smallest: a minute)
+#   scripts/gpu_check.sh part2          70B with 8B, heads, a chain, several users, then what part1 left: 10 minutes
+#   scripts/gpu_check.sh --cpu          the same steps with small shapes on a CPU, in one call of at most 8 minutes
+#                                       (--smallest: about 2 minutes)
 #   scripts/gpu_check.sh --pack FOLDER  where there is a network: gather what the machine needs, at most 60 MiB
 #
 #   --bin FOLDER  prebuilt programs (or GGUFSPEC_LLAMA); without them, they are built from the carried source
-#   --out FOLDER  gets summary.md (for docs/gpu.md), partN.json, logs.tar.gz (tests/logs/… in it); $OUT, else gpu-check
-#   --time S      seconds that this call may take, 590 by default; what does not fit is listed as not run
+#   --out FOLDER  gets summary.md (for docs/gpu.md), partN.json, logs.tar.gz (tests/logs/… in it), bundle/ and bundle.zip
+#                 of all benches; $OUT, else gpu-check
+#   --time S      seconds that this call may take, by default 590, with --cpu 480; what does not fit is listed as not run
 #
 # Every call goes on where the last one ended, as long as --out and the work folder are there.
 # The carry (GPU_CHECK_CARRY, by default .gpu-check in the repository): wheels/ and llama.cpp.tar.xz. The repository itself

@@ -20,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,12 +48,14 @@ from ggufspec.llama.command import check_chain, commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.install.environment import program_environment
 from ggufspec.llama.logs import parsing
+from ggufspec.llama.rpc import lending
 
 PROMPT = "Letter to Jonas"
 DRAFTERS = (Program.TREE, Program.SIMPLE)
 UNSTYLED = ("--no-log-prefix", "--no-log-timestamps")
 TRIES = 40
 KEY = "a key for requests from this machine"
+WORKER_PORTS = (50052, 50053)
 
 PLAIN = RunSpec(
     pair=Pair(
@@ -69,6 +72,9 @@ PLAIN = RunSpec(
 )
 SPEC = replace(PLAIN, role=Role.DRAFTING, drafting=Drafting(n_max=4))
 REPEATING = "Packing list for Anna, who goes to the sea:\n- "  # the embedded target comes back to its phrases
+SPREAD = Offload(target_layers="all", draft_layers=0, rpc=tuple(f"127.0.0.1:{port}" for port in WORKER_PORTS))
+"""For builds with RPC: the target is on two workers of this machine, the drafter is not."""
+
 LOOKUPS = {
     Method.NGRAM_SIMPLE: 16,
     Method.NGRAM_MAP_K: 16,
@@ -140,11 +146,15 @@ def cases(llama: installs.Install) -> Iterator[tuple[str, list[str]]]:
         ):  # built for it, they claim to offload, GPU or not
             claim = replace(PLAIN, offload=Offload(target_layers=99))
             yield "plain-claimed-offload", build(claim, llama, Program.PLAIN)
+        if llama.worker is not None:
+            yield "plain-rpc", build(replace(PLAIN, offload=SPREAD), llama, Program.PLAIN)
     for program in (program for program in DRAFTERS if program in llama.programs):
         name = program.name.lower()
         argv = build(SPEC, llama, program)
         options = llama.programs[program].options
         yield name, argv
+        if llama.worker is not None:
+            yield f"{name}-rpc", build(replace(SPEC, offload=SPREAD), llama, program)
         yield f"{name}-nothing-drafted", build(replace(SPEC, drafting=Drafting(n_max=0)), llama, program)
         yield f"{name}-missing-model", with_model(argv, "absent.gguf")
         stranger = replace(SPEC.pair, draft=ModelFile(filename="stranger.gguf", path=Path("stranger.gguf")))
@@ -319,7 +329,14 @@ def main() -> None:
         raise NoInstallError(f"no llama.cpp in {arguments.llama}")
     out = (arguments.out / arguments.name).absolute()
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder_name, tempfile.TemporaryDirectory() as home_name:
+    with (
+        tempfile.TemporaryDirectory() as folder_name,
+        tempfile.TemporaryDirectory() as home_name,
+        ExitStack() as stack,
+    ):
+        for port in WORKER_PORTS if llama.worker is not None else ():
+            settings = lending.WorkerSettings(port=port, threads=1, devices=("CPU",))
+            stack.enter_context(lending.start_worker(llama, settings))
         folder, home = Path(folder_name), Path(home_name)
         for model in ("target.gguf", "drafter.gguf"):
             shutil.copyfile(arguments.pair / model, folder / model)

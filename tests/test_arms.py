@@ -52,6 +52,20 @@ def test_an_arm_has_the_figures_of_its_runs_one_by_one() -> None:
     assert (drafting.prompts, drafting.repeats) == (6, 3)
 
 
+def test_what_drafts_is_named_with_each_method_of_a_chain() -> None:
+    def named(drafting: Drafting | None, *, has_file: bool) -> str:
+        run = values.run(Role.DRAFTING, draft=3) if drafting else values.run()
+        pair = run.spec.pair if has_file else replace(run.spec.pair, draft=None)
+        (arm,) = arms.group(values.bench(replace(run, spec=replace(run.spec, pair=pair, drafting=drafting))))
+        return arm.drafts_with
+
+    chain = Drafting(n_max=3, method=Method.DRAFT_EAGLE3, first=(Method.NGRAM_MOD,))
+    assert named(None, has_file=False) == ""
+    assert named(Drafting(n_max=3), has_file=True) == "drafter.gguf"
+    assert named(Drafting(n_max=3, method=Method.NGRAM_MOD), has_file=False) == "ngram-mod"
+    assert named(chain, has_file=True) == "ngram-mod and drafter.gguf"
+
+
 def test_runs_that_do_not_count_stay_in_the_arm_and_out_of_its_means() -> None:
     drafting = values.run(Role.DRAFTING, draft=3)
     bench = values.bench(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +19,15 @@ import pytest
 import ggufspec
 from ggufspec import paths, redaction, results, tuning
 from ggufspec.domain import Method
-from ggufspec.errors import ConsentNeededError, ModelFileError, NoInstallError, OutOfMemoryError
-from ggufspec.measure import api
+from ggufspec.errors import (
+    ChangedFileError,
+    ConsentNeededError,
+    ModelFileError,
+    NoInstallError,
+    OutOfMemoryError,
+    RevisionNotFoundError,
+)
+from ggufspec.measure import Request, api, prepare_session
 from ggufspec.modelfiles import hub, memory
 from ggufspec.results import Configuration, ResultSet, Verdict
 from ggufspec.tuning import AutoRequest, looking, serving
@@ -235,6 +243,29 @@ def test_the_command_ends_with_the_verdict_and_how_to_serve_it(family: Hub, llam
     assert other.name != name
 
 
+def test_for_several_users_it_measures_and_serves_as_many_slots(family: Hub, llama: Path, run: Run) -> None:
+    code, out, err = run("auto", TARGET, "--yes", *QUICK, "--parallel", "2")
+    assert code == 0, err
+    configuration = results.read_configuration()
+    assert configuration.spec.traffic is not None
+    assert configuration.spec.traffic.users == configuration.serving.slots == 2
+    assert not configuration.spec.traffic.prompts
+    assert configuration.spec.context == configuration.serving.context == 1024
+    argv = configuration.serving_argv
+    assert argv[argv.index("--ctx-size") + 1] == "2048"
+    assert "for 2 users at once" in out
+    assert "It serves 2 requests at once" in out
+    bench = results.load(configuration.id)
+    assert {spec.traffic.users for spec in bench.runs.specs if spec.traffic} == {2}
+    learning = next(line for line in err.splitlines() if "ngram-mod" in line)
+    assert "learns from earlier requests" in learning
+    session = prepare_session(Request(tuned=configuration.id, n_predict=16))
+    arms = [arm for block in session.suite.blocks for arm in block.arms]
+    assert {(arm.traffic.users, arm.context) for arm in arms if arm.traffic} == {(2, 1024)}
+    three = prepare_session(Request(tuned=configuration.id, n_predict=16, parallel=3))
+    assert {arm.n_slots for block in three.suite.blocks for arm in block.arms} == {3}
+
+
 def _auto() -> Configuration:
     return ggufspec.auto(TARGET, **QUICKLY)
 
@@ -363,3 +394,36 @@ def test_the_embedded_pair_is_not_looked_for_on_the_hub(family: Hub, llama: Path
     assert found.tried[0].name == "demo:drafter"
     assert not found.survey.missing_bytes
     assert family.seen == []
+
+
+def test_the_pins_of_a_catalogue_are_checked_and_made(
+    family: Hub, llama: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    monkeypatch.setenv("GGUFSPEC_CONFIG", str(config))
+    listed = family.repos["me/Model-3-8B-GGUF"].files["m-Q4_K_M.gguf"].digest
+
+    def write(more: str = "") -> None:
+        (config / "pairs.toml").write_text(
+            f"[pairs.mine]\ntarget = {{ repo = 'me/Model-3-8B-GGUF', file = 'm-Q4_K_M.gguf'{more} }}\n"
+            "drafter = { repo = 'a/Model-3-1B-GGUF', file = 'd-Q8_0.gguf' }\n"
+        )
+
+    write(f", sha256 = '{'0' * 64}'")
+    with pytest.raises(ChangedFileError, match=rf"SHA-256 {'0' * 64} there, {listed} on the Hub"):
+        tuning.find_sources(AutoRequest(target="mine"))
+    write(", revision = 'a-commit-that-is-gone'")
+    with pytest.raises(RevisionNotFoundError):
+        tuning.find_sources(AutoRequest(target="mine"))
+    write()
+    code, _, err = run("auto", "mine", "--yes", *QUICK)
+    assert code == 0, err
+    assert "pinned in " in err
+    pinned = json.loads((config / "pins.json").read_text())["files"]
+    assert pinned["me/Model-3-8B-GGUF/m-Q4_K_M.gguf"]["sha256"] == listed
+    family.add("a/Model-3-1B-GGUF", {"d-Q8_0.gguf": hub_client.gguf(5, seed=4)}).commit = "4" * 40
+    shutil.rmtree(hub.Access().cache_dir / "models--a--Model-3-1B-GGUF")  # what is cached is not asked for
+    code, _, err = run("auto", "mine", "--yes", *QUICK)
+    assert code == 37
+    assert "a/Model-3-1B-GGUF/d-Q8_0.gguf is not the file that" in err

@@ -87,6 +87,11 @@ if (GGML_NATIVE)
     target_compile_definitions(llama-completion PRIVATE NATIVE)
 endif()
 """
+COMPILED = {
+    "CMakeLists.txt": CMAKE_OF_C.replace("PRIVATE NATIVE", "PRIVATE OTHER"),
+    "main.c": C_PROGRAM,
+    "llama.c": C_LIBRARY,
+}
 MAKEFILE = """
 CFLAGS = -fPIC
 llama.o: llama.c
@@ -430,3 +435,20 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
     result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert result.stderr.startswith("backend: "), result.stderr
     assert ", because " in result.stderr.splitlines()[0]
+
+
+@needs_compiler
+def test_a_compiler_cache_stands_before_the_compiler_and_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, calls = tmp_path / "tools", tmp_path / "calls"
+    tools.mkdir()
+    cache = tools / "ccache"
+    cache.write_text(f'#!/bin/sh\necho "$@" >>{calls}\nexec "$@"\n')
+    cache.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    built, _ = run(plant(tmp_path / "tree", COMPILED))
+    assert (
+        f"CMAKE_C_COMPILER_LAUNCHER={cache}" in json.loads((built.path / "build.json").read_text())["options"]
+    )
+    assert "main.c" in calls.read_text()

@@ -108,7 +108,6 @@ def test_the_users_own_pairs_join_ours(config: Path) -> None:
     ],
 )
 def test_a_malformed_catalogue_says_where(config: Path, text: str, problem: str) -> None:
-    catalog._read.cache_clear()
     config.write_text(text)
     with pytest.raises(CatalogError, match=re.escape(problem)) as caught:
         catalog.load_catalogue()

@@ -276,7 +276,7 @@ def test_endless_work_is_ended(template: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(chat, "_TIME_S", 0.8)
     started = time.monotonic()
     assert "did not end within" in refusal(template).message
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(

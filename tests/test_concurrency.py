@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ggufspec.domain import Method
 from ggufspec.forecast import concurrency
 from ggufspec.forecast.concurrency import Place, SequenceRows, ServerCosts, SlotRows, TracedRequest
 from ggufspec.forecast.costs import CostCurve, Point
@@ -267,6 +268,69 @@ def test_the_target_alone_writes_as_many_tokens() -> None:
     assert (one.served_alone.n_drafted, one.served.n_accepted > 0) == (0, True)
 
 
+def test_every_draft_size_is_forecast_as_if_it_were_alone() -> None:
+    """The target alone is simulated once for all of them, and the costs of passes are remembered."""
+    traces = [_trace("1101" * 6, [0.9, 0.2] * 12), _trace("1" * 24)]
+    together = concurrency.forecasts_of_users(
+        traces, _curve(most=80), users=3, n_max=(1, 4), p_min=(0.0, 0.5), n_requests=16, n_predict=20
+    )
+    for one in together:
+        apart = concurrency.forecast_users(
+            traces,
+            _curve(most=80),
+            users=3,
+            n_max=one.n_max,
+            p_min=one.p_min,
+            n_requests=16,
+            n_predict=20,
+        )
+        assert one == apart
+
+
+def test_a_forecast_of_users_says_where_the_time_goes_and_what_would_pay() -> None:
+    one = _forecast(_trace("1101" * 6), users=4)
+    forecast, spent = one.forecast, one.served.spent
+    assert forecast.tokens_per_s.value == one.tokens_per_s
+    earned_s = forecast.mean_accepted_length * forecast.target_s
+    assert forecast.speedup.value == pytest.approx(earned_s / forecast.round_s)
+    assert forecast.draft_share + forecast.verify_share + forecast.rest_share == pytest.approx(1)
+    assert forecast.draft_share == pytest.approx(spent.draft_s / spent.total_s)
+    assert forecast.accept_rate == one.served.n_accepted / one.served.n_drafted
+    assert forecast.break_even_accept_rate is not None
+    pays = forecast.accept_rate > forecast.break_even_accept_rate
+    assert pays == (one.speedup > 1)
+
+
+def test_drafts_from_the_text_cost_no_drafter() -> None:
+    """The text repeats itself, so that what follows an earlier n-gram is drafted."""
+    tokens = tuple(range(20)) * 12
+    trace = DraftTrace(
+        prompt_id="p",
+        tokens=tokens,
+        match=(False,) * len(tokens),
+        confidence=(0.0,) * len(tokens),
+        n_prompt=len(tokens),
+        prompt_tokens=tokens,
+    )
+    bare = CostCurve(verify=_curve(most=80).verify)
+    (one,) = concurrency.forecasts_of_users(
+        [trace], bare, users=2, n_max=(16,), n_requests=10, n_predict=60, method=Method.NGRAM_SIMPLE
+    )
+    assert one.served.n_drafted > 0
+    assert one.served.spent.draft_s == 0
+    assert one.forecast.method is Method.NGRAM_SIMPLE
+
+
+def test_equal_slots_take_a_round_of_one_step() -> None:
+    """Two slots that draft 2: 2 steps of the drafter, 6 tokens verified and read, 2 × 2 tokens chosen."""
+    costs = ServerCosts(_curve(fixed={"overhead_s": 5.0, "choose_s": 0.5}))
+    step_s = concurrency.equal_round_seconds(costs, users=2, n_max=2, accepted=1, depth=0)
+    assert step_s.draft_s == pytest.approx(2 * (1 + 0.2 + 0.4) + (1 + 0.6))
+    assert (step_s.verify_s, step_s.choose_s, step_s.rest_s) == pytest.approx((16.0, 2.0, 5.0))
+    alone_s = concurrency.equal_round_seconds(costs, users=2, n_max=0, accepted=0, depth=0, drafts=False)
+    assert alone_s.total_s == pytest.approx(12 + 1)
+
+
 def test_drafts_of_unequal_length_cost_passes() -> None:
     """Drafts that end early by p_min differ between slots."""
     traces = [_trace("1" * 24, [0.9, 0.9, 0.2, 0.9] * 6), _trace("1" * 24)]
@@ -290,6 +354,23 @@ def test_values_lie_on_lines_along_users_and_depth() -> None:
     assert concurrency.between(known, Place(5, 50)) == pytest.approx((5 + 10) / 2)
     both = {**known, Place(5, 0): 6.0, Place(5, 100): 12.0}
     assert concurrency.between(both, Place(5, 50)) == pytest.approx(9.0)
+
+
+def test_what_is_expected_bends_the_lines() -> None:
+    """Measured values are twice the expected ones at one end and three times at the other."""
+    expected = {Place(users, 0): float(users**2) for users in (1, 3, 5, 9)}
+    known = {Place(1, 0): 2.0, Place(5, 0): 75.0}
+    assert concurrency.between(known, Place(3, 0), expected) == pytest.approx(2.5 * 9)
+    assert concurrency.between(known, Place(5, 0), expected) == 75.0
+    assert concurrency.between(known, Place(9, 0), expected) is None
+    without = {place: value for place, value in expected.items() if place.users != 3}
+    straight = concurrency.between(known, Place(3, 0))
+    assert concurrency.between(known, Place(3, 0), without) == straight
+    twice = {place: 2 * value for place, value in expected.items()}
+    assert concurrency.leave_one_out(twice, expected) == {
+        Place(3, 0): pytest.approx(0.0),
+        Place(5, 0): pytest.approx(0.0),
+    }
 
 
 def test_nothing_is_extrapolated() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,20 @@ import ggufspec
 from ggufspec import results, tuning
 from ggufspec.analysis import CellSource, CellVerdict, CrossoverMap, map_crossover, read_crossover
 from ggufspec.cli.options.axes import Depths
+from ggufspec.domain import Prompt, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place
+from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast.profiles import ExpectedRound, TracedTexts
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure import Request, prepare_session
 from ggufspec.report import plot, schemas
 from ggufspec.report.frames import crossovers as frames
 from ggufspec.report.html import sections
 from ggufspec.report.text import crossovers
 from ggufspec.results import CrossoverAxes, ResultSet
+from ggufspec.stats import Estimate
 from ggufspec.tuning import CrossoverPlan
 from tests.support import crossed, fake_server, fakes, shell, values
 from tests.support.schemas import validate, validator
@@ -75,6 +82,34 @@ def test_cells_between_are_forecast_by_seconds_per_round() -> None:
     (small, _) = cell.gains
     assert small.speedup.value == pytest.approx(1.75 * alone_s / round_s)
     assert small.tokens_per_s == pytest.approx(4 * 1.75 / round_s)
+
+
+def test_cells_between_are_what_the_computed_server_expects_times_how_far_it_is_off() -> None:
+    """The ends show how far each draft size is off; in between, what is expected bends the line."""
+    stored = crossed.bench(ENDS, _gain)
+    rounds = [
+        ExpectedRound(users=users, depth=depth, draft=draft, seconds=seconds)
+        for depth in AXES.depths
+        for users, alone_s in ((1, 0.010), (2, 0.011), (4, 0.012), (8, 0.020))
+        for draft, seconds in ((None, alone_s), (2, users * 0.004), (8, users * 0.005))
+    ]
+    profiles.keep_rounds(rounds, stored.folder)
+    found = map_crossover(stored, AXES)
+    straight = _map()
+    cell = found.by_place[Place(4, 0)]
+    assert cell.source is CellSource.FORECAST
+    assert cell.target_tokens_per_s == pytest.approx(4 / 0.012)
+    (small, _) = cell.gains
+    ends = {
+        users: next(gain for gain in found.by_place[Place(users, 0)].gains if gain.draft == 2)
+        for users in (1, 8)
+    }
+    off = {users: users * 1.75 / gain.tokens_per_s / (users * 0.004) for users, gain in ends.items()}
+    ratio = off[1] + (off[8] - off[1]) * 3 / 7
+    assert small.tokens_per_s == pytest.approx(4 * 1.75 / (4 * 0.004 * ratio))
+    for users in (1, 8):
+        place = Place(users, 0)
+        assert found.by_place[place] == straight.by_place[place]
 
 
 def test_forecasts_are_less_certain_than_measurements() -> None:
@@ -275,6 +310,80 @@ def test_the_ends_are_measured_first_and_of_many_users_a_middle() -> None:
     assert tuning.coarse_places(CrossoverAxes(users=(1,), depths=(0,))) == (Place(1, 0),)
 
 
+def test_without_the_library_cells_are_interpolated_and_a_note_says_why(llama: Path) -> None:
+    plan = _finish(tuning.expect_cells(_plan()))
+    assert plan.rounds == ()
+    assert plan.session.notes[-1].startswith("forecasts: interpolated between measured cells, because ")
+    ends = _plan(parallel=(1, 2), depth=(0,))
+    assert _finish(tuning.expect_cells(ends)) is ends  # all of its cells are measured first
+
+
+def test_what_a_crossover_expected_is_not_computed_again(llama: Path) -> None:
+    plan = _plan(parallel=(1, 2, 4), depth=(0,))
+    rounds = tuple(
+        ExpectedRound(users=users, depth=0, draft=draft, seconds=1.0)
+        for users in (1, 2, 4)
+        for draft in (None, 2, 8)
+    )
+    stored = crossed.bench([(1, 0), (4, 0)], _gain)
+    profiles.keep_rounds(rounds, stored.folder)
+    assert _finish(tuning.expect_cells(plan, resume=stored.meta.id)).rounds == rounds
+    more = _plan(parallel=(1, 2, 4, 8), depth=(0,))
+    assert _finish(tuning.expect_cells(more, resume=stored.meta.id)).rounds == ()
+
+
+def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a traced text and costs in place of those of the library."""
+    trace = DraftTrace(
+        prompt_id="",
+        tokens=tuple(range(96)),
+        match=(True, True, False, True) * 24,
+        confidence=(0.9,) * 96,
+        n_prompt=4,
+    )
+    curve = CostCurve(
+        verify=tuple(_point(size, 10.0 + size) for size in range(1, 50)),
+        draft=(_point(1, 1.3),),
+        absorb=tuple(_point(size, 1 + size / 10) for size in range(1, 50)),
+    )
+
+    def traces(engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object) -> Iterator[Any]:
+        assert spec.traffic is None
+        for prompt in prompts:
+            own = replace(trace, prompt_id=prompt.id)
+            yield TracedTexts(
+                prompt=prompt, text="", target_trace=own, by_drafter=(own,), written_s=1.0, look_s=(0.1,)
+            )
+
+    def curves(*_: Any, depth: int, **__: Any) -> Generator[Any, None, Any]:
+        assert depth == 64
+        yield from ()
+        return {("anywhere", None): curve}, ()
+
+    monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
+    monkeypatch.setattr("ggufspec.engines.make", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("ggufspec.tuning.looking.measure_speed", lambda *_: (0.01, 0.01, 0.0))
+    monkeypatch.setattr("ggufspec.forecast.profiles.traces", traces)
+    monkeypatch.setattr("ggufspec.tuning.pricing.curves", curves)
+    plan = _finish(tuning.expect_cells(_plan(max_time_s=500.0)))
+    assert plan.session.notes[-1].startswith("forecasts: the server is computed for every cell")
+    assert plan.max_time_s is not None
+    assert plan.max_time_s <= 500
+    places = [(one.users, one.depth, one.draft) for one in plan.rounds]
+    assert sorted(places, key=str) == sorted(
+        ((users, depth, draft) for users in AXES.users for depth in (0, 64) for draft in (None, 2, 8)),
+        key=str,
+    )
+    alone = {(one.users, one.depth): one.seconds for one in plan.rounds if one.draft is None}
+    assert alone[1, 0] < alone[8, 0] < 8 * alone[1, 0]  # a batch of all users reads the weights once
+    assert alone[1, 64] > alone[1, 0]  # the other text is read before each prompt
+    plan = tuning.identify_crossover(plan)
+    step = next(tuning.measure_crossover(plan))
+    opened = tuning.begin_crossover(plan, step, command=("ggufspec",))
+    assert profiles.kept_rounds(opened.folder) == plan.rounds
+    results.close(opened)
+
+
 WORDS = "printf '[1'; for word in $2; do printf ', 2'; done; echo ']'\n"
 
 
@@ -291,6 +400,19 @@ def _plan(max_time_s: float | None = None, **options: Any) -> CrossoverPlan:
     given = {"pair": "demo", "parallel": (1, 2, 4, 8), "depth": (0, 64), "draft": (2, 8), "threads": 1}
     request = tuning.crossover_request(**{**given, **options})
     return tuning.prepare_crossover(tuning.CrossoverRequest(request=request, max_time_s=max_time_s))
+
+
+def _finish(steps: Generator[Any, None, CrossoverPlan]) -> CrossoverPlan:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            plan: CrossoverPlan = end.value
+            return plan
+
+
+def _point(tokens: int, seconds: float) -> Point:
+    return Point(tokens=tokens, depth=0, seconds=Estimate(value=seconds, lo=None, hi=None))
 
 
 def _run_steps(plan: CrossoverPlan, gain: crossed.Gain, **more: Any) -> tuple[list[Any], CrossoverMap]:

@@ -155,7 +155,7 @@ def test_time_out(name: str, tmp_path: Path) -> None:
         name, tmp_path, values.spec(), timeout_s=0.3, plain=hang, server=Behaviour(at_load=hang)
     )
     assert measured.sample.status is Status.TIMED_OUT
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @every_engine

@@ -1,8 +1,9 @@
-"""`ggufspec pairs --fits`: sizes, layers, the largest quant that fits, and tokens/s at most."""
+"""`ggufspec pairs --fits`: sizes, layers, the largest quant that fits, and estimated tokens/s."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ target = { repo = "me/Gone-GGUF", file = "g-Q8_0.gguf" }
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pairs of the loopback Hub beside the package's own: one that is there, and one that is not."""
     monkeypatch.setenv("GGUFSPEC_CONFIG", str(tmp_path))
-    catalog._read.cache_clear()
     (tmp_path / "pairs.toml").write_text(ENTRY)
 
 
@@ -92,6 +92,30 @@ def test_without_a_gpu_the_hosts_memory_and_bandwidth_count(hub: Hub) -> None:
     assert (crowded.fits, crowded.quant) == (False, None)
 
 
+def test_what_the_processors_cache_holds_has_no_estimate_from_memory_bandwidth(hub: Hub) -> None:
+    site = replace(_site(gpu=None), cache_bytes=1 << 30)
+    fit = planning.fit_pair(PAIR, site, _access())
+    assert (fit.fits, fit.rate, fit.in_cache) == (True, None, True)
+    for other in (replace(site, cache_bytes=MIB), replace(site, vram_bytes=(24 << 30,), gpu="rtx-4090")):
+        fit = planning.fit_pair(PAIR, other, _access())
+        assert (fit.rate is not None, fit.in_cache) == (True, False)
+
+
+def test_which_pairs_have_no_estimate_is_said(
+    hub: Hub, catalogue: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ggufspec.llama.install.installs.detect_gpus", tuple)
+    monkeypatch.setattr(machine, "read_bandwidth", lambda threads: 10e9)
+    monkeypatch.setattr(machine, "last_cache_bytes", lambda: 1 << 30)
+    code, out, err = run("pairs", "mine", "--fits")
+    assert code == 0, err
+    assert "tokens/s not estimated for mine: the processor's cache (1 GiB) can hold all that is read" in err
+    code, out, _ = run("pairs", "mine", "--fits", "-o", "json")
+    assert [(fit["rate"], fit["in_cache"]) for fit in json.loads(out)] == [(None, True)]
+    code, out, err = run("pairs", "mine", "--fits", "--host", "60G")
+    assert "not estimated" not in err  # the host is another machine, whose cache is not known
+
+
 def test_a_gpu_without_known_peaks_has_layers_and_no_rate(hub: Hub) -> None:
     fit = planning.fit_pair(PAIR, _site(24 << 30, gpu=None), _access())
     assert (fit.fits, fit.rate) == (True, None)
@@ -113,11 +137,11 @@ def test_the_table_and_the_json_say_the_same(hub: Hub, catalogue: None, run: Run
     code, out, err = run("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G")
     assert code == 0, err
     heading, row = out.splitlines()[:2]
-    for name in ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "tokens/s at most"):
+    for name in ("pair", "size", "fetched", "fits", "GPU layers", "quant that fits", "estimated tokens/s"):
         assert name in heading
     assert row.startswith("mine")
     assert "Q8_0" in row
-    assert "an upper bound, not measured" in err
+    assert "from memory bandwidth, at a context of 4,096 tokens; not measured" in err
     code, out, _ = run(
         *("pairs", "mine", "--fits", "--vram", "24G", "--machine", "rtx-4090", "--host", "60G", "-o", "json")
     )
@@ -190,6 +214,15 @@ def test_the_machine_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_read_at_some_speed() -> None:
     assert machine.read_bandwidth(1) > 1e8
     assert machine.read_bandwidth(0) > 1e8
+
+
+def test_the_largest_cache_is_the_last_one(tmp_path: Path) -> None:
+    assert machine.last_cache_bytes(tmp_path) is None
+    for number, size in enumerate(("48K", "2048K", "32768K", "?")):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{number}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+    assert machine.last_cache_bytes(tmp_path) == 32 << 20
 
 
 def test_every_pair_of_ours_that_was_not_checked_is_marked() -> None:

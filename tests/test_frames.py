@@ -33,6 +33,20 @@ def test_summary_has_one_row_per_arm_and_no_warmups() -> None:
     assert drafting["llama_cpp_python"] == "0.3.36"
 
 
+def test_a_prompt_whose_cells_are_all_excluded_has_a_row_without_a_speed() -> None:
+    runs = [
+        replace(run, doubts=("busy-machine",)) if run.spec.prompt.id == "p2" else run
+        for run in values.whole_bench().runs
+    ]
+    table = formats.records(frames.prompts(values.bench(*runs)))
+    assert [(row["role"], row["prompt"]) for row in table] == [
+        (role, prompt) for role in ("target", "drafter", "drafting") for prompt in ("p1", "p2")
+    ]
+    assert all((row["gen_tps"] is None) == (row["prompt"] == "p2") for row in table)
+    assert [row["speedup"] for row in table if row["role"] == "drafting"] == [pytest.approx(1.5), None]
+    assert [row["accept_rate"] for row in table if row["role"] == "drafting"] == [0.75, 0.75]
+
+
 def test_layers_belong_to_the_model_that_has_them() -> None:
     target, drafter, drafting = formats.records(frames.summary(values.whole_bench()))
     assert (target["actual_ngl"], target["actual_ngld"]) == (0, None)

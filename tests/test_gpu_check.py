@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +174,28 @@ def test_the_second_call_takes_up_what_the_first_left(check: Any) -> None:
         steps.Step(name=name, title=name, part=part, least_s=0, most_s=0, run=len)
         for name, part in (("a", 1), ("b", 2), ("c", 1))
     ]
+    every.append(steps.Step(name="z", title="z", part=1, least_s=0, most_s=0, run=len, closes=True))
     called = {call: [step.name for step in main._of_call(every, call)] for call in ("part1", "part2", "all")}
-    assert called == {"part1": ["a", "c"], "part2": ["b", "a", "c"], "all": ["a", "b", "c"]}
+    assert called == {"part1": ["a", "c", "z"], "part2": ["b", "a", "c", "z"], "all": ["a", "b", "c", "z"]}
+
+
+def test_what_closes_a_call_runs_in_every_one_and_has_its_time_kept(check: Any) -> None:
+    steps, clock, runs = check("gpu_check.steps"), Clock(), []
+
+    def run(seconds: float) -> Any:
+        runs.append(seconds)
+        clock.now += seconds
+        return steps.Section()
+
+    made = [
+        steps.Step(name="a", title="a", part=1, least_s=1, most_s=1e9, run=run),
+        steps.Step(name="z", title="z", part=1, least_s=30, most_s=40, run=run, closes=True),
+    ]
+    first = steps.run(made, deadline=100, before={}, save=len, say=len, clock=clock)
+    assert runs == [70, 30]
+    before = {report.name: report for report in first}
+    steps.run(made, deadline=200, before=before, save=len, say=len, clock=clock)
+    assert runs == [70, 30, 40]
 
 
 def test_memory_is_what_was_added_less_what_the_driver_keeps(check: Any) -> None:
@@ -209,3 +233,50 @@ def test_the_source_is_carried_without_what_nothing_is_built_from(check: Any) ->
         "llama_cpp_python-1/llama_cpp/_ctypes_extensions.py": True,
     }
     assert {name: pack.carries(name) for name in kept} == kept
+
+
+_ON_A_BARE_MACHINE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import gpu_check.__main__
+from gpu_check import benches, bundles, drafters
+from gpu_check.steps import NotRunError, Report
+from tests.support import values
+bench = values.whole_bench()
+specs = [run.spec for run in bench.runs]
+assert benches.table(bench, specs, prompts=1).rows
+assert drafters.explain(bench).notes
+try:
+    bundles.publish([], None)
+except NotRunError as error:
+    print(error)
+"""
+
+
+def test_what_is_carried_is_enough_on_a_bare_machine(check: Any) -> None:
+    carried = {name.lower().replace("_", "-") for name in (*check("gpu_check.pack").WHEELS, "ggufspec")}
+    absent = {
+        name
+        for name, packages in metadata.packages_distributions().items()
+        if not carried & {package.lower().replace("_", "-") for package in packages}
+    }
+    absent -= {"backports"}  # Pythons before 3.11.4 alone need it
+    assert {"pandas", "altair"} <= absent
+    root = SCRIPTS.parent
+    code = f"BLOCKED = {sorted(absent)!r}\n{_ON_A_BARE_MACHINE}"
+    path = os.pathsep.join(map(str, (SCRIPTS, root)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "is not installed here; publish the benches of logs.tar.gz" in done.stdout

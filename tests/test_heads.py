@@ -233,6 +233,23 @@ def _card(tmp_path: Path, model: tuple[dict[str, Any], list[Any]], name: str = "
     return gguf.read_card(models.write_model(tmp_path / f"{name}.gguf", *model))
 
 
+def _without_key(model: tuple[dict[str, Any], list[Any]], key: str) -> tuple[dict[str, Any], list[Any]]:
+    metadata, specs = model
+    return {name: value for name, value in metadata.items() if name != key}, specs
+
+
+def _without_tensor(model: tuple[dict[str, Any], list[Any]], name: str) -> tuple[dict[str, Any], list[Any]]:
+    metadata, specs = model
+    return metadata, [spec for spec in specs if spec[0] != name]
+
+
+def _with_keys(
+    model: tuple[dict[str, Any], list[Any]], keys: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    metadata, specs = model
+    return metadata | keys, specs
+
+
 @pytest.mark.parametrize(
     ("model", "head"),
     [
@@ -265,6 +282,30 @@ def test_a_header_says_what_drafts_and_how_far(tmp_path: Path, model: Any, head:
         (models.eagle3(vocabulary=60), "the target has 64 tokens, and the head 60"),
         (models.dflash(), None),
         (models.dflash(n_embd=128), "states of width 128"),
+        (
+            models.dflash(target_layers=(0, 1, 2)),
+            "cannot read the output of the last layer of the architecture llama",
+        ),
+        (models.dflash(block=1), "a block of 1 token, which leaves nothing to draft"),
+        (models.dflash(markov=True, block=1), None),
+        (
+            _without_key(models.dflash(markov=True), "dflash.block_size"),
+            "does not say how long its trained block is",
+        ),
+        (_without_key(models.dflash(), "dflash.block_size"), None),
+        (
+            _without_tensor(models.dflash(), "fc.weight"),
+            "joins 0 values of the target's states, and reads 192",
+        ),
+        (
+            _with_keys(models.dflash(), {"dflash.target_layers": [0, 1]}),
+            "joins 192 values of the target's states, and reads 128",
+        ),
+        (
+            _with_keys(models.eagle3(), {"eagle3.block_count": 2}),
+            "the head has 2 layers; llama.cpp expects 1",
+        ),
+        (_without_key(models.dflash(), "tokenizer.ggml.mask_token_id"), "names no mask token"),
         (models.with_mtp(alone=True), None),
         (models.with_mtp(alone=True, n_embd=32), "states of width 32"),
     ],

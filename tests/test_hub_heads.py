@@ -262,3 +262,65 @@ def test_heads_of_a_cached_target_need_no_network(served: Hub, run: Run) -> None
     assert head.filename == "eagle3-m-Q8_0.gguf"
     assert modelhub.find_heads(replace(target, repo=None), modelhub.Access()) == ()
     assert served.seen == []
+
+
+def test_auto_is_the_head_beside_the_target(served: Hub, run: Run, llama: Path) -> None:
+    planned = ggufspec.plan(target=TARGET, draft_model="auto", vram="24G")
+    assert planned.method == Chain(Method.DRAFT_EAGLE3)
+    assert planned.pair.draft is not None
+    assert (planned.pair.draft.repo, planned.pair.draft.filename) == (
+        "me/Model-3-8B-GGUF",
+        "eagle3-m-Q8_0.gguf",
+    )
+    assert run("check", "-m", TARGET, "-md", "auto")[0] == 0
+    code, out, err = run("bench", "--dry-run", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")
+    assert code == 0, err
+    assert "--spec-type draft-eagle3" in out
+    code, out, _ = run("fetch", "-q", "--target", TARGET, "-md", "auto")
+    assert code == 0
+    assert out.splitlines()[1].endswith("/eagle3-m-Q8_0.gguf")
+    served.seen.clear()
+    assert run("bench", "--dry-run", "--offline", "-m", TARGET, "-md", "auto", "-p", "Hi", "-n", "32")[0] == 0
+    assert served.seen == []
+
+
+def test_a_bench_drafts_with_a_head_beside_the_target_only_where_asked(
+    served: Hub, run: Run, llama: Path
+) -> None:
+    run("fetch", "-q", "--target", TARGET, "-md", "auto")
+    assert ggufspec.plan(target=TARGET, vram="24G").draft is None
+    assert "eagle3" not in run("bench", "--dry-run", "-m", TARGET, "-p", "Hi", "-n", "32")[1]
+
+
+def test_auto_finds_the_head_in_the_folder_of_a_file(tmp_path: Path, run: Run, llama: Path) -> None:
+    target = models.write_model(tmp_path / "t-Q8_0.gguf", *models.llama(n_ff=4096))
+    models.write_model(tmp_path / "dspark-wide.gguf", *models.dflash(n_embd=128, markov=True))
+    models.write_model(tmp_path / "eagle3-t.gguf", *models.eagle3())
+    models.write_model(tmp_path / "drafter.gguf", *models.llama(n_layers=1))
+    planned = ggufspec.plan(target=str(target), draft_model="auto", vram="24G")
+    assert planned.pair.draft is not None
+    assert planned.pair.draft.path == tmp_path / "eagle3-t.gguf"  # the one before it is of another target
+    asked = Request(target=target, draft_model="auto").with_head().draft_model
+    assert asked == (planned.pair.draft,)
+    code, out, err = run("bench", "--dry-run", "-m", str(target), "-md", "auto", "-p", "Hi", "-n", "32")
+    assert code == 0, err
+    assert "eagle3-t.gguf" in out
+
+
+def test_auto_without_a_head_that_belongs_to_the_target_is_refused(
+    served: Hub, tmp_path: Path, run: Run, llama: Path
+) -> None:
+    target = models.write_model(tmp_path / "t.gguf", *models.llama(n_ff=4096))
+    code, _, err = run("bench", "-m", str(target), "-md", "auto")
+    assert code == 7
+    assert f"error: {tmp_path} has no head that belongs to t.gguf\n" in err
+    assert f"hint: look for drafters elsewhere: ggufspec suggest {target}\n" in err
+    models.write_model(tmp_path / "eagle3-wide.gguf", *models.eagle3(width=128))
+    code, _, err = run("plan", "-m", str(target), "-md", "auto", "--vram", "24G")
+    assert code == 7
+    assert "; eagle3-wide.gguf: the head reads states of width 128" in err
+    code, _, err = run("fetch", "--target", "me/Model-3-8B-MTP-GGUF:Q4_K_M", "-md", "auto")
+    assert code == 7
+    assert "hint: its own layers for MTP draft with --method draft-mtp" in err
+    code, _, err = run("sweep", "-m", str(target), "-m", TARGET, "-md", "auto")
+    assert (code, "error: -md auto finds the head beside one target\n" in err) == (1, True)

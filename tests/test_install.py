@@ -99,7 +99,14 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
         install.find_install(tmp_path).executable(Program.TREE)
 
 
-def own_build(name: str, *, version: str = "1.0.0", at: str = "2026-01-01T00:00:00+00:00") -> Built:
+def own_build(
+    name: str,
+    *,
+    version: str = "1.0.0",
+    backend: str = "cpu",
+    at: str = "2026-01-01T00:00:00+00:00",
+    rpc: bool = False,
+) -> Built:
     """Publish a build of fake programs."""
     place = store.place(name)
     built = Built(
@@ -107,10 +114,10 @@ def own_build(name: str, *, version: str = "1.0.0", at: str = "2026-01-01T00:00:
         bin=place / "bin",
         lib=place / "bin",
         version=version,
-        backend="cpu",
+        backend=backend,
         source=f"sdist {version}",
         commit=None,
-        options=(),
+        options=("GGML_RPC=ON",) if rpc else (),
         built_at=at,
         note=None,
         environment={},
@@ -137,6 +144,30 @@ def test_a_damaged_build_is_passed_over_and_that_is_said() -> None:
     (why,) = found.passed_over
     assert why.startswith(f"{new.path} is not used: llama-completion has 0 bytes instead of ")
     assert why.endswith("`ggufspec build --version 9.0.0 --backend cpu` builds it again")
+
+
+@pytest.mark.usefixtures("no_path")
+def test_a_build_with_rpc_is_used_only_where_workers_are() -> None:
+    """Else a build that was made for workers would change what other commands measure with."""
+    plain = own_build("plain", version="9.0.0", at="2026-01-01T00:00:00+00:00")
+    with_rpc = own_build("rpc", version="9.0.0", at="2026-02-01T00:00:00+00:00", rpc=True)
+    own_build("old", version="0.3.16", at="2026-03-01T00:00:00+00:00", rpc=True)
+    assert install.find_install().root == plain.bin.resolve()
+    assert install.find_install(with_rpc=True).root == with_rpc.bin.resolve()
+    assert [found.has_rpc for found in install.find_all()] == [False, True, True]
+
+
+@pytest.mark.usefixtures("no_path")
+def test_a_build_with_rpc_for_another_backend_keeps_its_place() -> None:
+    own_build("cpu", version="9.0.0", at="2026-01-01T00:00:00+00:00")
+    cuda = own_build("cuda", version="9.0.0", backend="cuda", at="2026-02-01T00:00:00+00:00", rpc=True)
+    assert install.find_install().root == cuda.bin.resolve()
+
+
+@pytest.mark.usefixtures("no_path")
+def test_without_a_build_with_rpc_the_usual_one_is_found() -> None:
+    plain = own_build("plain")
+    assert install.find_install(with_rpc=True).root == plain.bin.resolve()
 
 
 @pytest.mark.usefixtures("no_path")
@@ -236,6 +267,19 @@ def test_the_list_says_what_each_install_can_do(tmp_path: Path) -> None:
         [],
     )
     assert json.loads(table([], "json")) == []
+
+
+def test_an_install_with_a_worker_program_can_use_workers(tmp_path: Path) -> None:
+    folder = fakes.install(tmp_path / "llama")
+    assert install.find_install(folder).has_rpc is None  # a --rpc in its help proves nothing
+    worker = folder / "ggml-rpc-server"
+    worker.write_text("#!/bin/sh\n")
+    worker.chmod(0o755)
+    found = install.find_install(folder)
+    assert (found.has_rpc, found.worker) == (True, worker)
+    assert "can: plain, speculative, speculative-simple, rpc\n" in table([found], "text")
+    (row,) = json.loads(table([found], "json"))
+    assert row["can"][-1] == "rpc"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ MODULES = {
 
 ROOMS = (
     *("domain", "stats", "machine", "llama", "modelfiles", "prompts", "engines", "serving", "results"),
-    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "cli"),
+    *("forecast", "analysis", "measure", "tuning", "report", "console", "doctor", "publishing", "fleet"),
+    "cli",
 )
 """From the bottom up: a room may import from rooms to its left."""
 
@@ -43,15 +44,17 @@ OWNERS = {
     "unearth": {"llama/source", "llama/cuda"},
     "backports": {"llama/source"},
     "packaging": {"llama"},
-    "msgspec": {"engines", "forecast/profiles", "report/schemas", "results", "serving"},
+    "msgspec": {"engines", "fleet", "forecast/profiles", "report/schemas", "results", "serving"},
     "httpx2": {"engines/server", "serving"},
     "llama_cpp": {"engines/library"},
     "jinja2": {"prompts", "report/html"},
     "tomlkit": {"settings"},
     "yaml": {"report/text"},
     "altair": {"report/plot"},
+    "pyarrow": {"prompts"},
     "vl_convert": {"report/plot"},
     "prompt_toolkit": {"console"},
+    "ray": {"fleet"},
 }
 
 

@@ -340,6 +340,7 @@ FAILURES = {
     "0.00.078.460 E spec common_specu: the target and draft vocabs are not compatible": Status.DRAFTER_REFUSED,
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9 MiB on device 0: cudaMalloc failed: out of memory": Status.OUT_OF_MEMORY,
     "ggml_vulkan: Device memory allocation of size 9 failed.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory": Status.OUT_OF_MEMORY,
+    "alloc_tensor_range: failed to allocate RPC0[127.0.0.1:44025] buffer of size 28444672": Status.OUT_OF_MEMORY,
     "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc": Status.OUT_OF_MEMORY,
     "llama_state_save_file: No space left on device": Status.DISK_FULL,
     "/src/llama.cpp:1: GGML_ASSERT(n_tokens <= n_batch) failed": Status.CRASHED,

@@ -193,9 +193,11 @@ def test_conditions_cover_the_time_since_the_start(tmp_path: Path) -> None:
     watch = Watch.start(tmp_path)
     with _burnt(BURN):
         _package(package, 3_000_000)
-        elapsed = time.monotonic() - watch.at_s
+        least_s = time.monotonic() - watch.at_s
         conditions = watch.conditions()
-    assert conditions.cpu_w == pytest.approx(3.0 / elapsed, rel=0.1)
+        most_s = time.monotonic() - watch.at_s
+    assert conditions.cpu_w is not None
+    assert 3.0 / most_s <= conditions.cpu_w <= 3.0 / least_s
     assert conditions.cpu_c is None
     assert conditions.others_cores is not None
     assert conditions.swapped_bytes is None or conditions.swapped_bytes >= 0

@@ -328,21 +328,26 @@ KINDS = {
 }
 
 
-def plainly(text: str) -> dict[str, int]:
-    """What a plain search finds in one model's part of a log, where all is the processor's."""
-    found: dict[str, int] = {}
-    for kind, mib in re.findall(r"\w: +CPU\w* +(\w*) ?buffer size = +([\d.]+) MiB", text):
-        found[KINDS[kind]] = round(float(mib) * MIB)
-    return found
+def plainly(text: str) -> tuple[Placement, ...]:
+    """What a plain search finds in one model's part of a log, where all is the processor's or a worker's."""
+    found: dict[str, dict[str, int]] = {}
+    lines = re.findall(r"\w: +(CPU|RPC\d\[\S+\])\w* +(\w*) ?buffer size = +([\d.]+) MiB", text)
+    for device, kind, mib in lines:
+        found.setdefault(device, {})[KINDS[kind]] = round(float(mib) * MIB)
+    spilled = {device: None if device == "CPU" else 0 for device in found}  # all that workers had was free
+    return tuple(
+        Placement(device=device, spilled_bytes=spilled[device], **part) for device, part in found.items()
+    )
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.parent.name}/{log.stem}")
 def test_buffers_of_real_logs_are_those_that_a_plain_search_finds(log: Path) -> None:
     """Models are told apart by the line that opens their file, which the reader does not look at."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
+    text = re.split(r"(?:main|llama_server): model loaded", text)[0]  # later lines do not say whose they are
     parts = [plainly(part) for part in text.split("llama_model_loader: loaded meta data")[1:]]
     found = [load.placement for load in find_models(log.read_bytes())]
-    assert found == [(Placement(device="CPU", **part),) for part in parts if part]
+    assert found == [part for part in parts if part]
 
 
 # as llama.cpp's sources spell them, of 0.2.63, 0.3.16 and 0.3.36: no log of a GPU was recorded
@@ -450,6 +455,13 @@ def test_a_sample_has_both_models() -> None:
     assert (sample.draft_offloaded_layers, sample.draft_total_layers) == (33, 33)
     alone = parsing.parse(TODAY.encode() + fakes.PLAIN_LOG.partition("\n")[2].encode(), program=Program.PLAIN)
     assert (alone.draft_gpu_bytes, alone.draft_placement) == (None, ())
+
+
+def test_what_a_server_reserves_at_a_request_is_nobodys() -> None:
+    log = (Path(__file__).parent / "logs/0.3.36/server-draft-eagle3.log").read_bytes()
+    before, loaded, after = log.partition(b": model loaded")
+    assert b"compute buffer size =     7.26 MiB" in after  # the target's, but no line says so
+    assert find_models(log) == find_models(before + loaded)
 
 
 def test_generated_text_is_no_buffer() -> None:

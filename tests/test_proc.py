@@ -179,6 +179,12 @@ def test_stream_yields_lines_and_logs_them(tmp_path: Path) -> None:
     assert completed.returncode == 4
 
 
+def test_stream_yields_the_states_of_a_progress_bar(tmp_path: Path) -> None:
+    code = r"printf '10 %%\r20 %%\r'; sleep 0.3; printf '30 %%\r\nend\n\nlast'"
+    lines = [*proc.stream(["sh", "-c", code], log=tmp_path / "log")]
+    assert lines == ["10 %", "20 %", "30 %", "end", "", "last"]
+
+
 def test_stream_yields_lines_while_the_child_runs(tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     code = f"echo one; while ! [ -e {go_on} ]; do sleep 0.01; done; echo two"

@@ -242,7 +242,7 @@ TABLE = '[[prompt]]\nid = "x"\ntext = "a"\n'
         ("a.jsonl", '{"messages": [{"role": "user"}]}', "the content of message 1 is not a string"),
         ("a.jsonl", '{"messages": [{"role": "system", "content": "a"}]}', "it has no text"),
         ("a.jsonl", '{"prompt": "a", "category": 3}', "a.jsonl:1: the category is not a string"),
-        ("a.parquet", b"PAR1", "is parquet, not JSONL"),
+        ("a.parquet", b"PAR1", "as Parquet"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ggufspec import publishing, results
-from ggufspec.domain import Sample
+from ggufspec.domain import Offload, Sample
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.publishing import Bundle, Identity
+from ggufspec.publishing import Bundle, Identity, redacting
 from ggufspec.publishing import publishing as making
 from ggufspec.report import frames
 from ggufspec.report.text import formats, tables
@@ -213,6 +213,17 @@ def test_the_identity_of_a_user_has_the_values_that_give_access(
 
 def test_repositories_are_found_in_records_paths_and_logs() -> None:
     assert publishing.named_repositories((published.bench(),)) == (PRIVATE,)
+
+
+def test_the_hosts_of_workers_are_replaced() -> None:
+    run = values.run()
+    offload = Offload(rpc=("192.168.0.7:50052", "big.lan:1", "127.0.0.1:2"))
+    bench = values.bench(replace(run, spec=replace(run.spec, offload=offload)))
+    redact = redacting.make_redactor([bench], (), Identity(), ())
+    assert redact("--rpc 192.168.0.7:50052,big.lan:1,127.0.0.1:2 and 192.168.0.71") == (
+        "--rpc host-2:50052,host-3:1,127.0.0.1:2 and 192.168.0.71"  # host-1 is the machine that measured
+    )
+    assert redact("RPC0[192.168.0.7:50052] model buffer") == "RPC0[host-2:50052] model buffer"
 
 
 def test_a_table_for_latex_needs_no_package() -> None:

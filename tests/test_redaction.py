@@ -15,7 +15,7 @@ import pytest
 from ggufspec.errors import BadReferenceError, BadTokenError, GgufspecError
 from ggufspec.modelfiles import hub as hub_package
 from ggufspec.redaction import Redacting, redact, without_tokens
-from tests.support import hub_client
+from tests.support import hub_client, shell
 from tests.support.hub_client import PAIR, TARGET
 from tests.support.hub_server import SIGNATURE, Fault, Hub
 
@@ -154,6 +154,21 @@ def test_an_endpoint_that_is_no_address_is_refused_without_it(
     for use in (access.api, access.headers):
         with pytest.raises(GgufspecError, match=r"(?m)^HF_ENDPOINT is not the address of a Hub$"):
             use()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"HF_ENDPOINT": "http://bob:s3cr3t@[::x"}, {"HF_HUB_DOWNLOAD_TIMEOUT": "s3cr3t"}],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_a_variable_that_the_hub_cannot_read_is_refused_without_its_value(setting: dict[str, str]) -> None:
+    """huggingface_hub reads its variables while it is imported, so a process of its own shows it."""
+    done = shell.ggufspec("fetch", "a/b:Q8_0", env=setting)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: a variable of the Hugging Face Hub has a value that cannot be read",
+        "hint: check HF_ENDPOINT, and each HF_HUB_* that is set",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Models that lie on several devices: what each holds, what fits, and how fast that can be at most."""
+"""Models that lie on several devices: what each holds, what fits, and about how fast that is."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def test_a_plan_says_how_fast_it_can_be_at_most(target: Path) -> None:
     assert len(rates) == 10
     assert rates == sorted(rates)
     assert "layers on the CPU: AMD Ryzen 9 7950X" in result.stderr
-    assert "a roofline, at the peak rates of these machines: tokens/s are upper bounds" in result.stderr
+    assert "tokens/s are estimated by a roofline, from the peak rates of these machines" in result.stderr
     table = _run(*words, "--host", "83.2G").stdout
-    assert "Roofline: at most " in table
-    assert "tokens/s at most" in table
+    assert "Roofline: about " in table
+    assert "estimated tokens/s" in table
     alone = _run(*words, "-o", "csv").stdout  # without the host, only what is all on the GPU is known
     known = [row["roofline_tps"] for row in csv.DictReader(io.StringIO(alone))]
     assert known[:-1] == [""] * 9
@@ -166,7 +166,7 @@ def test_drafting_is_forecast_for_a_target_that_lies_half_on_the_gpu(target: Pat
     (fast,), (slow,) = (list(csv.DictReader(io.StringIO(result.stdout))) for result in (whole, half))
     assert float(slow["tokens_per_s"]) < float(fast["tokens_per_s"])
     assert fast["costs"] == slow["costs"] == "roofline"
-    assert "Roofline: computed from peak rates" in _run(*words, "--draft", "3").stdout
+    assert "Roofline: tokens/s are estimated from peak rates" in _run(*words, "--draft", "3").stdout
     lacking = _run(*words, "--ngl", "4")
     assert lacking.exit_code == 2
     assert "some layers stay on the CPU: name its machine with --host" in lacking.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import ggufspec
-from ggufspec import publishing, results, serving
+from ggufspec import results, serving
 from ggufspec.analysis import arms, comparing
 from ggufspec.domain import (
     Endpoint,
@@ -722,7 +722,7 @@ def test_settings_of_other_benches_do_not_matter(servers: ExitStack, monkeypatch
     assert done.returncode == 0, done.stderr
 
 
-# Comparing and publishing
+# Comparing
 
 
 def test_benches_of_servers_are_compared_by_what_they_report(servers: ExitStack) -> None:
@@ -750,13 +750,6 @@ def test_a_bench_of_a_server_is_no_bench_of_a_file(servers: ExitStack) -> None:
     served = _measure(_request(_start(servers)))
     with pytest.raises(ResultsError, match=r"no arm in common|another text"):
         comparing.compare(served, values.whole_bench())
-
-
-def test_benches_of_servers_are_not_published(servers: ExitStack, tmp_path: Path) -> None:
-    stored = _measure(replace(_request(_start(servers)), repeats=1))
-    with pytest.raises(ResultsError, match="cannot be published"):
-        publishing.publish([stored], tmp_path / "bundle", identity=publishing.read_identity())
-    assert not (tmp_path / "bundle").exists()
 
 
 def test_every_page_shows_a_bench_of_servers(servers: ExitStack, tmp_path: Path) -> None:

@@ -172,6 +172,15 @@ def test_without_options_it_is_the_stored_command(tmp_path: Path) -> None:
     assert tuning.prepare_server(configuration).argv == configuration.serving_argv
 
 
+def test_other_workers_replace_those_that_were_tuned_before_any_device(tmp_path: Path) -> None:
+    stored = _store(tmp_path)
+    program, *words = stored.serving_argv
+    tuned = replace(stored, serving_argv=(program, *words, "--rpc", "a:50052", "--device", "RPC0"))
+    argv = tuning.prepare_server(tuned, ("--rpc", "b:50052", "--alias", "mine")).argv
+    assert argv == (program, "--rpc", "b:50052", *words, "--device", "RPC0", "--alias", "mine")
+    assert tuning.prepare_server(tuned).argv == tuned.serving_argv
+
+
 def test_variables_that_were_not_set_then_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = _store(tmp_path)
     monkeypatch.setenv("OMP_PROC_BIND", "true")

@@ -203,6 +203,13 @@ def test_everything_is_on_the_disk_before_a_build_gets_its_name(monkeypatch: pyt
     assert synced[-1] == "builds"
 
 
+def test_a_build_with_rpc_is_made_again_with_it() -> None:
+    built = replace(make_build("a"), options=("GGML_NATIVE=ON", "GGML_RPC=ON"))
+    assert built.has_rpc
+    assert built.command == "ggufspec build --version 1.0 --backend cpu --rpc"
+    assert not make_build("b").has_rpc
+
+
 @pytest.mark.parametrize(
     ("source", "command"),
     [

@@ -58,6 +58,14 @@ def test_a_wide_terminal_shows_each_row_in_one_line(monkeypatch: pytest.MonkeyPa
     assert head.index("tokens/s") + len("tokens/s") == rows[0].index("240.9]") + len("240.9]")
 
 
+def test_a_heading_of_two_lines_leaves_the_rows_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = [["llama-3.3-70b", "12.5"], ["qwen3-32b", "31.0"]]
+    *head, first, last = tables.grid(["pair", "estimated tokens/s"], rows, "table").splitlines()
+    assert len(head) > 2  # the rule, and more than one line of headings
+    assert (first.split(), last.split()) == (rows[0], rows[1])
+
+
 def test_columns_without_room_follow_below_with_what_tells_rows_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

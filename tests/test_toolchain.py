@@ -232,6 +232,8 @@ def test_the_cuda_compiler_of_a_toolkit_comes_before_that_on_path(tool: Tool, tm
 
 def test_the_compiler_cache_forgets_where_a_build_lay(tool: Tool, tmp_path: Path) -> None:
     assert toolchain.compiler_cache() is None
+    sccache = tool("sccache", "")
+    assert toolchain.compiler_cache() == sccache
     ccache = tool("ccache", "")
     assert toolchain.compiler_cache() == ccache
     environment = toolchain.environment(Backend.CPU, history=False, base=tmp_path)

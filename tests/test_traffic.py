@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ggufspec
-from ggufspec import paths, serving, stats
+from ggufspec import paths, proc, serving, stats
 from ggufspec.analysis import arms, traffic
 from ggufspec.cli.options.axes import Limits
 from ggufspec.domain import (
@@ -404,8 +404,13 @@ def test_nobody_waits_for_a_slot_that_hangs(folder: Path, tmp_path: Path) -> Non
     assert outcomes.total() == 6
 
 
-def test_ctrl_c_ends_within_two_seconds_with_every_request_on_the_disk(folder: Path, tmp_path: Path) -> None:
-    """Also where several servers do not end by themselves."""
+def test_ctrl_c_ends_all_servers_in_one_grace_with_every_request_on_the_disk(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three servers that ignore SIGTERM are waited for together, not one after another."""
+    assert proc._GRACE_S == 1  # so that Ctrl-C ends within two seconds
+    grace_s = 5.0  # long beside a busy machine's delays
+    monkeypatch.setattr(proc, "_GRACE_S", grace_s)
 
     def interrupt() -> None:
         while not any(each["prompt"] == "good" for each in fake_server.requests(folder)):
@@ -423,7 +428,7 @@ def test_ctrl_c_ends_within_two_seconds_with_every_request_on_the_disk(folder: P
         with pytest.raises(KeyboardInterrupt):
             engine.measure(_sent(3, "good", "@hang", n_requests=40), tmp_path / "log")
         thread.join()
-    assert time.monotonic() - interrupted[0] < 2
+    assert time.monotonic() - interrupted[0] < 2 * grace_s
     lines = (tmp_path / "log.out").read_text().splitlines(keepends=True)
     records = [*serving.decode_records(lines)]
     assert {record.outcome for record in records} >= {OK, RequestOutcome.STOPPED}

@@ -28,6 +28,7 @@ from ggufspec.domain import (
     Runtime,
     Sampling,
     Serving,
+    Traffic,
 )
 from ggufspec.errors import GgufspecError, ModelFileError
 from ggufspec.measure import Request, prepare_session
@@ -245,6 +246,30 @@ def test_a_plan_is_of_the_tuned_layers_context_and_caches() -> None:
 
     same = ("-m", str(TARGET), "-md", str(DRAFTER), "-c", "1024", "-ctkd", "f32", "-ctvd", "f32")
     assert rows("--tuned", "tuned") == rows(*same)
+
+
+def test_a_configuration_for_users_is_benched_for_as_many_planned_for_all_and_chats_with_one() -> None:
+    spec = _spec(traffic=Traffic(users=2), context=512)
+    _store(spec, engine="server", serving=Serving(context=512, slots=2))
+    session = prepare_session(Request(tuned="tuned", n_predict=32))
+    arms = [arm for block in session.suite.blocks for arm in block.arms]
+    assert {(arm.n_slots, arm.context) for arm in arms} == {(2, 512)}
+    done = shell.here("show", "tuned", "-o", "md")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "Tuned: draft with drafter.gguf, γ = 5, p-min 0.7 for 2 users at once: 1.60×"
+    )
+    chat = talk.begin(Request(tuned="tuned"))
+    assert {(arm.traffic, arm.context) for arm in chat.arms.values()} == {(None, 512)}
+    chat.close()
+
+    def plan() -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(shell.here("plan", "--tuned", "tuned", "-o", "csv").stdout)))
+
+    for_users = plan()
+    _store(_spec(context=1024), serving=Serving(context=512, slots=2))
+    caches = [[row["target_host_cache_bytes"] for row in rows] for rows in (plan(), for_users)]
+    assert caches[0] == caches[1]  # two slots of 512 tokens cache as much as one of 1,024
 
 
 def test_show_and_report_begin_with_the_verdict_and_the_configuration(tmp_path: Path) -> None:

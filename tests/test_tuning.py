@@ -7,22 +7,27 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ggufspec import tuning
 from ggufspec.cli.steps import measuring
 from ggufspec.domain import NO_PROMPT, Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
-from ggufspec.errors import ResultsError
-from ggufspec.forecast import Forecast
+from ggufspec.errors import GgufspecError, ResultsError
+from ggufspec.forecast import Forecast, concurrency
+from ggufspec.forecast.costs import CostCurve, Point
+from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.forecast.trace import DraftTrace
 from ggufspec.measure.sweep import Block
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report.text import tuned as tuned_report
+from ggufspec.serving import plan_traffic
 from ggufspec.stats import Estimate
 from ggufspec.tuning import candidates, looking, prospects
 from ggufspec.tuning.values import Prospect, Spent, TuningForecast
-from tests.support import fakes, models, shapes, shell, values
+from tests.support import fake_server, fakes, models, quick_look, shapes, shell, values
 from tests.support.schemas import validate
 
 GIB = 1 << 30
@@ -72,6 +77,42 @@ def _prospect(rate: float, arm: RunSpec, **by_category: float) -> Prospect:
     )
 
 
+@pytest.fixture
+def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A llama.cpp of fake programs; nothing is traced with its library."""
+    folder = fakes.install(tmp_path / "llama", **fakes.AT_ONCE)
+    fake_server.program(folder / "llama-server")
+    monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
+    quick_look.use(monkeypatch.setattr)
+    return folder
+
+
+def _text(name: str) -> TracedTexts:
+    trace = DraftTrace(
+        prompt_id=name,
+        tokens=tuple(range(32)),
+        match=(True, True, False, True) * 8,
+        confidence=(0.9, 0.4) * 16,
+        n_prompt=4,
+    )
+    prompt = Prompt(id=name, text="x", category=name)
+    return TracedTexts(
+        prompt=prompt, text="", target_trace=trace, by_drafter=(trace,), written_s=1.0, look_s=(0.1,)
+    )
+
+
+def _curve() -> CostCurve:
+    """A target of 10 s and 1 s a token, a drafter of 1 s and 0.1 s a token."""
+
+    def points(first: float, slope: float, most: int) -> tuple[Point, ...]:
+        return tuple(
+            Point(tokens=size, depth=0, seconds=Estimate(value=first + slope * size, lo=None, hi=None))
+            for size in range(1, most + 1)
+        )
+
+    return CostCurve(verify=points(10.0, 1.0, 40), draft=points(1.2, 0.1, 1), absorb=points(1.0, 0.1, 40))
+
+
 def _allow(time_s: float | None, token_s: float = 0.01) -> looking.Budget:
     return looking.allow(time_s=time_s, token_s=token_s, run_s=0.1, load_s=0.5, prompts=12, n_predict=250)
 
@@ -101,6 +142,31 @@ def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
         assert writing * (1 + selecting + confirming) + beside <= seconds * 0.75 + 1e-9
         calibrating = 4 * (0.5 + (allowed.calibration_prompts + 1) * (allowed.n_predict * 0.002 + 0.1))
         assert calibrating <= max(seconds * 0.1, 4 * (0.5 + 2 * (allowed.n_predict * 0.002 + 0.1))) + 1e-9
+
+
+def test_several_users_are_measured_within_the_time() -> None:
+    """A run is a load with five requests of each user; batches of all users make their tokens cheaper."""
+
+    def allow(time_s: float, shared_s: float) -> looking.Budget:
+        return looking.allow(
+            time_s=time_s,
+            token_s=0.01,
+            run_s=0.1,
+            load_s=0.5,
+            prompts=12,
+            n_predict=250,
+            users=4,
+            shared_s=shared_s,
+        )
+
+    allowed = allow(400.0, 0.004)
+    requests = 24  # the least number from 20 on with which 12 prompts are dealt equally often
+    assert allowed.prompts == 12
+    writing = requests * allowed.n_predict * 0.004
+    runs = 2 * (1 + allowed.finalists) + 9
+    measured = writing * (2 * (1 + allowed.finalists / 1.3) + 3 * (1 + 2 / 1.3)) + runs * 0.5
+    assert allowed.prompts * allowed.n_predict * 0.01 + measured <= 400 * 0.75
+    assert allow(400.0, 0.002).n_predict > allowed.n_predict
 
 
 def test_fewer_prompts_are_taken_from_all_categories() -> None:
@@ -206,6 +272,96 @@ def test_a_p_min_that_changes_nothing_is_not_measured_twice() -> None:
     assert chosen == [_arm(5), _arm(5, p_min=0.9), _arm(4)]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parallel": (2, 4)}, "one number of users"),
+        ({"parallel": 4, "serve_parallel": 2}, "--parallel 4 and --serve-parallel 2 differ"),
+        ({"depth": 100}, "does not measure --depth"),
+        ({"rate": 2.0}, "does not measure --rate"),
+        ({"parallel": 4, "engine": "binary"}, "measures neither several users"),
+        ({"parallel": 4, "method": "ngram-mod"}, "nothing to choose from"),
+    ],
+)
+def test_what_no_tuning_for_users_can_measure_is_refused(
+    options: dict[str, Any], message: str, llama: Path
+) -> None:
+    with pytest.raises(GgufspecError, match=message):
+        tuning.tune(pair="demo", **options)
+
+
+def test_a_tuning_for_users_looks_at_one_request_and_measures_all(llama: Path) -> None:
+    request = tuning.default(pair="demo", parallel=4, n_predict=32)
+    plan = tuning.prepare_tuning(tuning.TuneRequest(request=request, serve_ctx=512))
+    assert (plan.users, plan.serving.slots, plan.serving.context) == (4, 4, 512)
+    looked_at = [arm for block in plan.blocks for arm in block.arms]
+    assert {(arm.traffic, arm.context) for arm in looked_at} == {(None, 2048)}
+    assert len(plan.session.suite.prompts) > 1
+    assert any(note.startswith("users: the choice is for 4 users at once") for note in plan.session.notes)
+    assert any("ngram-mod" in note and "left out" in note for note in plan.session.notes)
+    methods = {arm.drafting.method for arm in looked_at if arm.drafting}
+    assert Method.DRAFT_MODEL in methods
+    assert Method.NGRAM_MOD not in methods
+    drafting = next(arm for arm in looked_at if arm.drafting)
+    outlook = TuningForecast(
+        prospects=(),
+        unknown=(drafting,),
+        prompts=plan.session.suite.prompts[:2],
+        n_predict=16,
+        finalists=1,
+        spent=Spent(),
+    )
+    bench = tuning.finals(plan, outlook)
+    (block,) = bench.suite.blocks
+    assert [arm.drafting for arm in block.arms] == [None, drafting.drafting]
+    for arm in block.arms:
+        assert arm.traffic is not None
+        assert (arm.traffic.users, arm.traffic.n_requests, arm.context) == (4, 20, 512)
+        assert {prompt.id for prompt in arm.traffic.prompts} == {prompt.id for prompt in outlook.prompts}
+    assert bench.suite.warmups == 0
+
+
+def test_drafts_that_no_batch_of_all_users_holds_are_not_tried(llama: Path) -> None:
+    request = tuning.default(pair="demo", parallel=128, n_predict=32)
+    plan = tuning.prepare_tuning(tuning.TuneRequest(request=request, serve_ctx=512))
+    sizes = {arm.drafting.n_max for block in plan.blocks for arm in block.arms if arm.drafting}
+    assert max(sizes) == 15  # 128 drafts of 15 tokens and one more each are a batch of 2,048
+    assert not plan.beyond
+
+
+def test_several_users_are_forecast_by_the_server_with_as_many_slots() -> None:
+    arms = [_arm(size, p_min) for size in (1, 4) for p_min in (0.0, 0.5)]
+    texts, curve = [_text("p1"), _text("p2")], _curve()
+    curves = {(arm.offload, arm.drafter): curve for arm in arms}
+    traffic = plan_traffic([text.prompt for text in texts], 2, seed=1)
+    forecast = prospects.prospects(
+        arms,
+        texts,
+        [ModelFile(filename="drafter.gguf")],
+        curves,
+        engine="server",
+        n_predict=20,
+        build=None,
+        traffic=traffic,
+    )
+    assert [prospect.arm for prospect in forecast] == arms
+    by_id = {text.prompt.id: text.by_drafter[0] for text in texts}
+    for prospect in forecast:
+        assert not prospect.by_category
+        drafting = prospect.arm.drafting
+        assert drafting is not None
+        expected = concurrency.forecast_users(
+            [by_id[prompt.id] for prompt in traffic.prompts],
+            curve,
+            users=2,
+            n_max=drafting.n_max,
+            p_min=drafting.p_min,
+            n_requests=traffic.n_requests,
+            n_predict=20,
+        )
+        assert prospect.overall == expected.forecast
+
+
 def _outlook(*found: Prospect) -> TuningForecast:
     return TuningForecast(
         prospects=found,
@@ -299,7 +455,10 @@ def test_a_strict_tuning_ends_with_a_code_of_its_own_after_the_output(
     tuned = _bench(g3=1.4)
     doubts = {"few-repeats": "one repeat shows little"}
     tuned = replace(tuned, results=replace(tuned.results, meta=replace(tuned.results.meta, doubts=doubts)))
-    plan = SimpleNamespace(session=SimpleNamespace(install=fakes.recorded_install("0.3.36")))
+    session = SimpleNamespace(
+        install=fakes.recorded_install("0.3.36"), engine=SimpleNamespace(name=tuned.results.meta.engine)
+    )
+    plan = SimpleNamespace(session=session)
 
     def finished(value: object) -> Generator[None, None, object]:
         yield from ()
@@ -346,7 +505,6 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "pairs.toml").write_text(entry, encoding="utf-8")
     from ggufspec.modelfiles import catalog
 
-    catalog._read.cache_clear()
     read = catalog.entries()["tiny-tuned"]
     assert read.pair.target.path == pair.target.path
     assert read.pair.draft is not None

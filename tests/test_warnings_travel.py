@@ -8,6 +8,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def _of_text(content: bytes) -> set[str]:
 
 
 def _of_sql(content: bytes) -> set[str]:
-    with sqlite3.connect(":memory:") as database:
+    with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(content.decode())
         rows = database.execute("SELECT warnings, bench_warnings FROM summary").fetchall()
     return _of_rows([{"warnings": row[0], "bench_warnings": row[1]} for row in rows])

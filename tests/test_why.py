@@ -49,6 +49,14 @@ def test_the_parts_of_a_round_and_their_bounds() -> None:
     assert diagnosis.gains[0].tps == pytest.approx(rate.value * diagnosis.gains[0].factor)
 
 
+def test_sentences_are_folded_between_words_where_the_terminal_is_narrow() -> None:
+    stored = swept.swept()
+    wide, narrow = reasons.why(stored, width=None), reasons.why(stored, width=80)
+    assert max(map(len, wide.splitlines())) > 80
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert narrow.split() == wide.split()
+
+
 def _with_rounds(run: RunResult) -> RunResult:
     """A run of 25 rounds, each of which drafts 4 tokens, of which 3 are accepted."""
     rounds = 25 if run.spec.role is Role.DRAFTING else None

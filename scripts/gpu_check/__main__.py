@@ -15,6 +15,7 @@ from gpu_check.benches import Bench
 from gpu_check.steps import Report
 
 _CALL_S = 590.0  # of the ten minutes that a call may take
+_CPU_CALL_S = 480.0
 
 
 def main() -> int:
@@ -44,7 +45,7 @@ def _check(asked: argparse.Namespace, deadline: float) -> int:
     bench = Bench(preset=preset, llama=folder, models=asked.work / "models", gpu=not asked.cpu)
     reports = writing.read(asked.out, mode)
     logs = asked.work / "recorded"
-    every = list(plan.steps(bench, reports, logs))
+    every = list(plan.steps(bench, reports, logs, asked.out))
     order = {step.name: number for number, step in enumerate(every)}
 
     def save(latest: Sequence[Report]) -> None:
@@ -65,8 +66,11 @@ def _of_call(every: Sequence[steps.Step], call: str) -> list[steps.Step]:
     """Return the steps of a call: its own, and after those of the second what the first one left."""
     if call == "all":
         return list(every)
-    own = [step for step in every if f"part{step.part}" == call]
-    return own if call == "part1" else [*own, *(step for step in every if step not in own)]
+    closing = [step for step in every if step.closes]
+    others = [step for step in every if not step.closes]
+    own = [step for step in others if f"part{step.part}" == call]
+    left = [] if call == "part1" else [step for step in others if step not in own]
+    return [*own, *left, *closing]
 
 
 def _say(line: str) -> None:
@@ -82,7 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or "gpu-check"))
     parser.add_argument("--work", type=Path, required=True, help="for models, builds and results")
     parser.add_argument("--carry", type=Path, required=True, help="what --pack made")
-    parser.add_argument("--time", type=float, default=_CALL_S, help="seconds that this call may take")
+    parser.add_argument("--time", type=float, help="seconds that this call may take")
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="gather what a bare machine needs")
     parser.add_argument("--without", default="", help="with --pack: wheels that the machine has, by commas")
@@ -91,6 +95,7 @@ def _arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     asked.work, asked.out = asked.work.absolute(), asked.out.absolute()
     asked.smallest = asked.smallest and asked.cpu
+    asked.time = asked.time or (_CPU_CALL_S if asked.cpu else _CALL_S)
     return asked
 
 

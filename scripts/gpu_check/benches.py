@@ -52,10 +52,10 @@ class Bench:
                 store = latest  # the last one has everything
         return store, tuple(arm for block in wanted for arm in block.arms)
 
-    def demo(self, engine: str, sizes: tuple[int, ...], **also: Any) -> Request:
-        """Ask for the embedded pair with its own acceptance, all of it on the GPU."""
+    def demo(self, engine: str, sizes: tuple[int, ...], *, pair: str = "demo", **also: Any) -> Request:
+        """Ask for an embedded pair with its own acceptance, all of it on the GPU."""
         return Request(
-            pair="demo",
+            pair=pair,
             engine=engine,
             ngl="all" if self.gpu else 0,
             ngld="all" if self.gpu else 0,
@@ -160,6 +160,7 @@ def row(spec: RunSpec, arm: Arm | None, prompts: int) -> Row:
         "measured": arm.what if arm is not None else spec.role.value,
         "layers asked": spec.offload.draft_layers if on_drafter else spec.offload.target_layers,
         "on the GPU": _offloaded(arm),
+        "users": spec.traffic.users if spec.traffic else None,
         "γ": spec.drafting.n_max if spec.drafting else None,
         "tokens/s": None if tps is None else round(tps, 2),
         "accepted": None if accepted is None else f"{accepted.accept_rate:.1%}",

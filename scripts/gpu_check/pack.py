@@ -20,7 +20,7 @@ WHEELS = (
     *("pyyaml", "tqdm", "requests", "urllib3", "certifi", "charset-normalizer", "typing-extensions"),
     *("huggingface-hub", "httpx2", "httpcore2", "anyio", "h11", "idna", "truststore", "jinja2", "markupsafe"),
     *("rich", "pygments", "markdown-it-py", "mdurl", "tomlkit", "unearth", "diskcache", "nvidia-ml-py"),
-    *("cmake", "ninja"),
+    *("scipy", "cmake", "ninja"),
 )
 """What a check imports, and what builds; the package's other dependencies draw and print only."""
 
@@ -54,7 +54,7 @@ def pack(folder: Path, *, without: str, limit_mib: float, python: str | None) ->
         largest = ", ".join(f"{name} {sizes[name]:.1f}" for name in most)
         raise GgufspecError(
             f"{folder} holds {size:.1f} MiB, more than {limit_mib:g}; the largest: {largest}",
-            "leave out what the machine has: --without cmake,numpy",
+            "leave out what the machine has: --without cmake,ninja,numpy,scipy",
         )
     return f"{folder}: {size:.1f} MiB of {limit_mib:g}, {len(sizes)} files"
 

@@ -13,7 +13,7 @@ from ggufspec import paths, results
 from ggufspec.domain import Layers
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import installs
-from gpu_check import benches, forecasts, memory_use, models, notebook
+from gpu_check import benches, bundles, drafters, forecasts, memory_use, models, notebook
 from gpu_check.benches import Bench, Measured
 from gpu_check.presets import Pairing
 from gpu_check.steps import NotRunError, Report, Section, Step
@@ -21,13 +21,14 @@ from gpu_check.steps import NotRunError, Report, Section, Step
 _RECORDER = Path(__file__).parent.parent / "record_logs.py"
 
 
-def steps(bench: Bench, reports: Mapping[str, Report], logs: Path) -> Iterator[Step]:
+def steps(bench: Bench, reports: Mapping[str, Report], logs: Path, out: Path) -> Iterator[Step]:
     """Yield all steps.
 
     Args:
         bench: what all benches share.
         reports: how the steps so far ended; it grows while they run.
         logs: where recorded logs go.
+        out: where the bundle goes.
     """
     step = partial(Step, part=1)
     yield step(
@@ -41,6 +42,13 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path) -> Iterator[S
             most_s=60,
             run=partial(_demo, bench, engine),
         )
+    yield step(
+        name="why",
+        title="Where the time of a round goes, embedded pair",
+        least_s=0,
+        most_s=10,
+        run=lambda _: drafters.explain(_bench(reports, "demo-inprocess")),
+    )
     yield step(
         name="forecast-demo",
         title="Forecast against measurement, embedded pair",
@@ -58,6 +66,32 @@ def steps(bench: Bench, reports: Mapping[str, Report], logs: Path) -> Iterator[S
             most_s=90,
             run=partial(_recorded, bench, logs),
         )
+    yield from _of_drafters(bench)
+    yield step(
+        name="bundle",
+        title="Bundle of all benches, verified",
+        least_s=45,
+        most_s=120,
+        run=lambda _: bundles.publish([*reports.values()], out),
+        closes=True,
+    )
+
+
+def _of_drafters(bench: Bench) -> Iterator[Step]:
+    """Yield what drafts otherwise, and several users: of less worth than the pairs above."""
+    step = partial(Step, part=2, least_s=15, most_s=60)
+    for pair in drafters.HEADS:
+        yield step(
+            name=f"heads-{pair}", title=f"Head: {pair}", run=partial(drafters.measure_head, bench, pair)
+        )
+    yield step(name="chain", title=f"Chain: {drafters.CHAIN}", run=partial(drafters.measure_chain, bench))
+    users = ", ".join(map(str, bench.preset.users))
+    yield step(
+        name="users",
+        title=f"Users at once: {users}",
+        most_s=120,
+        run=partial(drafters.measure_users, bench),
+    )
 
 
 def smoke(bench: Bench, seconds: float) -> Section:

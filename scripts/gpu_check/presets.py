@@ -53,6 +53,7 @@ class Preset:
     prompts: int
     demo_tokens: int
     engines: tuple[str, ...] = ("binary", "server", "inprocess")
+    users: tuple[int, ...] = (1, 2, 4, 8)
     threads: int | None = None
     records_logs: bool = True
 
@@ -103,15 +104,15 @@ CPU = Preset(
             title="12 with 4 layers of width 512",
             target=_tiny(12),
             drafter=_tiny(4),
-            layers=(8, "all", 10, 4, 0),
+            layers=(8, "all", 0),
             part=1,
-            n_predict=48,
+            n_predict=32,
             load_s=1,
         ),
     ),
-    sizes=(1, 3, 5, 8),
+    sizes=(1, 3, 8),
     prompts=2,
-    demo_tokens=48,
+    demo_tokens=32,
     threads=1,
 )
 
@@ -131,6 +132,7 @@ SMALLEST = Preset(
     sizes=(1, 3),
     prompts=1,
     demo_tokens=24,
+    users=(1, 2),
     threads=1,
     records_logs=False,
 )

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from ggufspec.llama.install.installs import Install
 from tests.support.documentation import PAGES, ROOT, Block, blocks, unlike
+from tests.support.ray_nodes import RayNodes, start_cluster
 
 _PATIENCE_S = 900  # for one command on a slow or busy machine
 _NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network
@@ -71,10 +72,19 @@ def test_the_commands_of_a_page_do_what_it_shows(page: Path, reader: dict[str, s
     """Shell blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
     folder = ROOT if page.parent == ROOT else tmp_path / "folder"  # the README is read in the clone
     folder.mkdir(exist_ok=True)
-    for block in _RUN[page]:
-        if block.language == "sh":
-            _follow(block, env=reader, folder=folder)
+    with _start_machines(page, reader) as cluster:
+        if cluster is not None:
+            cluster.add("node")
+            reader["RAY_ADDRESS"] = cluster.address
+        for block in _RUN[page]:
+            if block.language == "sh":
+                _follow(block, env=reader, folder=folder)
     cells = [block.body for block in _RUN[page] if block.language == "python"]
     if cells:
         code, printed = _run([sys.executable, "-c", "\n".join(cells)], env=reader, folder=folder)
         assert code == 0, printed
+
+
+def _start_machines(page: Path, env: dict[str, str]) -> AbstractContextManager[RayNodes | None]:
+    """Start what a page does not: a Ray cluster. Its own commands would end others on this machine."""
+    return start_cluster(env) if page.name == "fleet.md" else nullcontext()

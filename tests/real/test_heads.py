@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,15 +89,48 @@ def test_a_head_drafts_and_the_text_stays(llama: Install, tmp_path: Path, engine
         assert sum(counts.n_accepted for counts in sample.by_method) == sample.n_accepted
 
 
-def test_a_trained_block_is_what_the_header_says(llama: Install, tmp_path: Path) -> None:
-    spec = _spec(tmp_path, "dflash")
-    _make("make_random_head.py", TARGET, "--kind", "dflash", "--block", "4", "-o", tmp_path / "dflash.gguf")
-    head = read_head(validate_file(tmp_path / "dflash.gguf"))
+@pytest.mark.parametrize(("kind", "most"), [("dflash", 3), ("dspark", 4)])
+@pytest.mark.parametrize("engine", ["binary-simple", "server"])
+def test_a_trained_block_is_what_the_header_says(
+    llama: Install, tmp_path: Path, engine: str, kind: str, most: int
+) -> None:
+    spec = _spec(tmp_path, kind)
+    file = tmp_path / f"{kind}.gguf"
+    _make("make_random_head.py", TARGET, "--kind", kind, "--block", "4", "-o", file)
+    head = read_head(validate_file(file))
     assert head is not None
-    longer = replace(spec, drafting=Drafting(n_max=9, method=Method.DRAFT_DFLASH))
-    with engines.make("binary-simple", llama, timeout_s=200) as made:
+    longer = replace(spec, drafting=Drafting(n_max=9, method=head.method))
+    with engines.make(engine, llama, timeout_s=200) as made:
         sample = _sample(made, longer, tmp_path)
-    assert (sample.status, sample.n_draft, head.most) == (Status.OK, 3, 3)
+    assert (sample.status, sample.n_draft, head.most) == (Status.OK, most, most)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash", "dspark"])
+def test_a_build_without_heads_refuses_them_before_anything_runs(
+    legacy: Install, tmp_path: Path, kind: str
+) -> None:
+    head = tmp_path / "head.gguf"
+    _make("make_random_head.py", TARGET, "--kind", kind, "-o", head)
+    words = ("-m", str(TARGET), "-md", str(head), "-p", "Hello", "-n", "8", "--llama", str(legacy.root))
+    done = shell.ggufspec("bench", *words)
+    error, hint = done.stderr.splitlines()[-2:]
+    assert done.returncode not in {0, 2}
+    assert error.startswith("error: ")
+    assert f"draft-{kind}" in error
+    assert hint.startswith("hint: ")
+    assert not list(paths.runs_dir().glob("*"))
+
+
+def test_what_check_says_of_heads_is_what_the_program_does(llama: Install) -> None:
+    """A table of right and wrong heads, each given to the program."""
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "check_compat.py", "heads", llama.root],
+        env=os.environ | {"PYTHONPATH": str(SCRIPTS.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(" heads, 0 disagreements\n")
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])

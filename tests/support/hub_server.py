@@ -260,7 +260,9 @@ class Handler(BaseHTTPRequestHandler):
             case ["api", "validate-yaml"]:
                 self._json({"errors": [], "warnings": []})
             case ["api", "datasets", owner, name]:
-                self._with(f"datasets/{owner}/{name}", "main", self._info)
+                self._with(f"datasets/{owner}/{name}", "main", lambda repo: self._info(repo, query))
+            case ["api", "datasets", owner, name, "revision", revision]:
+                self._with(f"datasets/{owner}/{name}", revision, lambda repo: self._info(repo, query))
             case ["api", "datasets", owner, name, "preupload", revision]:
                 files = json.loads(posted)["files"]
                 self._with(f"datasets/{owner}/{name}", revision, lambda _: self._preupload(files))
@@ -271,6 +273,12 @@ class Handler(BaseHTTPRequestHandler):
                 objects = json.loads(posted)["objects"]
                 repo = f"datasets/{owner}/{name.removesuffix('.git')}"
                 self._with(repo, "main", lambda _: self._batch(objects))
+            case ["datasets", owner, name, "resolve", revision, *path]:
+                self._with(
+                    f"datasets/{owner}/{name}",
+                    revision,
+                    lambda repo: self._resolve(repo, "/".join(path), fault),
+                )
             case [owner, name, "resolve", revision, *path]:
                 self._with(
                     f"{owner}/{name}", revision, lambda repo: self._resolve(repo, "/".join(path), fault)
@@ -290,7 +298,12 @@ class Handler(BaseHTTPRequestHandler):
         else:
             then(repo)
 
-    def _info(self, repo: Repo) -> None:
+    def _info(self, repo: Repo, query: Mapping[str, str] | None = None) -> None:
+        """Describe a repository; as the Hub, with the sizes of files if they are asked for."""
+        siblings = [
+            {"rfilename": path, **(_sized(file) if "blobs" in (query or {}) else {})}
+            for path, file in repo.files.items()
+        ]
         self._json(
             {
                 "id": repo.name,
@@ -298,7 +311,7 @@ class Handler(BaseHTTPRequestHandler):
                 "sha": repo.commit,
                 "gated": "manual" if repo.gated else False,
                 "private": repo.private,
-                "siblings": [{"rfilename": path} for path in repo.files],
+                "siblings": siblings,
                 **repo.info,
             }
         )
@@ -472,6 +485,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _sized(file: HubFile) -> dict[str, Any]:
+    """Return what the Hub says of a file if its sizes are asked for."""
+    lfs = {"sha256": file.digest, "size": file.size, "pointerSize": 134}
+    return {"size": file.size, "blobId": file.digest[:40], **({"lfs": lfs} if file.lfs else {})}
 
 
 def _listed(path: str, file: HubFile) -> dict[str, Any]:

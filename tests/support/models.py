@@ -178,6 +178,7 @@ def dflash(
 ) -> tuple[dict[str, Value], list[TensorSpec]]:
     """Return a DFlash head, or with ``markov`` a DSpark head; ``extra`` are further keys."""
     metadata, specs = _head("dflash", n_embd, target_layers, vocabulary, {"block_size": block, **extra})
+    metadata = metadata | {"tokenizer.ggml.mask_token_id": 0}
     return metadata, specs + ([("markov_w1.weight", (4, vocabulary), "F16")] if markov else [])
 
 

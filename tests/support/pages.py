@@ -23,7 +23,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        if self.elements and self.cdata_elem:
+        if self.cdata_elem in {"script", "style"}:  # from Python 3.14 on, titles are raw text as well
             self.sources.append((*self.elements[-1], data))
         else:
             self.words += data
