@@ -6,7 +6,6 @@ The package registers the renderer of ``report`` here, so that values in lower r
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
@@ -48,6 +47,8 @@ def check_options(function: str, options: Iterable[str], known: Collection[str])
     """
     for option in options:
         if option not in known:
+            import difflib  # only where a name is wrong
+
             close = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
             meant = f"; did you mean {close[0]!r}?" if close else f"; its options are {', '.join(known)}"
             raise TypeError(f"{function}() has no option {option!r}{meant}")

@@ -6,8 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["tests.support.hub_client"]
+
+# The same examples on every machine, however long one takes.
+settings.register_profile("same-everywhere", deadline=None, derandomize=True)
+settings.load_profile("same-everywhere")
 
 # A shell starts background jobs with Ctrl-C ignored, nohup starts programs with SIGHUP ignored, and tests
 # pass that on to what they start. A signal with a handler here is at its default in all of them.

@@ -115,9 +115,9 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shell.wait_until(lambda: not shell.alive(pids))
 
 
-def _sweep(*prompts: str, name: str = "--name") -> subprocess.CompletedProcess[str]:
+def _sweep(*prompts: str, name: str = "--name", timeout: str = "1s") -> subprocess.CompletedProcess[str]:
     texts = [word for text in prompts for word in ("-p", text)]
-    quick = ("-n", "32", "-r", "1", "-t", "1", "--warmup", "0", "--timeout", "1s", name, "chaos")
+    quick = ("-n", "32", "-r", "1", "-t", "1", "--warmup", "0", "--timeout", timeout, name, "chaos")
     return shell.ggufspec("sweep", "--pair", "demo", *texts, *quick)
 
 
@@ -175,7 +175,7 @@ def full_disk(
 @pytest.mark.parametrize("full_disk", ["size=256k", "nr_inodes=60"], indirect=True)
 def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(llama: Path, full_disk: Path) -> None:
     prompts = [f"Story number {number}" for number in range(20)]
-    done = _sweep(*prompts)
+    done = _sweep(*prompts, timeout="60s")
     assert done.returncode == 12, done.stderr
     *_, error, hint = done.stderr.splitlines()
     assert error.startswith("error: no space left")
@@ -184,7 +184,7 @@ def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(llama: Path, full_dis
     before = _rows()
     assert 3 < len(before) < 61
     subprocess.run(["mount", "-o", "remount,size=8m,nr_inodes=1000", str(full_disk)], check=True)
-    resumed = _sweep(*prompts, name="--resume")
+    resumed = _sweep(*prompts, name="--resume", timeout="60s")
     assert resumed.returncode == 0, resumed.stderr
     rows = _rows()
     assert [row["started_at"] for row in rows][: len(before)] == [row["started_at"] for row in before]
@@ -194,7 +194,7 @@ def test_a_full_disk_ends_the_sweep_and_room_lets_it_go_on(llama: Path, full_dis
 
 
 def test_a_full_disk_behind_standard_output_is_said_in_one_line(llama: Path) -> None:
-    assert _sweep(GOOD[0]).returncode == 0
+    assert _sweep(GOOD[0], timeout="60s").returncode == 0
     done = shell.redirected("show", stdout=Path("/dev/full"))
     assert done.returncode == 12
     assert done.stderr.startswith("error: cannot write to standard output: No space left on device\nhint: ")

@@ -201,10 +201,12 @@ def _record(store: ResultSet) -> ResultSet:
 
 
 def _found(bench: ResultSet) -> list[tuple[results.CellKey, bool | None]]:
+    """Return each cell's first run; how many follow it depends on what else the machine does."""
     cell = results.cell
     return sorted(
         (cell(run.spec, run.repeat, warmup=run.warmup, anchor=run.anchor), run.text_identical)
         for run in bench.runs
+        if not run.rerun
     )
 
 

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from ggufspec.analysis.warnings import MeasurementWarning
 from ggufspec.llama.install.installs import Install
 from tests.support.documentation import PAGES, ROOT, Block, blocks, unlike
 from tests.support.ray_nodes import RayNodes, start_cluster
 
 _PATIENCE_S = 900  # for one command on a slow or busy machine
+_READINGS = 3  # of a page whose runs other programs disturb
 _NOBODY = "http://127.0.0.1:9"  # no page that is run may need the network
 _RUN = {page: [block for block in blocks(page) if block.is_run] for page in PAGES}
 
 
-@pytest.fixture
-def reader(home: Path, llama: Install, legacy: Install) -> dict[str, str]:
-    """The environment of somebody who has the embedded pair and both builds, and has set nothing."""
+def _reader(home: Path, llama: Install) -> dict[str, str]:
+    """Return the environment of somebody who has the embedded pair and both builds, and has set nothing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GGUFSPEC_", "HF_"))}
     kept |= {"GGUFSPEC_CACHE": os.environ["GGUFSPEC_CACHE"], "HF_ENDPOINT": _NOBODY, "PIP_INDEX_URL": _NOBODY}
     if llama.origin != "own build":
@@ -68,21 +69,42 @@ def _follow(block: Block, *, env: dict[str, str], folder: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if _RUN[page]], ids=lambda page: str(page.relative_to(ROOT))
 )
-def test_the_commands_of_a_page_do_what_it_shows(page: Path, reader: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("legacy")
+def test_the_commands_of_a_page_do_what_it_shows(page: Path, llama: Install, tmp_path: Path) -> None:
+    """A page is read once more, from an empty home, where other programs disturbed what it measured."""
+    for attempt in range(1, _READINGS + 1):
+        home = tmp_path / f"home-{attempt}"
+        home.mkdir()
+        try:
+            _read(page, _reader(home, llama))
+        except AssertionError:
+            if attempt == _READINGS or not _was_disturbed(home):
+                raise
+        else:
+            return
+
+
+def _read(page: Path, env: dict[str, str]) -> None:
     """Shell blocks first, in order; then all Python blocks as one program, as a notebook's cells are."""
-    folder = ROOT if page.parent == ROOT else tmp_path / "folder"  # the README is read in the clone
+    folder = ROOT if page.parent == ROOT else Path(env["HOME"], "folder")  # the README is read in the clone
     folder.mkdir(exist_ok=True)
-    with _start_machines(page, reader) as cluster:
+    with _start_machines(page, env) as cluster:
         if cluster is not None:
             cluster.add("node")
-            reader["RAY_ADDRESS"] = cluster.address
+            env["RAY_ADDRESS"] = cluster.address
         for block in _RUN[page]:
             if block.language == "sh":
-                _follow(block, env=reader, folder=folder)
+                _follow(block, env=env, folder=folder)
     cells = [block.body for block in _RUN[page] if block.language == "python"]
     if cells:
-        code, printed = _run([sys.executable, "-c", "\n".join(cells)], env=reader, folder=folder)
+        code, printed = _run([sys.executable, "-c", "\n".join(cells)], env=env, folder=folder)
         assert code == 0, printed
+
+
+def _was_disturbed(home: Path) -> bool:
+    """Whether another program disturbed a run that was stored, so that its figures are left out."""
+    stored = (home / ".local/share/ggufspec/runs").glob("*/runs.jsonl")
+    return any(f'"{MeasurementWarning.BUSY_MACHINE}"' in file.read_text(encoding="utf-8") for file in stored)
 
 
 def _start_machines(page: Path, env: dict[str, str]) -> AbstractContextManager[RayNodes | None]:

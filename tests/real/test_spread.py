@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import psutil
 import pytest
@@ -19,7 +18,6 @@ import pytest
 from ggufspec import engines, paths, prompts, results
 from ggufspec.domain import Drafting, Offload, Prompt, Role, RunSpec, Sample, Status
 from ggufspec.errors import WorkerError
-from ggufspec.forecast.whatif import Network
 from ggufspec.llama.install import installs, store
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import WorkerProblem, lending, protocol, workers
@@ -176,42 +174,20 @@ def test_a_pass_pays_round_trips_that_the_proxies_count(
     assert all(count == pytest.approx(passes, abs=1) for count in trips)
 
 
-def test_drafting_gains_more_the_slower_the_network_is_as_forecast(
-    with_rpc: Install, two: tuple[str, str], tmp_path: Path
+@pytest.mark.parametrize("role", [Role.TARGET, Role.DRAFTING])
+def test_a_pass_takes_no_less_than_a_round_trip(
+    with_rpc: Install, two: tuple[str, str], tmp_path: Path, role: Role
 ) -> None:
-    """scripts/validate_network.py has the errors on a quiet machine."""
-    near, trips = _pass_costs(with_rpc, two[0], tmp_path, delay_s=0.0)
-    gains = [near[Role.TARGET] / near[Role.DRAFTING]]
-    for rtt_s in (0.002, 0.01):
-        far, _ = _pass_costs(with_rpc, two[0], tmp_path, delay_s=rtt_s / 2)
-        gains.append(far[Role.TARGET] / far[Role.DRAFTING])
-    assert gains == sorted(gains)
-    network = Network(rtt_s=0.01, round_trips=trips[Role.TARGET])
-    alone, rounds = (near[role] + network.pass_s(1) for role in (Role.TARGET, Role.DRAFTING))
-    assert gains[-1] == pytest.approx(alone / rounds, rel=0.3)
-
-
-def _pass_costs(
-    install: Install, worker: str, folder: Path, *, delay_s: float
-) -> tuple[dict[Role, float], dict[Role, float]]:
-    """Return the median seconds of a pass of the target, alone and in rounds, and its round trips."""
-    seconds: dict[Role, float] = {}
-    trips: dict[Role, float] = {}
+    """What drafting gains by that depends on the machine's speed: scripts/validate_network.py measures it."""
+    rtt_s = 0.02
     with (
-        slow_network(worker, delay_s=delay_s) as network,
-        engines.make("server", install, timeout_s=120, capacity=1) as engine,
+        slow_network(two[0], delay_s=rtt_s / 2) as network,
+        engines.make("server", with_rpc, timeout_s=120, capacity=1) as engine,
     ):
-        for role in (Role.TARGET, Role.DRAFTING):
-            spec = replace(_spec(role, (network.address,)), n_predict=64)
-            _measured(engine, spec, folder / "warm")
-            network.reset()
-            samples = [_measured(engine, spec, folder / str(repeat)) for repeat in range(5)]
-            passes = [sample.n_rounds or sample.decoded or 0 for sample in samples]
-            trips[role] = network.round_trips / sum(passes)  # a few of the prompts' passes are among them
-            seconds[role] = median(
-                (sample.gen_s or 0.0) / number for sample, number in zip(samples, passes, strict=True)
-            )
-    return seconds, trips
+        sample = _measured(engine, _spec(role, (network.address,)), tmp_path / "run")
+    passes = sample.n_rounds if role is Role.DRAFTING else sample.decoded
+    assert passes
+    assert (sample.gen_s or 0.0) >= (passes - 1) * rtt_s  # the prompt's pass writes the first token
 
 
 # What goes wrong -------------------------------------------------------------------------------------------

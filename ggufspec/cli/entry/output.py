@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ggufspec.errors import DiskFullError, GgufspecError
 from ggufspec.harmless import harmless, one_line, to_json
+
+if TYPE_CHECKING:  # `--help` starts faster without it
+    from pathlib import Path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -99,8 +100,11 @@ def echo_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, err: b
 
 def terminal_width() -> int | None:
     """Return the columns of the terminal on standard output; None where that is no terminal."""
-    is_shown = sys.stdout is not None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if is_shown else None
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def echo_json(value: Any) -> None:
