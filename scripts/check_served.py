@@ -1,0 +1,124 @@
+"""Paste the line that `ggufspec tune` prints into a shell, and measure the server that it starts.
+
+    python scripts/check_served.py -- --pair demo -t 1 --precision 5%
+    python scripts/check_served.py -- -m big.gguf -md small.gguf --vram 200M -t 1
+
+What follows -- is for `ggufspec tune`. The server has to answer a prompt that fills a slot's context and a
+short one. Then each prompt of the tuning is sent to it several times, one after the other, as one user. The
+geometric mean of their tokens/s after the first token has to lie within the interval that the tuning
+printed; the exit code is 1 if it does not. Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+
+from ggufspec import results
+
+ROUNDS = 5
+WRITTEN = 16  # tokens of the long and the short answer
+PATIENCE_S = 600
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="+", metavar="OPTION", help="options of `ggufspec tune`, after --")
+    words = parser.parse_args().words
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["GGUFSPEC_DATA"] = folder
+        tuned = _tune(words)
+        overall, serving = tuned["overall"], tuned["serving"]
+        print(tuned["verdict"])
+        print(tuned["commands"]["llama-server"])
+        prompts = _prompts()
+        with _pasted(tuned["commands"]["llama-server"]) as url:
+            longest = serving["context"] - WRITTEN - (overall["draft"] or 0) - 2
+            for length in (longest, 8):
+                timings = _answer(url, {"prompt": [100] * length, "ignore_eos": True}, WRITTEN)
+                print(f"answered a prompt of {timings['prompt_n']} tokens with {timings['predicted_n']}")
+            rates = [
+                _rate(_answer(url, {"prompt": prompt}, tuned["n_predict"]))
+                for _ in range(ROUNDS)
+                for prompt in prompts
+            ]
+    measured, rate = overall["tokens_per_s"], statistics.geometric_mean(rates)
+    lo, hi = measured["lo"], measured["hi"]
+    is_within = lo is not None and hi is not None and lo <= rate <= hi
+    print(
+        f"tuned {measured['value']:.1f} tokens/s [{lo:.1f}, {hi:.1f}], "
+        f"pasted {rate:.1f}: {'within' if is_within else 'NOT WITHIN'}"
+    )
+    return int(not is_within)
+
+
+def _tune(words: list[str]) -> dict[str, Any]:
+    argv = [sys.executable, "-m", "ggufspec", "tune", *words, "--name", "checked", "-o", "json"]
+    ended = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        sys.exit(ended.returncode)
+    report: dict[str, Any] = json.loads(ended.stdout)
+    return report
+
+
+def _prompts() -> list[str]:
+    """Return the texts that the tuning sent."""
+    texts = {
+        run.spec.prompt.id: run.spec.prompt.text for run in results.load("checked").runs if not run.warmup
+    }
+    return list(texts.values())
+
+
+@contextmanager
+def _pasted(line: str) -> Iterator[str]:
+    """Run a line in a shell, and yield the server's address once it has loaded."""
+    words = shlex.split(line)
+    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+    with subprocess.Popen(
+        f"exec {line}", shell=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            while True:
+                if server.poll() is not None:
+                    sys.exit(f"the server ended with {server.returncode}")
+                try:
+                    if httpx2.get(f"{url}/health").status_code == httpx2.codes.OK:
+                        break
+                except httpx2.TransportError:
+                    time.sleep(0.1)
+            yield url
+        finally:
+            server.terminate()
+
+
+def _answer(url: str, asked: dict[str, Any], tokens: int) -> dict[str, Any]:
+    """Return the server's timings of an answer."""
+    body = asked | {"n_predict": tokens, "temperature": 0, "cache_prompt": False}
+    answer = httpx2.post(f"{url}/completion", json=body, timeout=PATIENCE_S)
+    if answer.status_code != httpx2.codes.OK:
+        sys.exit(f"the server answered {answer.status_code}: {answer.text[:200]}")
+    timings: dict[str, Any] = answer.json()["timings"]
+    return timings
+
+
+def _rate(timings: dict[str, Any]) -> float:
+    """Return tokens/s after the first token, as a tuning counts them."""
+    return (int(timings["predicted_n"]) - 1) / float(timings["predicted_ms"]) * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())
