@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -36,8 +37,9 @@ import httpx2
 
 import ggufspec
 from ggufspec import results, stats
-from ggufspec.domain import Program, UserRequest
-from ggufspec.llama.install.installs import Install, program_environment
+from ggufspec.domain import Program, Role, UserRequest
+from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.installs import Install
 from ggufspec.measure import request
 
 BENCHY = """
@@ -164,7 +166,7 @@ def _ratio(new: Mapping[stats.Cell, float], old: Mapping[stats.Cell, float], nam
 def _server(session: request.Session, asked: argparse.Namespace, folder: Path) -> Iterator[str]:
     """Start llama-server; yield its address."""
     install: Install = session.install
-    pair = session.suite.blocks[0].arms[0].pair
+    pair = next(arm.pair for arm in session.suite.blocks[0].arms if arm.role is Role.DRAFTING)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -197,12 +199,13 @@ def _measure_ggufspec(url: str, prompts: Sequence[str], tokens: int) -> list[Fig
     bench = ggufspec.bench(url=url, prompt=tuple(prompts), chat=True, n_predict=tokens, repeats=1)
     results.delete(bench.meta.id)
     (run,) = bench.runs
-    traffic = run.sample.traffic
+    sent, traffic = run.spec.traffic, run.sample.traffic
+    assert sent is not None
     assert traffic is not None
-    answers: dict[int, list[UserRequest]] = {}
+    answers: dict[str, list[UserRequest]] = {}
     for answer in traffic.requests:  # one user sends each prompt as often as the others
-        answers.setdefault(answer.prompt, []).append(answer)
-    return [_mean(answers[number]) for number, _ in enumerate(prompts)]
+        answers.setdefault(sent.prompts[answer.prompt].id, []).append(answer)
+    return [_mean(answers[f"p{number}"]) for number, _ in enumerate(prompts, start=1)]
 
 
 def _mean(answers: Sequence[UserRequest]) -> Figures:
@@ -254,4 +257,5 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the server ends, too
     sys.exit(main())

@@ -292,6 +292,7 @@ def test_a_record_without_a_single_draft_measures_no_drafting() -> None:
     assert DRAFTED.rounds is not None
     nothing = replace(DRAFTED, rounds=DRAFTED.rounds[1:2])
     assert reading.read_record(nothing).status is Status.DRAFTING_INACTIVE
+    assert reading.read_record(replace(nothing, p_min=0.7)).status is Status.OK
 
 
 @pytest.mark.parametrize("record", [PLAIN, DRAFTED], ids=["plain", "drafted"])

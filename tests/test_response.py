@@ -164,11 +164,16 @@ def test_any_bytes_can_be_read(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "status"), [("draft-model", Status.DRAFTING_INACTIVE), ("ngram-mod", Status.OK)]
+    ("method", "p_min", "status"),
+    [
+        ("draft-model", 0.0, Status.DRAFTING_INACTIVE),
+        ("draft-model", 0.7, Status.OK),
+        ("ngram-mod", 0.0, Status.OK),
+    ],
 )
-def test_a_text_without_repetition_is_no_failure_of_a_method_that_needs_it(
-    method: str, status: Status
+def test_nothing_drafted_is_no_failure_without_repetition_or_confidence(
+    method: str, p_min: float, status: Status
 ) -> None:
     head, *lines = _stream([Round(0, 0)] * 5)
-    sample = _parse([{"run": head["run"] | {"method": method}}, *lines]).sample
+    sample = _parse([{"run": head["run"] | {"method": method, "p_min": p_min}}, *lines]).sample
     assert (sample.status, sample.n_drafted, sample.n_accepted, sample.n_rounds) == (status, 0, 0, 5)

@@ -156,7 +156,11 @@ def test_acceptance_is_of_the_requests_that_count() -> None:
 
 
 def test_nothing_drafted_is_said() -> None:
-    assert serving.summarize(_spec(draft=3), lambda: RECORDS).sample.status is Status.DRAFTING_INACTIVE
+    spec = _spec(draft=3)
+    assert serving.summarize(spec, lambda: RECORDS).sample.status is Status.DRAFTING_INACTIVE
+    assert spec.drafting is not None
+    unsure = replace(spec, drafting=replace(spec.drafting, p_min=0.7))
+    assert serving.summarize(unsure, lambda: RECORDS).sample.status is Status.OK
 
 
 def test_failed_requests_are_counted_by_outcome_and_the_rest_goes_on() -> None:

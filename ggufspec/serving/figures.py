@@ -212,7 +212,7 @@ class _Tally:
             return Status.PROMPT_TOO_LONG
         if self._window is None or not round(self._window_tokens):
             return Status.FAILED
-        if spec.drafter is not None and not self._drafted:
+        if spec.drafter is not None and not self._drafted and not (spec.drafting and spec.drafting.p_min):
             return Status.DRAFTING_INACTIVE
         return Status.OK
 

@@ -182,6 +182,7 @@ def _write_together(
     gen_s = perf_counter() - begun
     return LibraryRecord(
         n_draft=run.drafting.n_max,
+        p_min=run.drafting.p_min,
         prompt_tokens=len(prompt),
         prompt_s=begun - started,
         ttft_s=rounds[0].at_s,

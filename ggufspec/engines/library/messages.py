@@ -110,6 +110,7 @@ class LibraryRecord:
     ended: bool  # the last token is an end of generation
     rounds: tuple[RoundRecord, ...] | None = None
     load_s: float | None = None
+    p_min: float | None = None
 
     def to_json(self) -> str:
         """Return the record as one line of JSON."""

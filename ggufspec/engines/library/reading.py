@@ -41,7 +41,7 @@ def _with_rounds(common: Sample, record: LibraryRecord) -> Sample:
     return Sample(
         **vars(common)
         | {
-            "status": Status.OK if n_drafted else Status.DRAFTING_INACTIVE,
+            "status": Status.OK if n_drafted or record.p_min else Status.DRAFTING_INACTIVE,
             "n_draft": record.n_draft,
             "n_drafted": n_drafted,
             "n_accepted": sum(entry.accepted for entry in rounds),

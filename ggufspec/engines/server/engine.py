@@ -277,6 +277,7 @@ class ServerEngine(Engine):
         run = {
             "n_draft": size if size is None or loaded.most is None else min(size, loaded.most),
             "method": spec.drafting.method.value if spec.drafting else None,
+            "p_min": spec.drafting.p_min if spec.drafting else None,
             "load_ms": None if loaded.runs else loaded.server.load_ms,
             "capabilities": None if capabilities is None else capabilities.to_json(),
         }

@@ -31,10 +31,11 @@ class Parsed:
 
 
 class _Run(msgspec.Struct):
-    """The request: γ, the drafting method, and the load time if it was the first after a load."""
+    """The request: γ, the drafting method, p-min, and the load time if it was the first after a load."""
 
     n_draft: Count | None = None
     method: str | None = None
+    p_min: float | None = None
     load_ms: float | None = None
 
 
@@ -100,10 +101,8 @@ def parse_response(record: str) -> Parsed:
     if chunks[-1].event.truncated:
         reason = "prompt and answer do not fit into the context"
         return Parsed(sample=replace(empty, status=Status.PROMPT_TOO_LONG), remark=reason)
-    drafts_always = run.method is None or not run.method.startswith(
-        "ngram-"
-    )  # which need a text that repeats
-    if sample.n_draft and not sample.n_drafted and drafts_always:
+    needs_repetition = run.method is not None and run.method.startswith("ngram-")
+    if sample.n_draft and not sample.n_drafted and not (needs_repetition or run.p_min):
         reason = "the timings show no drafted tokens"
         return Parsed(sample=replace(sample, status=Status.DRAFTING_INACTIVE), remark=reason)
     return _checked(sample, counters)

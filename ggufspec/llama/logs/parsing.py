@@ -34,6 +34,7 @@ _LOOKUP = re.compile(
     rb"spec +common_specu: - (?:size_n=\d+, size_m|size_key=\d+, size_value|n_match=\d+, n_max|n_draft)"
     rb"=(\d{1,6}),"
 )
+_P_MIN = re.compile(rb" - n_max=\d{1,6}, n_min=\d{1,6}, p_min=(\d{1,3}\.\d{1,9})")
 _LOWERED = re.compile(rb"exceeds the trained block size \d{1,6} -- clamping to (\d{1,6})")
 _BUILD = re.compile(
     r"(?:main: build = |build: |version: |.*print_info: build )(?P<number>\d+ \(\w+\))"
@@ -106,7 +107,7 @@ def parse(text: str | bytes, *, program: Program | None = None) -> Sample:
         return sample
     line_end = data.find(b"\n", closing.start, closing.end)  # text may precede it in its first line
     statistics = find_statistics(data, line_end, closing.end) if line_end >= 0 else []
-    return with_rounds(_with_lookup(head, sample, statistics), statistics, closing.target, closing.drafter)
+    return with_rounds(_with_method(head, sample, statistics), statistics, closing.target, closing.drafter)
 
 
 def count_by_method(data: bytes, before: Sequence[MethodCounts] = ()) -> tuple[MethodCounts, ...] | None:
@@ -152,21 +153,27 @@ def _drafting_program(data: bytes, sample: Sample) -> Sample:
     return replace(sample, program=Program.TREE if is_tree else Program.SIMPLE)
 
 
-def _with_lookup(head: bytes, sample: Sample, statistics: Sequence[Statistics]) -> Sample:
-    """Correct the summary's γ, which is what was requested of a model.
+def _with_method(head: bytes, sample: Sample, statistics: Sequence[Statistics]) -> Sample:
+    """Correct what the summary says of drafts, by what the log says of the drafting method.
 
-    A head may have lowered it. Without a model, nothing is drafted if the text does not repeat itself.
+    Its γ is the one requested of a model, which a head may have lowered. Nothing at all is drafted where a
+    model that was asked was never as sure as p-min, or where an n-gram method finds no repetition.
     """
-    lowered = lowered_size(head)
-    if lowered is not None and statistics and statistics[-1].method.startswith("draft-"):
-        return replace(sample, n_draft=lowered)
-    if len(statistics) != 1 or not statistics[0].method.startswith("ngram-"):
+    if not statistics:
+        return sample
+    last = statistics[-1]
+    idle = sample.status is Status.DRAFTING_INACTIVE
+    if last.method.startswith("draft-"):
+        lowered, p_min = lowered_size(head), _P_MIN.search(head)
+        unsure = idle and last.drafting > 0 and p_min is not None and float(p_min[1]) > 0.0
+        return replace(
+            sample, n_draft=lowered or sample.n_draft, status=Status.OK if unsure else sample.status
+        )
+    if len(statistics) != 1 or not last.method.startswith("ngram-"):
         return sample
     size = _LOOKUP.search(head)
     return replace(
-        sample,
-        status=Status.OK if sample.status is Status.DRAFTING_INACTIVE else sample.status,
-        n_draft=int(size[1]) if size else None,
+        sample, status=Status.OK if idle else sample.status, n_draft=int(size[1]) if size else None
     )
 
 
