@@ -59,7 +59,9 @@ def main() -> int:
             ]
     measured, rate = overall["tokens_per_s"], statistics.geometric_mean(rates)
     lo, hi = measured["lo"], measured["hi"]
-    is_within = lo is not None and hi is not None and lo <= rate <= hi
+    if lo is None or hi is None:
+        sys.exit(f"the tuning printed no interval, the server wrote {rate:.1f}: give it a longer --max-time")
+    is_within = lo <= rate <= hi
     print(
         f"tuned {measured['value']:.1f} tokens/s [{lo:.1f}, {hi:.1f}], "
         f"pasted {rate:.1f}: {'within' if is_within else 'NOT WITHIN'}"
