@@ -6,7 +6,8 @@
 What follows -- is for `ggufspec tune`. The server has to answer a prompt that fills a slot's context and a
 short one. Then each prompt of the tuning is sent to it several times, one after the other, as one user. The
 geometric mean of their tokens/s after the first token has to lie within the interval that the tuning
-printed; the exit code is 1 if it does not. Run it on a quiet machine.
+printed; the exit code is 1 if it does not. `bench --tuned` follows: it shows whether the machine's own speed
+has changed meanwhile. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def main() -> int:
                 for _ in range(ROUNDS)
                 for prompt in prompts
             ]
+        again = _measure_again(drafts=tuned["drafts"])
     measured, rate = overall["tokens_per_s"], statistics.geometric_mean(rates)
     lo, hi = measured["lo"], measured["hi"]
     if lo is None or hi is None:
@@ -64,18 +66,30 @@ def main() -> int:
     is_within = lo <= rate <= hi
     print(
         f"tuned {measured['value']:.1f} tokens/s [{lo:.1f}, {hi:.1f}], "
-        f"pasted {rate:.1f}: {'within' if is_within else 'NOT WITHIN'}"
+        f"pasted {rate:.1f}: {'within' if is_within else 'NOT WITHIN'}; "
+        f"the tuned configuration afterwards {again}"
     )
     return int(not is_within)
 
 
 def _tune(words: list[str]) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "ggufspec", "tune", *words, "--name", "checked", "-o", "json"]
+    report: dict[str, Any] = _run("tune", *words, "--name", "checked")
+    return report
+
+
+def _measure_again(*, drafts: bool) -> str:
+    """Return tokens/s of the tuned configuration in a bench of its own: the machine may be slower by now."""
+    rows = _run("bench", "--tuned", "checked", "-r", "3")
+    row = next(row for row in rows if row["role"] == ("drafting" if drafts else "target"))
+    return f"{row['gen_tps']:.1f} tokens/s"
+
+
+def _run(*words: str) -> Any:
+    argv = [sys.executable, "-m", "ggufspec", *words, "-o", "json"]
     ended = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
         sys.exit(ended.returncode)
-    report: dict[str, Any] = json.loads(ended.stdout)
-    return report
+    return json.loads(ended.stdout)
 
 
 def _prompts() -> list[str]:
