@@ -21,25 +21,19 @@ import argparse
 import json
 import os
 import random
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
-
-import httpx2
 
 import ggufspec
 from ggufspec import results, stats
 from ggufspec.domain import Program, Role, UserRequest
-from ggufspec.llama.install.environment import program_environment
-from ggufspec.llama.install.installs import Install
+from ggufspec.engines.server import launch
 from ggufspec.measure import request
 
 BENCHY = """
@@ -126,7 +120,8 @@ def main() -> int:
             print(f"{name}: not measured, {variable} is not set", file=sys.stderr)
     found: dict[str, dict[stats.Cell, Figures]] = {name: {} for name in clients}
     chance = random.Random(asked.rounds)
-    with tempfile.TemporaryDirectory() as folder, _server(session, asked, Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, closing(_start(session, asked)) as server:
+        url = str(server.client.base_url).rstrip("/")
         os.environ["GGUFSPEC_DATA"] = folder
         for repeat in range(-1, asked.rounds):  # the first warms up
             for name in chance.sample(list(clients), len(clients)):
@@ -162,37 +157,18 @@ def _ratio(new: Mapping[stats.Cell, float], old: Mapping[stats.Cell, float], nam
     return f"{ratio.value:.3f} [{ratio.lo:.3f}, {ratio.hi:.3f}]"
 
 
-@contextmanager
-def _server(session: request.Session, asked: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """Start llama-server; yield its address."""
-    install: Install = session.install
+def _start(session: request.Session, asked: argparse.Namespace) -> launch.Server:
+    """Start llama-server, without a key."""
     pair = next(arm.pair for arm in session.suite.blocks[0].arms if arm.role is Role.DRAFTING)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv = [str(install.programs[Program.SERVER].path), "-m", str(pair.target.path), "--port", str(port)]
+    port = launch.find_free_port(8080)
+    program = session.install.programs[Program.SERVER].path
+    argv = [str(program), "-m", str(pair.target.path), "--port", str(port)]
     argv += ["-np", "1", "-c", "2048", "-t", str(asked.threads), "-tb", str(asked.threads), "--no-webui"]
     if asked.draft:
         assert pair.draft is not None
         argv += ["-md", str(pair.draft.path), "-td", str(asked.threads)]
         argv += ["--spec-type", "draft-simple", "--spec-draft-n-max", str(asked.draft)]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(argv, stdout=log, stderr=log, env=program_environment(folder))
-        try:
-            url = f"http://127.0.0.1:{port}"
-            for _ in range(600):
-                if server.poll() is not None:
-                    sys.exit((folder / "server.log").read_text()[-500:])
-                try:
-                    if httpx2.get(f"{url}/health").status_code == httpx2.codes.OK:
-                        break
-                except httpx2.TransportError:
-                    pass
-                time.sleep(0.1)
-            yield url
-        finally:
-            server.terminate()
-            server.wait()
+    return launch.start_printed(argv, port=port, timeout_s=60)
 
 
 def _measure_ggufspec(url: str, prompts: Sequence[str], tokens: int) -> list[Figures]:
@@ -257,5 +233,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the server ends, too
     sys.exit(main())

@@ -16,19 +16,17 @@ import argparse
 import json
 import os
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Any
 
 import httpx2
 
 from ggufspec import results
+from ggufspec.engines.server import launch
 
 ROUNDS = 5
 WRITTEN = 16  # tokens of the long and the short answer
@@ -48,13 +46,13 @@ def main() -> int:
         print(tuned["verdict"])
         print(tuned["commands"]["llama-server"])
         prompts = _prompts()
-        with _pasted(tuned["commands"]["llama-server"]) as url:
+        with closing(_paste(tuned["commands"]["llama-server"])) as server:
             longest = serving["context"] - WRITTEN - (overall["draft"] or 0) - 2
             for length in (longest, 8):
-                timings = _answer(url, {"prompt": [100] * length, "ignore_eos": True}, WRITTEN)
+                timings = _answer(server, {"prompt": [100] * length, "ignore_eos": True}, WRITTEN)
                 print(f"answered a prompt of {timings['prompt_n']} tokens with {timings['predicted_n']}")
             rates = [
-                _rate(_answer(url, {"prompt": prompt}, tuned["n_predict"]))
+                _rate(_answer(server, {"prompt": prompt}, tuned["n_predict"]))
                 for _ in range(ROUNDS)
                 for prompt in prompts
             ]
@@ -100,32 +98,17 @@ def _prompts() -> list[str]:
     return list(texts.values())
 
 
-@contextmanager
-def _pasted(line: str) -> Iterator[str]:
-    """Run a line in a shell, and yield the server's address once it has loaded."""
+def _paste(line: str) -> launch.Server:
+    """Run a line in a shell, and return its server once it answers."""
     words = shlex.split(line)
-    url = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
-    with subprocess.Popen(
-        f"exec {line}", shell=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as server:
-        try:
-            while True:
-                if server.poll() is not None:
-                    sys.exit(f"the server ended with {server.returncode}")
-                try:
-                    if httpx2.get(f"{url}/health").status_code == httpx2.codes.OK:
-                        break
-                except httpx2.TransportError:
-                    time.sleep(0.1)
-            yield url
-        finally:
-            server.terminate()
+    port = int(words[words.index("--port") + 1])
+    return launch.start_printed(("sh", "-c", f"exec {line}"), port=port, timeout_s=PATIENCE_S)
 
 
-def _answer(url: str, asked: dict[str, Any], tokens: int) -> dict[str, Any]:
+def _answer(server: launch.Server, asked: dict[str, Any], tokens: int) -> dict[str, Any]:
     """Return the server's timings of an answer."""
     body = asked | {"n_predict": tokens, "temperature": 0, "cache_prompt": False}
-    answer = httpx2.post(f"{url}/completion", json=body, timeout=PATIENCE_S)
+    answer = server.client.post("/completion", json=body)
     if answer.status_code != httpx2.codes.OK:
         sys.exit(f"the server answered {answer.status_code}: {answer.text[:200]}")
     timings: dict[str, Any] = answer.json()["timings"]
@@ -138,5 +121,4 @@ def _rate(timings: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the server ends, too
     sys.exit(main())

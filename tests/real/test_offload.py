@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec import engines, prompts
-from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
+from ggufspec import engines
+from ggufspec.domain import Offload, Role, Status
 from ggufspec.llama.install.installs import Install
-from ggufspec.modelfiles import catalog, hub
+from tests.support import embedded
 
 NOWHERE = Offload(
     target_layers=0,
@@ -23,32 +23,13 @@ NOWHERE = Offload(
 )
 
 
-def _spec(role: Role, offload: Offload) -> RunSpec:
-    return RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=role,
-        prompt=prompts.suite("demo").prompts[0],
-        n_predict=16,
-        context=512,
-        threads=1,
-        offload=offload,
-        drafting=Drafting(n_max=3) if role is Role.DRAFTING else None,
-    )
-
-
-def _measured(engine: engines.Engine, spec: RunSpec, log: Path) -> Sample:
-    """Return a run that ended well; today's programs lose their summary now and then."""
-    tries = (engine.measure(spec, log).sample for _ in range(6))
-    return next(one for one in tries if one.status is Status.OK)
-
-
 @pytest.mark.parametrize("name", engines.ENGINES)
 def test_every_engine_places_models_and_reads_back_where_they_are(
     llama: Install, tmp_path: Path, name: str
 ) -> None:
     with engines.make(name, llama, timeout_s=120) as engine:
         for offload in (replace(NOWHERE, devices=()), NOWHERE):
-            both = _measured(engine, _spec(Role.DRAFTING, offload), tmp_path / "both")
+            both = embedded.measured(engine, embedded.spec(Role.DRAFTING, offload), tmp_path / "both")
             (target,), (drafter,) = both.placement, both.draft_placement
             assert (target.device, drafter.device) == ("CPU", "CPU")
             assert (both.gpu_bytes, both.draft_gpu_bytes) == (0, 0)
@@ -56,7 +37,7 @@ def test_every_engine_places_models_and_reads_back_where_they_are(
                 assert one.model_bytes == round(weights * (1 << 20))
                 assert one.kv_bytes == round(cache * (1 << 20))
                 assert one.compute_bytes
-        alone = _measured(engine, _spec(Role.DRAFTER, NOWHERE), tmp_path / "alone")
+        alone = embedded.measured(engine, embedded.spec(Role.DRAFTER, NOWHERE), tmp_path / "alone")
         assert alone.placement[0].model_bytes == drafter.model_bytes
         assert alone.draft_placement == ()
 
@@ -64,7 +45,7 @@ def test_every_engine_places_models_and_reads_back_where_they_are(
 def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> None:
     with engines.make("binary", legacy, timeout_s=120) as engine:
         measured = engine.measure(
-            _spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0)), tmp_path / "l"
+            embedded.spec(Role.DRAFTING, Offload(target_layers=0, draft_layers=0)), tmp_path / "l"
         )
     (target,), (drafter,) = measured.sample.placement, measured.sample.draft_placement
     assert (target.device, drafter.device) == ("CPU", "CPU")
@@ -76,6 +57,6 @@ def test_the_programs_of_2024_tell_it_too(legacy: Install, tmp_path: Path) -> No
 def test_a_device_that_is_not_there_is_a_typed_failure(llama: Install, tmp_path: Path, name: str) -> None:
     offload = replace(NOWHERE, devices=("CUDA7",))
     with engines.make(name, llama, timeout_s=120) as engine:
-        measured = engine.measure(_spec(Role.TARGET, offload), tmp_path / "log")
+        measured = engine.measure(embedded.spec(Role.TARGET, offload), tmp_path / "log")
     assert measured.sample.status is Status.FAILED
     assert "CUDA7" in (measured.error or "")

@@ -16,14 +16,13 @@ import psutil
 import pytest
 
 from ggufspec import engines, paths, prompts, results
-from ggufspec.domain import Drafting, Offload, Prompt, Role, RunSpec, Sample, Status
+from ggufspec.domain import Offload, Prompt, Role, RunSpec, Status
 from ggufspec.errors import WorkerError
 from ggufspec.llama.install import installs, store
 from ggufspec.llama.install.installs import Install
 from ggufspec.llama.rpc import WorkerProblem, lending, protocol, workers
 from ggufspec.llama.rpc.lending import WorkerSettings
-from ggufspec.modelfiles import catalog, hub
-from tests.support import rpc_workers, shell
+from tests.support import embedded, rpc_workers, shell
 from tests.support.slow_network import slow_network
 
 _CACHE = paths.cache_dir()  # before the fixture `home` points everything at an empty folder
@@ -67,22 +66,7 @@ def _started(install: Install) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _spec(role: Role, rpc: tuple[str, ...]) -> RunSpec:
-    return RunSpec(
-        pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-        role=role,
-        prompt=prompts.suite("demo").prompts[0],
-        n_predict=16,
-        context=512,
-        threads=1,
-        offload=Offload(target_layers="all", draft_layers=0, rpc=rpc),
-        drafting=Drafting(n_max=3) if role is Role.DRAFTING else None,
-    )
-
-
-def _measured(engine: engines.Engine, spec: RunSpec, log: Path) -> Sample:
-    """Return a run that ended well; today's programs lose their summary now and then."""
-    tries = (engine.measure(spec, log).sample for _ in range(6))
-    return next(one for one in tries if one.status is Status.OK)
+    return embedded.spec(role, Offload(target_layers="all", draft_layers=0, rpc=rpc))
 
 
 # Texts and places ------------------------------------------------------------------------------------------
@@ -96,7 +80,7 @@ def test_weights_are_on_both_workers_and_the_text_is_the_same(
     for rpc in ((), two):
         with engines.make(name, with_rpc, timeout_s=120, capacity=1) as engine:
             for role, same in texts.items():
-                sample = _measured(engine, _spec(role, rpc), tmp_path / "run")
+                sample = embedded.measured(engine, _spec(role, rpc), tmp_path / "run")
                 same.add(sample.text)
                 on = {
                     part.device.partition("[")[2].rstrip("]") for part in sample.placement if part.model_bytes
@@ -165,7 +149,7 @@ def test_a_pass_pays_round_trips_that_the_proxies_count(
                 for network in networks:
                     network.reset()
                 spec = replace(_spec(role, (first.address, second.address)), n_predict=tokens)
-                sample = _measured(engine, spec, tmp_path / "run")
+                sample = embedded.measured(engine, spec, tmp_path / "run")
                 passes = sample.n_rounds if role is Role.DRAFTING else sample.decoded
                 assert passes
                 counts[tokens] = passes, *(network.round_trips for network in networks)
@@ -184,7 +168,7 @@ def test_a_pass_takes_no_less_than_a_round_trip(
         slow_network(two[0], delay_s=rtt_s / 2) as network,
         engines.make("server", with_rpc, timeout_s=120, capacity=1) as engine,
     ):
-        sample = _measured(engine, _spec(role, (network.address,)), tmp_path / "run")
+        sample = embedded.measured(engine, _spec(role, (network.address,)), tmp_path / "run")
     passes = sample.n_rounds if role is Role.DRAFTING else sample.decoded
     assert passes
     assert (sample.gen_s or 0.0) >= (passes - 1) * rtt_s  # the prompt's pass writes the first token
@@ -197,7 +181,7 @@ def test_a_busy_worker_is_a_row_and_serves_again_later(
     with_rpc: Install, two: tuple[str, str], tmp_path: Path
 ) -> None:
     with engines.make("server", with_rpc, timeout_s=120, capacity=1) as holder:
-        _measured(holder, _spec(Role.TARGET, two[:1]), tmp_path / "holder")
+        embedded.measured(holder, _spec(Role.TARGET, two[:1]), tmp_path / "holder")
         with engines.make("binary-simple", with_rpc, timeout_s=120) as other:
             for _ in range(4):  # more than wait in the worker's queue
                 busy = other.measure(_spec(Role.TARGET, two[:1]), tmp_path / "other")
@@ -261,7 +245,7 @@ def test_a_worker_that_is_killed_during_a_run_is_a_row(with_rpc: Install, tmp_pa
         network = stack.enter_context(slow_network(address, delay_s=0.02))
         engine = stack.enter_context(engines.make(name, with_rpc, timeout_s=120, capacity=1))
         spec = _spec(Role.TARGET, (network.address,))
-        _measured(engine, spec, tmp_path / "before")
+        embedded.measured(engine, spec, tmp_path / "before")
         network.reset()
         with _during(lambda: network.round_trips > 60, process.kill):
             lost = engine.measure(replace(spec, n_predict=400, prompt=_other_prompt()), tmp_path / "lost")
