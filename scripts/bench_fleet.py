@@ -17,12 +17,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench_store import store, synthetic, timed  # noqa: E402
+
 from ggufspec import fleet, results  # noqa: E402
 from ggufspec.choices import Where  # noqa: E402
 from ggufspec.fleet import MachineJoined  # noqa: E402
 from ggufspec.fleet.journal import create_fleet  # noqa: E402
 from ggufspec.report import frames  # noqa: E402
-from scripts.bench_store import store, synthetic, timed  # noqa: E402
 
 GOAL = 3.0
 REPEATS = 3

@@ -29,7 +29,8 @@ def main() -> int:
     parser.add_argument("commands", nargs="*", metavar="COMMAND", help="these alone; every command without")
     parser.add_argument("--pairs", type=int, default=15, help="starts of each command (default: 15)")
     asked = parser.parse_args()
-    lines = [(name,) for name in asked.commands] or [(), *((name,) for name in COMMANDS)]
+    every: list[tuple[str, ...]] = [(), *((name,) for name in COMMANDS)]
+    lines = [(name,) for name in asked.commands] or every
     for line in lines:  # so that every module is compiled and in the file cache
         _seconds(*GGUFSPEC, *line, "--help")
     found = {" ".join(("ggufspec", *line)): measure(line, asked.pairs) for line in lines}

@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ggufspec.llama.install import releases
 
@@ -115,7 +116,7 @@ def _engines(release: str, programs: Sequence[str]) -> list[str]:
     return engines + (["inprocess"] if releases.has_binding(release) else [])
 
 
-def _measure(engine: str, folder: str, environment: dict[str, str]) -> tuple[list[dict[str, object]], str]:
+def _measure(engine: str, folder: str, environment: dict[str, str]) -> tuple[list[dict[str, Any]], str]:
     """Return the arms of a short bench, and why it failed; a changed text is a failure, too."""
     words = ["bench", "--pair", "demo", "--draft", "3", "-n", "40", "-r", "1", "--warmup", "0", "-t", "1"]
     words += ["--per-category", "1", "--engine", engine, "--llama", folder, "-o", "json"]

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from ggufspec import engines, proc, stats
 from ggufspec.domain import Program, Prompt, Role, RunSpec, Sample, Status
-from ggufspec.llama.install.installs import Install, program_environment
+from ggufspec.llama.install.environment import program_environment
+from ggufspec.llama.install.installs import Install
 from ggufspec.measure import request
 
 _ATTEMPTS = 6

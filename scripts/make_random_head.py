@@ -165,7 +165,8 @@ def weights(name: str, shape: TensorShape, rng: np.random.Generator) -> NDArray[
     if len(shape) == 1:
         return np.full(shape, 0 if name.endswith("bias") else 1, np.float32)
     matrix = rng.standard_normal(shape[::-1], np.float32) * shape[0] ** -0.5
-    return matrix if "gate_inp" in name else matrix.astype(np.float16)
+    made: NDArray[np.generic] = matrix if "gate_inp" in name else matrix.astype(np.float16)
+    return made
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, target: Target, *, needs_mask: bool) -> None:

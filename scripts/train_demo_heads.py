@@ -169,7 +169,7 @@ def write_eagle3(
         "blk.0.ffn_up": blocks["up"],
         "blk.0.ffn_down": blocks["down"],
     }
-    _write(writer, {name: part.weight for name, part in parts.items()})
+    _write(writer, path, {name: part.weight for name, part in parts.items()})
 
 
 def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePieceProcessor, path: Path) -> None:
@@ -226,7 +226,7 @@ def write_mtp(head: Mtp, target: Llama, tokenizer: sentencepiece.SentencePiecePr
         }.items()
     }
     writer.add_tensor(f"blk.{last}.exp_probs_b.bias", np.zeros(1, dtype=np.float32))
-    _write(writer, weights)
+    _write(writer, path, weights)
 
 
 def _halves(weight: Tensor, heads: int) -> Tensor:
@@ -243,7 +243,7 @@ def _writer(path: Path, arch: str, name: str, shape: Shape, *, blocks: int, ffn:
     return writer
 
 
-def _write(writer: gguf.GGUFWriter, weights: dict[str, Tensor]) -> None:
+def _write(writer: gguf.GGUFWriter, path: Path, weights: dict[str, Tensor]) -> None:
     """Write matrices in Q8_0 and the rest in F32, and give the file its name in one step."""
     kind = GGMLQuantizationType.Q8_0
     for name, weight in weights.items():
@@ -256,7 +256,7 @@ def _write(writer: gguf.GGUFWriter, weights: dict[str, Tensor]) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    writer.path.replace(writer.path.with_suffix(".gguf"))
+    path.with_suffix(".tmp").replace(path)
 
 
 def main() -> None:

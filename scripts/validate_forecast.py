@@ -424,7 +424,7 @@ def random_model(folder: Path, layers: int, *, width: int = 512, seed: int = 0) 
         heads = str(width // 64)
         shape = ["--embd", str(width), "--ff", str(width * 11 // 4), "--heads", heads, "--kv-heads", heads]
         script = Path(__file__).with_name("make_random_gguf.py")
-        words = [sys.executable, script, *shape, "--vocab", "4000", "--seed", str(seed)]
+        words: list[str | Path] = [sys.executable, script, *shape, "--vocab", "4000", "--seed", str(seed)]
         words += ["--layers", str(layers), "--quant", "Q8_0", "-o", made]
         subprocess.run(words, check=True, capture_output=True, timeout=600)
     return made
@@ -436,7 +436,7 @@ def quantized(model: Path, folder: Path, kind: str) -> Path:
     if not made.exists():
         plain = installs.find_install(None).executable(Program.PLAIN).path
         quantize = plain.with_name("llama-quantize")
-        words = [quantize, "--allow-requantize", model, made, kind]
+        words: list[str | Path] = [quantize, "--allow-requantize", model, made, kind]
         subprocess.run(words, check=True, capture_output=True, timeout=600)
     return made
 

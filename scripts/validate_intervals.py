@@ -178,6 +178,7 @@ def stopped(precision: float) -> float:
             assert effect is not None
             if (effect.ratio.relative_half_width or 0.0) <= precision:
                 break
+        assert effect is not None
         hits += abs(effect.fit.mean - truth) <= (effect.fit.half_width() or 0.0)
     return hits / TRIALS
 

@@ -10,7 +10,7 @@ measures all of them, and a first proxy without a delay from which the costs are
 long one takes is what ``bench --rpc`` measures before it starts.
 
 It prints a table, and exits with 1 if a forecast is off by more than 10 %, or drafting changed a text. Run it
-on a quiet machine, with a llama.cpp of ``ggufspec build --rpc``.
+on a quiet machine, with a llama.cpp of ``ggufspec build --rpc``. It takes about twenty minutes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import ggufspec  # noqa: E402
-from ggufspec import analysis, engines, prompts  # noqa: E402
+from ggufspec import engines, prompts  # noqa: E402
 from ggufspec.analysis import Arm  # noqa: E402
+from ggufspec.analysis.arms import group  # noqa: E402
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status  # noqa: E402
 from ggufspec.forecast import whatif  # noqa: E402
 from ggufspec.llama.install import installs  # noqa: E402
@@ -82,7 +83,7 @@ def main() -> int:
             threads=asked.threads,
             repeats=asked.repeats,
         )
-    arms = analysis.group(bench)
+    arms = group(bench)
     rtt_s = {worker.address: worker.rtt_s or 0.0 for worker in bench.meta.workers}
     trips = counted[None].round_trips
     print(f"\n| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")

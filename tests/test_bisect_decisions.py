@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import validate_bisect
 
 from ggufspec.errors import InconclusiveError
 from ggufspec.stats import t_quantile, t_tail
 from ggufspec.tuning.bisect import Finding, Measure, Side, Trial, Verdict, choose_next, schedule_looks
-from scripts import validate_bisect
 
 
 def measure(history: list[float], skipped: frozenset[int] = frozenset()) -> Verdict:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import validate_guard
 
 from ggufspec import results, stats
 from ggufspec.analysis import Design, GuardState, comparing, guarding
@@ -16,7 +17,6 @@ from ggufspec.report.text import formats
 from ggufspec.report.text.comparison import comparison
 from ggufspec.results import ResultSet
 from ggufspec.stats import SpeedVerdict
-from scripts import validate_guard
 from tests.support import shell, values
 
 PROMPTS = [f"p{number}" for number in range(8)]

@@ -8,10 +8,10 @@ import sys
 from collections import Counter
 
 import pytest
+import simulate_fleet
 
 from ggufspec.choices import Where
 from ggufspec.fleet import Ending, Node, Schedule, Stay, lower_bound, simulate
-from scripts import simulate_fleet
 
 
 def node(number: int, *, machine: str | None = None, hardware: str = "equal") -> Node:

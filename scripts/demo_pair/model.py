@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gguf
 import sentencepiece
@@ -185,7 +185,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, object]:
         return {"momentum": self.momentum, "adam": self.adam.state_dict()}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.momentum = state["momentum"]
         self.adam.load_state_dict(state["adam"])
 

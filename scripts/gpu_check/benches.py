@@ -138,7 +138,9 @@ def gain(arm: Arm | None) -> float | None:
 
 def _offloaded(arm: Arm | None) -> str | None:
     known = arm.layers if arm is not None else None
-    return known and f"{known.offloaded}" + (f"/{known.total}" if known.total else "")
+    if known is None:
+        return None
+    return f"{known.offloaded}" + (f"/{known.total}" if known.total else "")
 
 
 def doubts(results: ResultSet) -> list[str]:

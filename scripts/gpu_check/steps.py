@@ -122,14 +122,18 @@ def run(
             reports.append(_report(step, NOT_RUN, said))
         else:
             say(f"{step.title} … ({left:.0f} s left)")
-            begun = clock()
-            reports.append(_ran(step, min(left, step.most_s), lambda begun=begun: clock() - begun))
+            reports.append(_ran(step, min(left, step.most_s), clock))
         say(f"{step.title}: {reports[-1].status} {reports[-1].said}".rstrip())
         save(reports)
     return tuple(reports)
 
 
-def _ran(step: Step, left: float, elapsed: Callable[[], float]) -> Report:
+def _ran(step: Step, left: float, clock: Callable[[], float]) -> Report:
+    begun = clock()
+
+    def elapsed() -> float:
+        return clock() - begun
+
     try:
         section = step.run(left)
     except (NotRunError, OutOfMemoryError, NoInstallError) as error:

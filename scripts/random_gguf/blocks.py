@@ -49,7 +49,7 @@ class Tiles:
         position = zlib.crc32(name.encode()) % len(tile)
         while n_blocks:
             taken = min(n_blocks, len(tile) - position)
-            yield memoryview(tile[position : position + taken]).cast("B")
+            yield tile[position : position + taken].data.cast("B")
             n_blocks, position = n_blocks - taken, 0
 
     def _tile(self, kind: str, std: float) -> NDArray[np.uint8]:
@@ -63,7 +63,8 @@ class Tiles:
                 self._units[kind] = float(np.sqrt(np.mean(np.square(weights))))
         payload = self._payloads[kind]
         if kind in _FLOATS:
-            return _FLOATS[kind](payload.view(np.float32) * np.float32(std))
+            scaled: NDArray[np.uint8] = _FLOATS[kind](payload.view(np.float32) * np.float32(std))
+            return scaled
         _scale(payload, kind, std / self._units[kind])
         return payload
 
@@ -90,8 +91,15 @@ def _scale(blocks: NDArray[np.uint8], kind: str, scale: float) -> None:
         return
     at = _SCALE_AT.get(kind, 0)
     minimum_at, ratio = _MIN_AT.get(kind, (at, 1.0))
-    layout = {"names": ["min", "scale"], "formats": ["<u2", "<u2"], "offsets": [minimum_at, at]}
-    fields = blocks.view(np.dtype({**layout, "itemsize": blocks.shape[1]}))
+    layout = np.dtype(
+        {
+            "names": ["min", "scale"],
+            "formats": ["<u2", "<u2"],
+            "offsets": [minimum_at, at],
+            "itemsize": blocks.shape[1],
+        }
+    )
+    fields = blocks.view(layout)
     signs = fields["scale"] & _SIGN
     fields["min"] = signs ^ _bits(scale * ratio)
     fields["scale"] = signs | bits
