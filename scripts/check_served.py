@@ -4,10 +4,10 @@
     python scripts/check_served.py -- -m big.gguf -md small.gguf --vram 200M -t 1
 
 What follows -- is for `ggufspec tune`. The server has to answer a prompt that fills a slot's context and a
-short one. Then each prompt of the tuning is sent to it, one after the other, as one user. One load of a model
-may be several percent faster than another, so the line is pasted five times. The geometric mean of their
-tokens/s after the first token has to lie within the interval that the tuning printed; otherwise the exit code
-is 1.
+short one. Then the line is pasted five times more, since one load of a model may be several percent faster
+than another. Each server is sent each prompt of the tuning, one after the other, as one user. The geometric
+mean of their tokens/s after the first token has to lie within the interval that the tuning printed;
+otherwise the exit code is 1.
 
 A machine's own speed may change by more within minutes. So `bench --tuned` measures the same configuration
 and answers of the same length right before and right after the pasted servers. Run it on a quiet machine.
@@ -49,7 +49,8 @@ def main() -> int:
         print(tuned["commands"]["llama-server"])
         prompts = _prompts()
         before = _measure_again(tuned)
-        rates = [_serve(tuned, prompts, is_first=load == 0) for load in range(LOADS)]
+        _fill_a_slot(tuned)
+        rates = [_measure_load(tuned, prompts) for _ in range(LOADS)]
         after = _measure_again(tuned)
     measured, rate = tuned["overall"]["tokens_per_s"], statistics.geometric_mean(rates)
     lo, hi = measured["lo"], measured["hi"]
@@ -68,14 +69,18 @@ def _tune(words: list[str]) -> dict[str, Any]:
     return report
 
 
-def _serve(tuned: dict[str, Any], prompts: list[str], *, is_first: bool) -> float:
-    """Paste the line once, and return the geometric mean over prompts of tokens/s; the first fills a slot."""
+def _fill_a_slot(tuned: dict[str, Any]) -> None:
+    """Paste the line, and ask for answers to the longest prompt that a slot takes and to a short one."""
+    longest = tuned["serving"]["context"] - WRITTEN - (tuned["overall"]["draft"] or 0) - 2
     with closing(_paste(tuned["commands"]["llama-server"])) as server:
-        if is_first:
-            longest = tuned["serving"]["context"] - WRITTEN - (tuned["overall"]["draft"] or 0) - 2
-            for length in (longest, 8):
-                timings = _answer(server, {"prompt": [100] * length, "ignore_eos": True}, WRITTEN)
-                print(f"answered a prompt of {timings['prompt_n']} tokens with {timings['predicted_n']}")
+        for length in (longest, 8):
+            timings = _answer(server, {"prompt": [100] * length, "ignore_eos": True}, WRITTEN)
+            print(f"answered a prompt of {timings['prompt_n']} tokens with {timings['predicted_n']}")
+
+
+def _measure_load(tuned: dict[str, Any], prompts: list[str]) -> float:
+    """Paste the line, and return the geometric mean over prompts of its server's tokens/s."""
+    with closing(_paste(tuned["commands"]["llama-server"])) as server:
         _answer(server, {"prompt": prompts[0]}, tuned["n_predict"])  # a warm-up, as a tuning has
         answers = [_answer(server, {"prompt": prompt}, tuned["n_predict"]) for prompt in prompts]
         return statistics.geometric_mean(map(_rate, answers))

@@ -27,15 +27,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import ggufspec  # noqa: E402
-from ggufspec import engines, prompts  # noqa: E402
+from ggufspec import engines  # noqa: E402
 from ggufspec.analysis import Arm  # noqa: E402
 from ggufspec.analysis.arms import group  # noqa: E402
-from ggufspec.domain import Drafting, Offload, Role, RunSpec, Status  # noqa: E402
+from ggufspec.domain import Drafting, Offload, Role, Status  # noqa: E402
 from ggufspec.forecast import whatif  # noqa: E402
 from ggufspec.llama.install import installs  # noqa: E402
 from ggufspec.llama.install.installs import Install  # noqa: E402
 from ggufspec.llama.rpc import lending  # noqa: E402
-from ggufspec.modelfiles import catalog, hub  # noqa: E402
+from tests.support import embedded  # noqa: E402
 from tests.support.rpc_workers import free_port  # noqa: E402
 from tests.support.slow_network import slow_network  # noqa: E402
 
@@ -154,16 +154,9 @@ def count_passes(install: Install, worker: str, draft: int | None, folder: Path)
         slow_network(worker) as network,
         engines.make("server", install, timeout_s=120, capacity=1) as engine,
     ):
-        spec = RunSpec(
-            pair=hub.resolve(catalog.find_pair("demo"), offline=True),
-            role=role,
-            prompt=prompts.suite("demo").prompts[0],
-            n_predict=LONG,
-            context=512,
-            threads=1,
-            offload=Offload(target_layers="all", draft_layers=0, rpc=(network.address,)),
-            drafting=None if draft is None else Drafting(n_max=draft),
-        )
+        offload = Offload(target_layers="all", draft_layers=0, rpc=(network.address,))
+        drafting = None if draft is None else Drafting(n_max=draft)
+        spec = replace(embedded.spec(role, offload), drafting=drafting)
         for tokens in (LONG, SHORT, LONG):  # the first loads the models
             network.reset()
             sample = engine.measure(replace(spec, n_predict=tokens), folder / "count").sample
