@@ -16,6 +16,7 @@ ceiling with "blocks", ahead of both others, at most 50 MiB more, and no request
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -84,7 +85,7 @@ OTHERS = {"guidellm": GUIDELLM, "llama-benchy": BENCHY}
 
 
 def main() -> None:
-    n_requests = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    n_requests: int = _arguments().requests
     rates: dict[str, list[float]] = {}
     failures: dict[str, str] = {}
     for _ in range(ROUNDS):
@@ -194,6 +195,16 @@ def measure_memory(url: str, n_requests: int) -> tuple[int, Counter[str]]:
     before = process.memory_info().rss
     asyncio.run(send(url, n_requests, count))
     return process.memory_info().rss - before, outcomes
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "requests", nargs="?", type=int, default=10_000, help="of the last line, by default 10,000"
+    )
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

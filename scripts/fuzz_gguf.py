@@ -9,6 +9,7 @@ bytes behind.
 
 from __future__ import annotations
 
+import argparse
 import random
 import resource
 import sys
@@ -28,15 +29,16 @@ SLOW_S = 2.0
 _HEAD = 1 << 20  # the front of a file; a vocabulary that is cut off is one more kind of damage
 
 
-def main(cases: int, files: list[Path]) -> None:
+def main() -> None:
+    asked = _arguments()
     resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
     heads = []
-    for file in files:
+    for file in asked.files:
         with file.open("rb") as opened:
             heads.append(opened.read(_HEAD))
     cards = refused = 0
     slowest = 0.0
-    for case in range(cases):
+    for case in range(asked.cases):
         content = mutate(heads[case % len(heads)], random.Random(case))
         started = time.process_time()
         try:
@@ -49,7 +51,7 @@ def main(cases: int, files: list[Path]) -> None:
             Path(f"fuzz-{case}.gguf").write_bytes(content)
             raise
         slowest = max(slowest, time.process_time() - started)
-    print(f"{cases} cases: {cards} cards, {refused} refused; the slowest took {slowest * 1000:.0f} ms")
+    print(f"{asked.cases} cases: {cards} cards, {refused} refused; the slowest took {slowest * 1000:.0f} ms")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     if slowest > SLOW_S:
         sys.exit(f"slower than {SLOW_S} s")
@@ -66,10 +68,21 @@ def _be_readable(error: ModelFileError) -> None:
         sys.exit(f"no clear line: {error.message[:400]!r}")
 
 
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    demo = paths.models_dir() / "demo"
-    main(
-        int(arguments[0]) if arguments else 100_000,
-        [Path(name) for name in arguments[1:]] or [demo / "target.gguf", demo / "drafter.gguf"],
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    demo = paths.models_dir() / "demo"
+    parser.add_argument("cases", nargs="?", type=int, default=100_000, help="by default 100,000")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        default=[demo / "target.gguf", demo / "drafter.gguf"],
+        help="to damage, by default the embedded pair",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ stored. Five blocks end their machine each time; after three attempts they are r
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import time
@@ -133,9 +134,8 @@ def run(scenario: Scenario, machines: int, blocks: int) -> tuple[list[Simulation
 
 def main() -> None:
     """Print one row for each scenario."""
-    machines, blocks = (
-        int(word) for word in (*sys.argv[1:], *map(str, (MACHINES, BLOCKS)[len(sys.argv) - 1 :]))
-    )
+    asked = _arguments()
+    machines, blocks = asked.machines, asked.blocks
     print(f"{machines:,} machines, {blocks:,} blocks\n")
     print("| fleet | measured | lost | last block, h | lower bound, h | ratio | processor time, s |")
     print("|---|---:|---:|---:|---:|---:|---:|")
@@ -158,6 +158,15 @@ def main() -> None:
         if max(measured.values()) > 1 or len(measured) + endings[Ending.LOST] != blocks:
             failures.append(f"{scenario.name}: {len(measured)} measured of {blocks}, {dict(endings)}")
     sys.exit("\n".join(failures) or None)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("machines", nargs="?", type=int, default=MACHINES, help="by default 1,000")
+    parser.add_argument("blocks", nargs="?", type=int, default=BLOCKS, help="by default 100,000")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ claims a change where there is none.
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -86,8 +86,8 @@ def simulate(name: str, noise: float, count: int, seed: int = 1) -> tuple[Counte
 
 
 def main() -> None:
-    """Print a table; the argument is the number of bisections for each row."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    """Print a table."""
+    count: int = _arguments().bisections
     print("| history | noise | right | wrong | undecided | measurements |")
     print("|---|---:|---:|---:|---:|---:|")
     for name in HISTORIES:
@@ -95,6 +95,14 @@ def main() -> None:
             counts, runs = simulate(name, noise, count)
             shares = " | ".join(f"{counts[key] / count:.1%}" for key in ("right", "wrong", "undecided"))
             print(f"| {name} | {noise:.1%} | {shares} | {runs:.0f} |", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bisections", nargs="?", type=int, default=1000, help="of each row, by default 1,000")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ repeat.
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -75,8 +75,8 @@ def simulate(plan: Plan, loss: float, *, rows: int, count: int, losing: int | No
 
 
 def main() -> None:
-    """Print a table; the argument is the number of benches for each row."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    """Print a table."""
+    count: int = _arguments().benches
     print("| bench | true loss | failed (33) | passed (0) | undecided (34) |")
     print("|---|---|---:|---:|---:|")
     for plan in PLANS:
@@ -91,6 +91,14 @@ def main() -> None:
 def _print(name: str, loss: str, found: Counter[str], count: int) -> None:
     shares = " | ".join(f"{found[key] / count:.1%}" for key in ("failed", "passed", "undecided"))
     print(f"| {name} | {loss} | {shares} |", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("benches", nargs="?", type=int, default=2000, help="of each row, by default 2,000")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ by 1 % (standard deviation); the machine drifts from repeat to repeat by 3 %. Pr
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -175,8 +176,8 @@ def smallest(fixed: dict[int, float], decided: float) -> int:
 
 
 def main() -> int:
-    """Print a table, and return 1 if a goal is missed; the argument is the number of benches for a row."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else BENCHES
+    """Print a table, and return 1 if a goal is missed."""
+    count: int = _arguments().benches
     print("| true speed-ups | wrong | decided | repeats | fixed |")
     print("|---|---:|---:|---:|---:|")
     most_wrong = 0.0
@@ -193,6 +194,14 @@ def main() -> int:
     repeats, fixed_repeats = (float(np.mean(column)) for column in zip(*clear, strict=True))
     print(f"\nrows with clear differences: {repeats:.1f} repeats on average; fixed: {fixed_repeats:.1f}")
     return int(most_wrong > MOST_WRONG or repeats > fixed_repeats)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("benches", nargs="?", type=int, default=BENCHES, help="of each row, by default 300")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
