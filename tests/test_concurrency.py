@@ -134,6 +134,35 @@ def test_a_pass_reads_weights_once_and_each_context_for_itself() -> None:
     assert costs.target_s([SequenceRows(6, 96)]) == pytest.approx(10 + 6 + 6 * 0.5)
 
 
+def test_an_error_of_one_timed_batch_does_not_count_for_each_sequence() -> None:
+    curve = _curve(deep_s=0.5)
+    wrong = tuple(
+        replace(point, seconds=_exactly(point.seconds.value * 1.3))
+        if (point.tokens, point.depth) == (3, 96)
+        else point
+        for point in curve.verify
+    )
+    rows = [SequenceRows(3, 96)] * 8
+    expected_s = ServerCosts(curve).target_s(rows)
+    assert expected_s == pytest.approx(10 + 24 + 24 * 0.5)
+    assert ServerCosts(replace(curve, verify=wrong)).target_s(rows) == pytest.approx(expected_s, rel=0.1)
+
+
+def test_a_context_that_takes_long_to_read_counts_for_each_sequence() -> None:
+    curve = _curve()
+    reading_s = tuple(
+        replace(point, seconds=_exactly(point.seconds.value + (2.0 if point.depth else 0.0)))
+        for point in curve.verify
+    )
+    costs = ServerCosts(replace(curve, verify=reading_s))
+    assert costs.target_s([SequenceRows(3, 96)] * 4) == pytest.approx(10 + 12 + 4 * 2.0)
+
+
+def test_a_curve_of_single_tokens_at_two_depths_is_enough() -> None:
+    costs = ServerCosts(_curve(most=1, deep_s=0.5))
+    assert costs.target_s([SequenceRows(1, 96)] * 2) == pytest.approx(2 * 11 + 2 * 0.5)
+
+
 def test_a_step_of_the_drafter_is_one_batch() -> None:
     costs = ServerCosts(_curve())
     assert costs.draft_s([0]) == pytest.approx(1.3)  # one slot: as it was timed
