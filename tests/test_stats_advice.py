@@ -173,3 +173,21 @@ def test_drift_intervals_cover_the_truth(n: int) -> None:
         lo, _, hi = known(stats.drift(times.tolist(), np.exp(logs).tolist()))
         hits += int(lo <= truth <= hi)
     assert 0.92 <= hits / 400 <= 0.99
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([3.0, 5.0, 9.0], (1.0, 2.0)),
+        ([4.0, 4.0, 4.0], (4.0, 0.0)),
+        ([5.0, 4.0, 3.0], (4.0, 0.0)),  # costs do not fall with size: then their mean
+        ([-1.0, -2.0, -3.0], (0.0, 0.0)),
+    ],
+)
+def test_a_rising_line_has_no_negative_part(more: list[float], expected: tuple[float, float]) -> None:
+    assert stats.rising_line([1, 2, 4], more, errors=[1, 1, 1]) == pytest.approx(expected)
+
+
+def test_a_rising_line_follows_what_is_known_best() -> None:
+    start, slope = stats.rising_line([1, 2, 4], [3.0, 5.0, 19.0], errors=[0.001, 0.001, 1.0])
+    assert (start, slope) == pytest.approx((1.0, 2.0), rel=1e-3)

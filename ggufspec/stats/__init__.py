@@ -42,7 +42,7 @@ from ggufspec.stats.texts import (
     place_token,
     uniform_p_value,
 )
-from ggufspec.stats.trend import drift
+from ggufspec.stats.trend import drift, rising_line
 
 __all__ = [
     "BINS",
@@ -86,6 +86,7 @@ __all__ = [
     "place_token",
     "quantile",
     "ratio_of_sums",
+    "rising_line",
     "schedule_looks",
     "sequential_effect",
     "spread",

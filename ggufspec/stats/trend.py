@@ -1,4 +1,4 @@
-"""Whether the machine became faster or slower during a bench, seen from one configuration re-measured."""
+"""Lines through measurements: how a machine drifts during a bench, and costs that rise with a size."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def _rank(n: int, slopes: int) -> int | None:
         pairs = n * (n - 1) / 2
         count = math.floor(pairs / 2 - 1.96 * math.sqrt(n * (n - 1) * (2 * n + 5) / 18) / 2)
     return count - 1 if 1 <= count <= (slopes + 1) // 2 else None
+
+
+def rising_line(
+    sizes: Sequence[float], more: Sequence[float], errors: Sequence[float]
+) -> tuple[float, float]:
+    """Return the line start + slope × size nearest to some costs; neither of its two parts is negative.
+
+    Non-negative least squares (Lawson and Hanson 1974, Solving Least Squares Problems).
+
+    Args:
+        sizes: where the costs were measured.
+        more: the costs, in any unit; measured ones may be negative by noise.
+        errors: the size of each one's error, in any positive unit: only their ratios count.
+    """
+    from scipy.optimize import nnls  # slow to import
+
+    scale = 1 / np.asarray(errors, dtype=np.float64)
+    line = np.column_stack((np.ones(len(sizes)), sizes)) * scale[:, None]
+    start, slope = nnls(line, np.asarray(more, dtype=np.float64) * scale)[0]
+    return float(start), float(slope)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ggufspec import stats
 from ggufspec.forecast.costs import CostCurve, CurveKind, Point
 
 _STEP = 16  # tokens to which depths are rounded down, so that equal questions are answered once
@@ -118,19 +119,16 @@ def _depth_costs(points: Sequence[Point]) -> Mapping[int, DepthCosts]:
     """Return what each timed depth adds to the shallowest one, by all sizes that were timed at both.
 
     Differences of single points are mostly noise, so a line over the size of the batch is fitted to them, by
-    least squares of relative errors. Neither of its two parts is negative.
+    least squares of relative errors.
     """
-    from scipy.optimize import nnls  # slow to import
-
     seconds = {(point.depth, point.tokens): point.seconds.value for point in points}
     shallow, *deeper = sorted({point.depth for point in points})
     costs = {shallow: DepthCosts(0.0, 0.0)}
     for depth in deeper:
         sizes = [size for at, size in seconds if at == depth and (shallow, size) in seconds]
-        later_s = np.array([seconds[depth, size] for size in sizes])
-        more_s = later_s - [seconds[shallow, size] for size in sizes]
-        line = np.column_stack((np.ones(len(sizes)), sizes)) / later_s[:, None]
-        costs[depth] = DepthCosts(*map(float, nnls(line, more_s / later_s)[0]))
+        later_s = [seconds[depth, size] for size in sizes]
+        more_s = [later - seconds[shallow, size] for size, later in zip(sizes, later_s, strict=True)]
+        costs[depth] = DepthCosts(*stats.rising_line(sizes, more_s, errors=later_s))
     return costs
 
 
