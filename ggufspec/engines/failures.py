@@ -80,7 +80,7 @@ def explain(returncode: int, log: bytes) -> tuple[Status, str]:
         return Status.OUT_OF_MEMORY, "killed by SIGKILL, most likely by the system because memory ran out"
     if name is not None:
         return Status.CRASHED, f"died of {name}"
-    return Status.FAILED, f"exit code {returncode}"
+    return Status.FAILED, f"exit code {returncode}, and the log does not say why"
 
 
 def refused(status_code: object, message: object) -> Failure:

@@ -17,12 +17,11 @@ from ggufspec.llama.install.installs import Install
 from ggufspec.llama.source import index
 from ggufspec.modelfiles.compat import heads
 from ggufspec.modelfiles.gguf import validate_file
-from tests.support import shell
+from tests.support import embedded, shell
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 DEMO = paths.models_dir() / "demo"
 TARGET = DEMO / "target.gguf"
-LOST = 5  # tries, because today's simple program loses its summary now and then
 METHODS = {
     "eagle3": Method.DRAFT_EAGLE3,
     "dflash": Method.DRAFT_DFLASH,
@@ -74,8 +73,7 @@ def _draft(llama: Install, head: Path, kind: str, folder: Path) -> Sample:
         drafting=Drafting(n_max=3, method=METHODS[kind]),
     )
     with engines.make("binary-simple", llama, timeout_s=200) as engine:
-        samples = (engine.measure(spec, folder / "run").sample for _ in range(LOST))
-        return next(sample for sample in samples if sample.status is not Status.SUMMARY_LOST)
+        return embedded.complete(engine, spec, folder / "run").sample
 
 
 @pytest.mark.timeout(1200)  # the first time, PyTorch is installed

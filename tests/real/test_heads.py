@@ -29,11 +29,10 @@ from ggufspec.llama.install import program_environment
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles.compat import heads, judging, read_head
 from ggufspec.modelfiles.gguf import validate_file
-from tests.support import shell
+from tests.support import embedded, shell
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TARGET = paths.models_dir() / "demo" / "target.gguf"
-LOST = 5  # tries, because today's simple program loses its summary now and then
 NGRAM = NgramSettings(size_n=4, size_m=8, n_min=1)
 DRAFTED = {
     "eagle3": Drafting(n_max=3, method=Method.DRAFT_EAGLE3),
@@ -66,8 +65,7 @@ def _spec(folder: Path, kind: str) -> RunSpec:
 
 
 def _sample(engine: engines.Engine, spec: RunSpec, folder: Path) -> Sample:
-    tries = (engine.measure(spec, folder / "run").sample for _ in range(LOST))
-    return next(sample for sample in tries if sample.status is not Status.SUMMARY_LOST)
+    return embedded.complete(engine, spec, folder / "run").sample
 
 
 @pytest.mark.parametrize("kind", DRAFTED)

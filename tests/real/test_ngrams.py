@@ -15,9 +15,9 @@ from ggufspec.forecast import trace
 from ggufspec.forecast.trace import DraftTrace
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
+from tests.support import embedded
 
 TOKENS = 400  # by then, the embedded target has come back to its phrases
-LOST = 5  # tries, because today's simple program loses its summary now and then
 ASKED = [
     (method, size)
     for method in Method
@@ -59,11 +59,7 @@ def _measured(name: str, llama: Install, log: Path) -> Iterator[tuple[Drafting, 
     with engines.make(name, llama, timeout_s=120) as engine:
         for method, size in ASKED:
             spec = _spec(Drafting(n_max=size, method=method))
-            tries = (engine.measure(spec, log).sample for _ in range(LOST))
-            yield (
-                spec.drafting or Drafting(n_max=0),
-                next(one for one in tries if one.status is not Status.SUMMARY_LOST),
-            )
+            yield spec.drafting or Drafting(n_max=0), embedded.complete(engine, spec, log).sample
 
 
 @pytest.mark.parametrize(("name", "program"), [("binary-simple", Program.SIMPLE), ("server", Program.SERVER)])

@@ -31,7 +31,7 @@ from ggufspec.llama.install import installs
 from ggufspec.llama.install.installs import Install
 from ggufspec.measure import audit
 from ggufspec.modelfiles import catalog, hub
-from tests.support import models, shell, values
+from tests.support import embedded, models, shell, values
 
 TOKENS = 48
 _FURTHER = os.environ.get("GGUFSPEC_TEST_LLAMA")
@@ -147,10 +147,7 @@ def _check_counts(sample: Sample, *, size: int) -> None:
 
 
 def _simple(spec: RunSpec, llama: Install, log: Path) -> Sample:
-    """Measure with the simple program, of which today's loses its summary now and then."""
-    engine = engines.make("binary-simple", llama, timeout_s=120)
-    samples = (engine.measure(spec, log).sample for _ in range(5))
-    return next(sample for sample in samples if sample.status is not Status.SUMMARY_LOST)
+    return embedded.measured(engines.make("binary-simple", llama, timeout_s=120), spec, log)
 
 
 @pytest.mark.parametrize("size", [3, 8])

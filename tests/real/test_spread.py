@@ -285,7 +285,7 @@ def test_a_worker_without_memory_is_a_row(with_rpc: Install, tmp_path: Path, nam
     ):
         most = process.memory_info().vms + (1 << 20)
         process.rlimit(psutil.RLIMIT_AS, (most, most))
-        full = engine.measure(_spec(Role.TARGET, (address,)), tmp_path / "full")
+        full = embedded.complete(engine, _spec(Role.TARGET, (address,)), tmp_path / "full")
     assert full.sample.status is Status.OUT_OF_MEMORY, full.error
     assert f"RPC0[{address}]" in (full.error or "")
 
@@ -306,7 +306,7 @@ def test_a_worker_of_another_version_is_refused(
         assert "speaks another version of RPC" in done.stderr
         if version[0] == 6:
             with engines.make("binary-simple", with_rpc, timeout_s=60) as engine:
-                run = engine.measure(_spec(Role.TARGET, (fake.address,)), tmp_path / "run")
+                run = embedded.complete(engine, _spec(Role.TARGET, (fake.address,)), tmp_path / "run")
             assert run.sample.status is Status.WORKER_MISMATCH, run.error
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ggufspec import prompts
 from ggufspec.domain import Drafting, Offload, Role, RunSpec, Sample, Status
-from ggufspec.engines import Engine
+from ggufspec.engines import Engine, Measurement
 from ggufspec.modelfiles import catalog, hub
 
 
@@ -24,7 +24,17 @@ def spec(role: Role, offload: Offload) -> RunSpec:
     )
 
 
+def complete(engine: Engine, spec: RunSpec, log: Path) -> Measurement:
+    """Return a run, good or bad, whose log kept its end; today's programs lose it now and then.
+
+    Without it neither a summary nor the reason of a failure is known.
+    """
+    tries = (engine.measure(spec, log) for _ in range(6))
+    return next(one for one in tries if one.sample.status not in {Status.SUMMARY_LOST, Status.FAILED})
+
+
 def measured(engine: Engine, spec: RunSpec, log: Path) -> Sample:
-    """Return a run that ended well; today's programs lose their summary now and then."""
-    tries = (engine.measure(spec, log).sample for _ in range(6))
-    return next(one for one in tries if one.status is Status.OK)
+    """Return a run that ended well."""
+    run = complete(engine, spec, log)
+    assert run.sample.status is Status.OK, run.error
+    return run.sample
