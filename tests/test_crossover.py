@@ -347,7 +347,9 @@ def test_the_server_is_computed_for_every_cell(llama: Path, monkeypatch: pytest.
         absorb=tuple(_point(size, 1 + size / 10) for size in range(1, 50)),
     )
 
-    def traces(engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object) -> Iterator[Any]:
+    def traces(
+        engine: object, spec: RunSpec, prompts: Sequence[Prompt], drafters: object, *, n_max: int
+    ) -> Iterator[Any]:
         assert spec.traffic is None
         for prompt in prompts:
             own = replace(trace, prompt_id=prompt.id)

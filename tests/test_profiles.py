@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from ggufspec.domain import ModelFile, Offload, RunSpec
+from ggufspec.domain import HeadFile, Method, ModelFile, Offload, RunSpec
 from ggufspec.engines.inprocess import InprocessEngine
 from ggufspec.engines.library.messages import Curve, RoundPart, Timing
 from ggufspec.forecast import profiles
@@ -130,6 +130,20 @@ def test_timings_are_stored_and_the_curve_follows_from_them() -> None:
         assert measured.curve == profiles.fit(
             stored.timings, measured.curve.measured_on, verify_timings=stored.verify_timings
         )
+
+
+def test_costs_of_a_head_are_those_of_no_draft_model_in_the_same_file() -> None:
+    head = HeadFile.of(DRAFTER, Method.DRAFT_MTP)
+    assert head.file == DRAFTER
+    measured = {drafter: _measure(drafter=drafter) for drafter in (DRAFTER, head)}
+    for one in measured.values():
+        profiles.save(one.curve, one.timings)
+    assert len(profiles.known()) == 2
+    for drafter in measured:
+        of = profiles.of(values.spec(), drafter, build=values.BUILD, machine=values.MACHINE)
+        found = profiles.find_profile(of, most_tokens=4, depths=DEPTHS)
+        assert found is not None
+        assert found.curve.measured_on == of
 
 
 def test_without_the_timings_of_its_batches_a_curve_follows_from_none() -> None:

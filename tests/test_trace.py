@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from ggufspec.domain import Program, Round
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import DraftTrace
+from ggufspec.forecast.trace import DraftTrace, KnownDraft
 
 RECORDED = sorted((Path(__file__).parent / "traces").glob("*.json"))
 N_PREDICT = 120
@@ -74,6 +75,30 @@ def test_a_round_ends_with_the_first_mismatch() -> None:
     found = trace.rounds(_trace("1101111111"), n_max=3, program=Program.TREE, n_predict=5)
     # token 0 comes from the prompt; 1 matches, 2 does not; then 3, 4, 5 match and 6 is the target's own
     assert found == (Round(3, 1), Round(3, 3))
+
+
+def _head(accepted: tuple[int, ...]) -> DraftTrace:
+    """A head is very sure of each draft that it begins, and less so of what follows a miss."""
+    drafts = tuple(KnownDraft(count, (0.9,) * (count + 1)) for count in accepted)
+    return replace(_trace("1" * len(accepted), confidence=0.4), drafts=drafts)
+
+
+@pytest.mark.parametrize(
+    ("n_max", "wanted"), [(1, "1/0 1/1 1/0 1/1 1/1"), (3, "3/0 3/3 2/2"), (8, "7/0 6/3 2/2")]
+)
+def test_a_head_accepts_what_a_draft_from_that_place_has_right(n_max: int, wanted: str) -> None:
+    """What it proposes further on depends on where its draft began: a bit for each token is not enough."""
+    head = _head((2, 0, 3, 1, 0, 1, 2, 1, 0, 0))
+    found = trace.rounds(head, n_max=n_max, program=Program.SERVER, n_predict=9)
+    assert " ".join(f"{one.drafted}/{one.accepted}" for one in found) == wanted
+
+
+def test_a_head_that_doubts_ends_its_draft() -> None:
+    head = _head((0, 1, 3, 0, 0, 0))
+    assert head.confidences(1, 4) == (0.9, 0.9, 0.4, 0.4)
+    assert head.confidences(2, 3) == (0.9,) * 3
+    found = trace.rounds(head, n_max=4, program=Program.SERVER, n_predict=6, p_min=0.5)
+    assert found == (Round(2, 1), Round(1, 0), Round(1, 0), Round(0, 0))
 
 
 def test_programs_begin_and_end_where_they_do() -> None:

@@ -13,7 +13,18 @@ import pytest
 
 from ggufspec import tuning
 from ggufspec.cli.steps import measuring
-from ggufspec.domain import NO_PROMPT, Drafting, Method, ModelFile, Offload, Pair, Prompt, Role, RunSpec
+from ggufspec.domain import (
+    NO_PROMPT,
+    Drafting,
+    Method,
+    ModelFile,
+    Offload,
+    Pair,
+    Program,
+    Prompt,
+    Role,
+    RunSpec,
+)
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast import Forecast, concurrency
 from ggufspec.forecast.costs import CostCurve, Point
@@ -511,3 +522,37 @@ def test_the_pair_entry_can_be_read_back(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert (read.pair.draft.repo, read.pair.draft.filename) == ("someone/drafter", "drafter.gguf")
     assert "1.40 times" in str(read.note)
     assert (read.method, read.gamma, read.p_min) == ("draft-model", 3, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "known"),
+    [
+        (Method.DRAFT_EAGLE3, 11312, True),
+        (Method.DRAFT_EAGLE3, 11311, False),
+        (Method.DRAFT_EAGLE3, None, False),
+        (Method.DRAFT_DFLASH, 11312, False),
+    ],
+)
+def test_heads_are_forecast_where_the_library_was_seen_to_feed_them(
+    method: Method, build: int | None, known: bool
+) -> None:
+    arm = values.spec(Role.DRAFTING, draft=3)
+    assert arm.drafting is not None
+    head = replace(arm, drafting=replace(arm.drafting, method=method))
+    assert prospects.can_forecast(head, Program.SERVER, build) is known
+
+
+@pytest.mark.parametrize(("n_mtp", "known"), [(1, True), (2, False)])
+def test_layers_for_mtp_are_forecast_if_there_is_one(tmp_path: Path, n_mtp: int, known: bool) -> None:
+    path = models.write_model(tmp_path / "mtp.gguf", *models.with_mtp(n_mtp=n_mtp, n_layers=4))
+    target = ModelFile(filename=path.name, path=path)
+    arm = values.spec(Role.DRAFTING, draft=3)
+    assert arm.drafting is not None
+    inside = replace(
+        arm, pair=Pair(name="p", target=target), drafting=replace(arm.drafting, method=Method.DRAFT_MTP)
+    )
+    assert inside.draft_source is not None
+    assert inside.draft_source != target
+    assert prospects.drafts_inside([inside.draft_source], target)
+    assert not prospects.drafts_inside([target], target)
+    assert prospects.can_forecast(inside, Program.SERVER, 11312) is known

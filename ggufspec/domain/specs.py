@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
+from typing import Any
 
 from ggufspec.choices import Chain, Experts, Layers, Method, Role, SplitMode
 
@@ -28,6 +29,27 @@ class ModelFile:
     sha256: str | None = None
     path: Path | None = None
     content: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadFile(ModelFile):
+    """A file whose head drafts, and by which method; layers for MTP may lie in the target's own file."""
+
+    method: Method
+
+    @classmethod
+    def of(cls, model: ModelFile, method: Method) -> HeadFile:
+        """Return the head in a file."""
+        return cls(**_facts(model), method=method)
+
+    @property
+    def file(self) -> ModelFile:
+        """The file alone."""
+        return ModelFile(**_facts(self))
+
+
+def _facts(model: ModelFile) -> dict[str, Any]:
+    return {field.name: getattr(model, field.name) for field in fields(ModelFile)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,6 +495,13 @@ class RunSpec:
     def drafter(self) -> ModelFile | None:
         """The model that drafts in this run, if one does."""
         return self.pair.draft if self.drafting is not None else None
+
+    @property
+    def draft_source(self) -> ModelFile | None:
+        """The weights that draft in this run: a draft model, or a head; None where no weights do."""
+        if self.drafting is None or not self.drafting.method.is_head:
+            return self.drafter
+        return HeadFile.of(self.drafter or self.pair.target, self.drafting.method)
 
     @property
     def own_offload(self) -> Offload:

@@ -77,6 +77,7 @@ def make(
     timeout_s: float | None = None,
     capacity: int | None = None,
     per_arm: bool = False,
+    with_mtp: bool = False,
 ) -> Engine:
     """Return an engine by name.
 
@@ -87,6 +88,7 @@ def make(
         capacity: how many processes with loaded models an engine may keep at once. None for one if a GPU is
             used, and no limit otherwise, because the system shares mapped weights between processes.
         per_arm: load each arm separately, even if one load could serve several arms.
+        with_mtp: load targets with their layers for MTP, which ``inprocess`` can then trace.
     """
     if capacity is None and install.gpu is not False:
         capacity = 1
@@ -94,7 +96,12 @@ def make(
         from ggufspec.engines.inprocess import InprocessEngine  # slow to import
 
         return InprocessEngine(
-            install=install, name=name, timeout_s=timeout_s, capacity=capacity, per_arm=per_arm
+            install=install,
+            name=name,
+            timeout_s=timeout_s,
+            capacity=capacity,
+            per_arm=per_arm,
+            with_mtp=with_mtp,
         )
     program = ENGINES[name]
     if program is not Program.SERVER:

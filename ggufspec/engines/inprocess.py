@@ -16,6 +16,7 @@ from pathlib import Path
 from ggufspec.domain import (
     NO_PROMPT,
     Chain,
+    HeadFile,
     Layers,
     Method,
     ModelFile,
@@ -60,7 +61,8 @@ _BATCHES = tuple(range(1, 18))  # tokens: every γ up to 16
 class InprocessEngine(Engine):
     """Keeps up to ``capacity`` workers, one for each target and way to load it.
 
-    With ``per_arm``, each arm has a worker of its own.
+    With ``per_arm``, each arm has a worker of its own. With ``with_mtp``, targets are loaded with their
+    layers for MTP, so that these can be traced.
     """
 
     install: Install
@@ -69,6 +71,7 @@ class InprocessEngine(Engine):
     timeout_s: float | None = None  # for a load, and for a run
     command: tuple[str, ...] = WORKER
     per_arm: bool = False
+    with_mtp: bool = False
     _workers: Pool[Hashable, HostedWorker] = field(init=False)
     _worker_numbers: Iterator[int] = field(default_factory=count)
     _checked: Library | None = field(init=False, default=None)
@@ -125,7 +128,12 @@ class InprocessEngine(Engine):
         )
 
     def trace(
-        self, spec: RunSpec, drafters: Sequence[ModelFile], *, writing: tuple[int, int] | None = None
+        self,
+        spec: RunSpec,
+        drafters: Sequence[ModelFile],
+        *,
+        writing: tuple[int, int] | None = None,
+        n_max: int = 16,
     ) -> RecordedTrace:
         """Let the target generate one text, and every drafter evaluate it; see TraceRun.
 
@@ -134,6 +142,7 @@ class InprocessEngine(Engine):
             drafters: their layers are those of ``spec.offload``.
             writing: index and draft size of the drafter that drafts while a greedy text is generated, or
             None.
+            n_max: the longest draft of heads, which draft at every place of the text.
 
         Raises:
             Failure: a model does not load, a drafter is refused, or the library fails.
@@ -146,6 +155,7 @@ class InprocessEngine(Engine):
             threads=spec.threads,
             sampling=spec.sampling,
             writing=writing,
+            n_max=n_max,
         )
         reply = self._request(spec, run)
         assert isinstance(reply, RecordedTrace)
@@ -313,10 +323,16 @@ class InprocessEngine(Engine):
         devices = drafter_devices(spec.offload, self.install)
         rpc = spec.offload.rpc if spec.offload.lends_to_drafter else ()
         placed = replace(offload, devices=devices, rpc=rpc)
-        return tuple(self._load(drafter, placed, spec) for drafter in drafters)
+        return tuple(
+            replace(
+                self._load(drafter, placed, spec),
+                head=drafter.method if isinstance(drafter, HeadFile) else None,
+            )
+            for drafter in drafters
+        )
 
     def _target(self, spec: RunSpec) -> ModelLoad:
-        return self._load(spec.pair.target, spec.offload, spec)
+        return replace(self._load(spec.pair.target, spec.offload, spec), with_mtp=self.with_mtp)
 
     def _load(self, model: ModelFile, offload: Offload, spec: RunSpec) -> ModelLoad:
         return ModelLoad(

@@ -90,7 +90,7 @@ def _promising(candidates: Sequence[Prospect]) -> list[Place]:
 
 
 def _place(arm: RunSpec) -> Place:
-    return arm.offload, arm.drafter
+    return arm.offload, arm.draft_source
 
 
 def _baselines(place: Place, candidates: Sequence[Prospect]) -> set[RunSpec]:
@@ -147,7 +147,8 @@ def _calibration_run(
 
 
 def _trace(plan: CalibrationPlan, arm: RunSpec, text: TracedTexts) -> DraftTrace:
-    return text.target_trace if arm.drafter is None else text.by_drafter[plan.drafters.index(arm.drafter)]
+    source = arm.draft_source
+    return text.target_trace if source is None else text.by_drafter[plan.drafters.index(source)]
 
 
 def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:

@@ -53,7 +53,7 @@ def expect_rounds(
     requests = block.arms[0].traffic
     assert requests is not None
     first = replace(block.arms[0], traffic=None, prompt=requests.prompts[0])
-    drafters = [*dict.fromkeys(arm.drafter for arm in arms if arm.drafter is not None)]
+    drafters = [*dict.fromkeys(arm.draft_source for arm in arms if arm.draft_source is not None)]
     plan = Plan(
         session=session,
         serving=Serving(context=first.context),
@@ -64,7 +64,8 @@ def expect_rounds(
         users=max(place.users for place in blocks),
     )
     time_s = math.inf if max_time_s is None else max_time_s
-    with engines.make("inprocess", install, timeout_s=max_time_s) as made:
+    inside = prospects.drafts_inside(drafters, first.pair.target)
+    with engines.make("inprocess", install, timeout_s=max_time_s, with_mtp=inside) as made:
         engine = cast("InprocessEngine", made)
         try:
             yield Stage(name="loading", done=0, total=1)
@@ -123,7 +124,7 @@ def _trace(
     texts: list[TracedTexts] = []
     for number, prompt in enumerate(prompts):
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(prompts))
-        texts += profiles.traces(engine, spec, (prompt,), drafters)
+        texts += profiles.traces(engine, spec, (prompt,), drafters, n_max=largest)
     return texts
 
 
@@ -140,7 +141,8 @@ def _compute(
     first = arms[0]
     assert first.drafting is not None
     by_id = {
-        text.prompt.id: text.target_trace if first.drafter is None else text.by_drafter[0] for text in texts
+        text.prompt.id: text.target_trace if first.draft_source is None else text.by_drafter[0]
+        for text in texts
     }
     prompts = [text.prompt for text in texts]
     for users, depth in blocks:

@@ -42,9 +42,12 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     install, program = plan.session.install, engines.ENGINES[plan.session.engine.name]
     arms = prospects.drafting_arms(plan.blocks)
     known = [arm for arm in arms if prospects.can_forecast(arm, program, install.build_number)]
-    drafters = [*dict.fromkeys(arm.drafter for arm in known if arm.drafter is not None)]
+    drafters = [*dict.fromkeys(arm.draft_source for arm in known if arm.draft_source is not None)]
     one_load = 1 if plan.alone.offload.rpc else None  # at once: a worker serves one program at a time
-    with engines.make("inprocess", install, timeout_s=plan.max_time_s, capacity=one_load) as made:
+    inside = prospects.drafts_inside(drafters, plan.alone.pair.target)
+    with engines.make(
+        "inprocess", install, timeout_s=plan.max_time_s, capacity=one_load, with_mtp=inside
+    ) as made:
         engine = cast("InprocessEngine", made)
         try:
             yield Stage(name="loading", done=0, total=1)
@@ -111,7 +114,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
     )
     unknown = prospects.with_own_sizes([arm for arm in arms if arm not in known])
     leader = max(forecasts, key=lambda prospect: prospect.overall.tokens_per_s.value, default=None)
-    calibration = calibrations[leader.arm.offload, leader.arm.drafter] if leader is not None else None
+    calibration = calibrations[leader.arm.offload, leader.arm.draft_source] if leader is not None else None
     return TuningForecast(
         prospects=forecasts,
         unknown=unknown,
@@ -185,7 +188,7 @@ def _unforecast(unknown: Sequence[RunSpec]) -> Iterator[str]:
 
 def _spec(plan: Plan, known: Sequence[RunSpec]) -> RunSpec:
     """Return the run of the target alone, with the offload of the first configuration that has a drafter."""
-    offload = next((arm.offload for arm in known if arm.drafter is not None), plan.alone.offload)
+    offload = next((arm.offload for arm in known if arm.draft_source is not None), plan.alone.offload)
     return replace(plan.alone, offload=offload)
 
 
@@ -223,10 +226,11 @@ def _texts(
     for number, prompt in enumerate(chosen):
         yield Stage(name=f"reading ahead · {prompt.id}", done=number, total=len(chosen))
         turns = PromptTurns(prompt, plan.session.render)
-        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing)
+        texts += profiles.traces(engine, spec, turns.made, drafters, writing=writing, n_max=largest)
         while not turns.is_complete:
             turns.add_answer(texts[-1].text)
-            texts += profiles.traces(engine, spec, turns.made[-1:], drafters, writing=writing)
+            last = turns.made[-1:]
+            texts += profiles.traces(engine, spec, last, drafters, writing=writing, n_max=largest)
     return texts
 
 
@@ -238,6 +242,8 @@ def _quickest(beginning: TracedTexts) -> tuple[int, int] | None:
     size = len(beginning.target_trace.tokens)
     gains: dict[tuple[int, int], float] = {}
     for place, (view, look_s) in enumerate(zip(beginning.by_drafter, beginning.look_s, strict=True)):
+        if view.drafts is not None:
+            continue  # a head
         alpha, cost = sum(view.match) / size, look_s / beginning.written_s
         gains |= {(place, n_max): forecast.closed_form(alpha, n_max, cost) for n_max in _HELPING}
     best = max(gains, key=gains.__getitem__, default=None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec import machine
 from ggufspec.analysis import warnings
-from ggufspec.domain import ModelFile, Offload, RunSpec
+from ggufspec.domain import HeadFile, ModelFile, Offload, RunSpec
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import most_rows
 from ggufspec.forecast.costs import CostCurve
@@ -43,9 +43,10 @@ def curves(
 ) -> Generator[Stage, None, tuple[Curves, tuple[str, ...]]]:
     """Yield a Stage before each curve; return all curves, and notes on what was reused or not stored.
 
-    The target's batches cost the same with every drafter. So nearly all of them are timed with the first
-    drafter, and only a few with the others, to time their drafts. Costs that were measured while other
-    programs used the processor are used for this tuning and not stored.
+    The target's batches cost the same with every draft model. So nearly all of them are timed with the first
+    one, and only a few with the others, to time their drafts. With a head the target also returns its states,
+    and all batches are timed. Costs that were measured while other programs used the processor are used for
+    this tuning and not stored.
 
     Args:
         engine: has the models loaded, or loads them.
@@ -65,14 +66,14 @@ def curves(
     most: dict[tuple[Offload, ModelFile | None], int] = {}
     for arm in known:
         assert arm.drafting is not None
-        place = arm.offload, arm.drafter
+        place = arm.offload, arm.draft_source
         size = arm.drafting.n_max + 1
         shared = min(most_rows(plan.users or 1, arm.drafting.n_max), _LARGEST)
         most[place] = max(size, shared, most.get(place, 0))
     shallow = min(text.target_trace.n_prompt for text in texts)
     deep = depth + max(text.target_trace.n_prompt + len(text.target_trace.tokens) for text in texts)
     by_place: Curves = {}
-    first_curves: dict[Offload, MeasuredCurve] = {}  # the first drafter's
+    first_curves: dict[Offload, MeasuredCurve] = {}  # the first draft model's
     notes: dict[str, None] = {}
     for number, ((offload, drafter), tokens) in enumerate(most.items()):
         yield Stage(name="measuring costs", done=number, total=len(most))
@@ -82,10 +83,11 @@ def curves(
         stored = profiles.find_profile(measured_on, most_tokens=tokens, depths=(depths[0], depths[-1]))
         if stored is not None and not plan.fresh:
             by_place[offload, drafter] = stored.curve
-            first_curves.setdefault(offload, stored.measured)
+            if not isinstance(drafter, HeadFile):
+                first_curves.setdefault(offload, stored.measured)
             notes[f"costs: as measured at {stored.measured_at}; --fresh measures them anew"] = None
             continue
-        shared = first_curves.get(offload)
+        shared = None if isinstance(drafter, HeadFile) else first_curves.get(offload)
         if shared is not None and shared.curve.most_tokens < tokens:
             shared = None
         few = shared is not None
@@ -104,7 +106,8 @@ def curves(
             conditions = watch.conditions()
         if shared is not None:
             measured = measured.with_batches(shared)
-        first_curves.setdefault(offload, measured)
+        if not isinstance(drafter, HeadFile):
+            first_curves.setdefault(offload, measured)
         by_place[offload, drafter] = measured.curve
         if warnings.was_busy(conditions):
             notes["costs: not kept, because other programs used the processor meanwhile"] = None

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggufspec import engines, forecast
-from ggufspec.domain import Drafting, Method, ModelFile, NgramSettings, Offload, Program, RunSpec, Traffic
+from ggufspec.domain import (
+    Drafting,
+    HeadFile,
+    Method,
+    ModelFile,
+    NgramSettings,
+    Offload,
+    Program,
+    RunSpec,
+    Traffic,
+)
+from ggufspec.engines.library import HEADS
 from ggufspec.forecast import concurrency, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.llama.install import releases
 from ggufspec.measure import Block
+from ggufspec.modelfiles import compat, gguf
 from ggufspec.tuning.values import Prospect
 
 Curves = Mapping[tuple[Offload, ModelFile | None], CostCurve]
@@ -22,11 +35,31 @@ _ALIKE = 0.01  # p_min that changes the forecast by less is not tried at the sam
 def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
     """Whether a configuration can be forecast at all."""
     drafting = _drafting(arm)
-    if drafting.first or drafting.method.is_head or drafting.ngram != NgramSettings():
+    if drafting.first or drafting.ngram != NgramSettings():
         return False
+    if drafting.method.is_head:
+        return _can_follow(arm, build)
     if drafting.method is Method.DRAFT_MODEL:
         return True
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
+
+
+def _can_follow(arm: RunSpec, build: int | None) -> bool:
+    """Whether the library of a build can draft with this head: MTP only with a single layer of its own."""
+    source = arm.draft_source
+    assert isinstance(source, HeadFile)
+    if build not in releases.READS_STATES or source.method not in HEADS:
+        return False
+    if source.method is not Method.DRAFT_MTP:
+        return True
+    assert source.path is not None
+    head = compat.read_head(gguf.read_card(source.path))
+    return head is not None and head.most is None and not head.reads_cache
+
+
+def drafts_inside(drafters: Sequence[ModelFile], target: ModelFile) -> bool:
+    """Whether one of the drafters is a head whose layers lie in the target's own file."""
+    return any(isinstance(drafter, HeadFile) and drafter.path == target.path for drafter in drafters)
 
 
 def with_own_sizes(arms: Sequence[RunSpec]) -> tuple[RunSpec, ...]:
@@ -114,10 +147,12 @@ def prospects(
         first = group[0]
         assert first.drafting is not None
         traces = [
-            text.target_trace if first.drafter is None else text.by_drafter[drafters.index(first.drafter)]
+            text.target_trace
+            if first.draft_source is None
+            else text.by_drafter[drafters.index(first.draft_source)]
             for text in texts
         ]
-        curve = curves[first.offload, first.drafter]
+        curve = curves[first.offload, first.draft_source]
         sizes = sorted({_drafting(arm).n_max for arm in group})
         p_mins = sorted({_drafting(arm).p_min for arm in group})
         by_drafting: dict[tuple[int, float], dict[str | None, forecast.Forecast]] = {}

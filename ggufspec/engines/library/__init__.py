@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import RoundPart, TextScores, Timing
+from ggufspec.engines.library.messages import HEADS, RoundPart, TextScores, Timing
 
 __all__ = [
+    "HEADS",
     "RoundPart",
     "TextScores",
     "Timing",

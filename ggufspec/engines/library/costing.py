@@ -7,11 +7,13 @@ Python between evaluations.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle, islice
 
 from ggufspec.domain import Status
 from ggufspec.engines.failures import Failure
+from ggufspec.engines.library.heads import Head, States, read
 from ggufspec.engines.library.messages import Curve, CurveRun, RoundPart, Timing
 from ggufspec.engines.library.model import Model
 
@@ -20,7 +22,7 @@ _IN_A_ROW = 2  # samples of a batch
 _BATCHES = {RoundPart.VERIFY, RoundPart.ABSORB}  # whose graphs depend on the draft's length
 
 
-def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
+def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Curve:
     """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
     Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and
@@ -34,18 +36,27 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
         reason = f"rounds at a depth of {max(run.depths)} tokens do not fit into {target.n_context}"
         raise Failure(Status.PROMPT_TOO_LONG, reason)
     tokens = [*islice(cycle(target.vocabulary.tokens(run.text)), deepest)]
-    models = (target, *drafters)
-    for model in models:
+    for model in (target, *drafters):
         model.use_threads(run.threads)
         model.clear()
+    before = {
+        place: drafter.first_state() for place, drafter in enumerate(drafters) if isinstance(drafter, Head)
+    }
     target.use_sampling(run.sampling)
     order = random.Random(_SEED)  # noqa: S311  # not for secrets
     timings: list[Timing] = []
     filled = 0
     for depth in sorted(run.depths):
-        for model in models:
-            model.evaluate(tokens[filled:depth], filled)
-            model.wait()
+        target.evaluate(tokens[filled:depth], filled)
+        for place, drafter in enumerate(drafters):
+            if isinstance(drafter, Head):
+                target.forget(filled)
+                with drafter.attached():
+                    before[place] = read(target, drafter, tokens[filled:depth], filled, before[place])
+            else:
+                drafter.evaluate(tokens[filled:depth], filled)
+            drafter.wait()
+        target.wait()
         filled = depth
         for _ in range(run.repeats):
             batches = order.sample(run.batches, len(run.batches))
@@ -53,15 +64,30 @@ def curve(target: Model, drafters: Sequence[Model], run: CurveRun) -> Curve:
                 _, *timed = (_time_target(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
                 timings += (timing for parts in timed for timing in parts)
             for place, drafter in enumerate(drafters):
-                for size in batches:
-                    first, *others = (
-                        _time_round(target, drafter, place, tokens, depth, size) for _ in range(1 + _IN_A_ROW)
-                    )
-                    timings += (timing for parts in others for timing in parts)
-                    batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
-                    timings.append(Timing(RoundPart.RESIZE, place, size, depth, batches_s))
+                if isinstance(drafter, Head):
+                    time_round = partial(_time_head, target, drafter, place, before[place])
+                    with drafter.attached():
+                        time_round(tokens, depth, 1)  # the target makes room for its states
+                        timings += _time_rounds(time_round, place, tokens, depth, batches)
+                else:
+                    time_round = partial(_time_round, target, drafter, place)
+                    timings += _time_rounds(time_round, place, tokens, depth, batches)
     target.use_sampling(None)
     return Curve(timings=tuple(timings))
+
+
+def _time_rounds(
+    time_round: Callable[[Sequence[int], int, int], tuple[Timing, ...]],
+    place: int,
+    tokens: Sequence[int],
+    depth: int,
+    batches: Sequence[int],
+) -> Iterator[Timing]:
+    for size in batches:
+        first, *others = (time_round(tokens, depth, size) for _ in range(1 + _IN_A_ROW))
+        yield from (timing for parts in others for timing in parts)
+        batches_s = sum(timing.seconds for timing in first if timing.part in _BATCHES)
+        yield Timing(RoundPart.RESIZE, place, size, depth, batches_s)
 
 
 def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) -> tuple[Timing, ...]:
@@ -95,6 +121,41 @@ def _time_round(
     return (
         Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - drafter_s),
         Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
+        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
+        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
+    )
+
+
+def _time_head(
+    target: Model,
+    head: Head,
+    place: int,
+    before: States,
+    tokens: Sequence[int],
+    depth: int,
+    size: int,
+) -> tuple[Timing, ...]:
+    """Time a round with a head, as ``_time_round`` does; ``before`` is the state of the token before it.
+
+    The head reads the states of all verified tokens, then enters those that its draft did not leave there.
+    """
+    steps = max(1, size - 1)
+    target_s, head_s = target.busy_s, head.busy_s
+    state = before
+    for at in range(depth, depth + steps):
+        _, state = head.step(tokens[at], at, state)
+        head.choose()
+    first = depth + 1 if head.first_kept else depth
+    head.forget(first)
+    drafted_s = head.busy_s
+    chosen_s = _verify(target, tokens, depth, size)
+    states = [before, *head.states(size)]
+    head.absorb(tokens[first : depth + size], first, states[first - depth : size])
+    target.forget(depth)
+    head.forget(depth)
+    return (
+        Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - head_s),
+        Timing(RoundPart.ABSORB, place, size, depth, head.busy_s - drafted_s),
         Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
         Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
     )

@@ -12,7 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ggufspec.domain import Drafting, Experts, Sampling, Status
+from ggufspec.domain import Drafting, Experts, Method, Sampling, Status
+
+HEADS = frozenset({Method.DRAFT_EAGLE3, Method.DRAFT_MTP})
+"""Methods of the heads that can be traced. The others draft a block in one evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,8 @@ class Library:
 class ModelLoad:
     """How to load one model with a context, which later runs share.
 
-    None and () mean the library's default. Fields for the placement are those of ``domain.Offload``.
+    None and () mean the library's default. Fields for the placement are those of ``domain.Offload``. ``head``
+    is the method of a head, which reads the target's states; None for a model that needs no other.
     """
 
     path: str
@@ -41,6 +45,8 @@ class ModelLoad:
     main_gpu: int | None = None
     cpu_moe: Experts | None = None
     rpc: tuple[str, ...] = ()
+    head: Method | None = None
+    with_mtp: bool = False  # with the layers for MTP, which a target alone does not need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +148,8 @@ class TraceRun:
     """Let the target generate one text, and let every drafter evaluate it.
 
     With ``writing`` (the index of a drafter, and a draft size), that drafter drafts while the text is
-    generated, and the target verifies its drafts. That is faster and does not change a greedy text.
+    generated, and the target verifies its drafts. That is faster and does not change a greedy text. Heads
+    draft up to ``n_max`` tokens at each place.
     """
 
     target: ModelLoad
@@ -152,6 +159,7 @@ class TraceRun:
     threads: int
     sampling: Sampling
     writing: tuple[int, int] | None = None
+    n_max: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +172,16 @@ class Written:
     seconds: float
 
 
+class HeadDraft(NamedTuple):
+    """A draft up to its first miss: how many tokens are the target's, and the confidence in each token.
+
+    There is one confidence more than accepted tokens, unless the draft had its full length.
+    """
+
+    accepted: int
+    confidences: tuple[float, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DrafterTrace:
     """What one drafter would have drafted for each token of the target's text, given the text before it.
@@ -171,6 +189,8 @@ class DrafterTrace:
     ``matches``: whether its likeliest token is the target's. ``confidences``: that token's probability among
     the ten likeliest, which ``p_min`` is compared with. ``overlaps``: Σ min(p, q), the probability that exact
     speculative sampling accepts a draft there; None for greedy sampling. ``seconds``: the drafter's time.
+    ``drafts``: for a head, what a draft that begins there comes to; ``matches`` and ``confidences`` are those
+    of its first token.
     """
 
     load: ModelLoad
@@ -178,6 +198,7 @@ class DrafterTrace:
     confidences: tuple[float, ...]
     overlaps: tuple[float, ...] | None
     seconds: float
+    drafts: tuple[HeadDraft, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.domain import Sampling, Status
+from ggufspec.domain import Method, Sampling, Status
 from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, offload
 from ggufspec.engines.library.messages import ModelLoad
@@ -37,6 +37,9 @@ class Model:
     """A model and a context of one sequence, whose cache holds the tokens evaluated so far.
 
     Attributes:
+        path: the file.
+        handle: llama.cpp's model.
+        context: llama.cpp's context.
         vocabulary: converts text to tokens and back.
         n_context: size of the cache in tokens.
         busy_s: seconds spent in llama.cpp so far, evaluating, sampling and rolling back.
@@ -49,17 +52,18 @@ class Model:
             Failure: the library cannot load the model, or cannot create a context of that size.
         """
         self.busy_s = 0.0
+        self.path = load.path
         self._lib = lib
         self._threadpools = threadpools
         self._threads = 0
-        self._model = _open(lib, load)
-        self._context = _context(lib, self._model, load)
-        self._memory = lib.llama_get_memory(self._context)
-        self.vocabulary = ModelVocabulary(lib, self._model)
-        self.n_context = int(lib.llama_n_ctx(self._context))
-        self._n_batch = int(lib.llama_n_batch(self._context))
+        self.handle = open_model(lib, load)
+        self.context = make_context(lib, self.handle, load)
+        self._memory = lib.llama_get_memory(self.context)
+        self.vocabulary = ModelVocabulary(lib, self.handle)
+        self.n_context = int(lib.llama_n_ctx(self.context))
+        self._n_batch = int(lib.llama_n_batch(self.context))
         self._logits = binding.address_of_logits(lib)
-        self._sampler = _sampler(lib, None)
+        self._sampler = make_sampler(lib, None)
         self._views: dict[int, Logits] = {}
         self._fill_batch()
         self.use_threads(threads)
@@ -68,8 +72,8 @@ class Model:
     def use_threads(self, threads: int) -> None:
         """Set the number of threads for evaluations."""
         if threads != self._threads:
-            self._lib.llama_set_n_threads(self._context, threads, threads)
-            self._threadpools.attach(self._context, threads)
+            self._lib.llama_set_n_threads(self.context, threads, threads)
+            self._threadpools.attach(self.context, threads)
             self._threads = threads
 
     def step(self, token: int, at: int) -> Logits:
@@ -100,7 +104,7 @@ class Model:
 
     def rows(self, count: int) -> Logits:
         """Return the logits of the last evaluation, shape (count, vocabulary), valid until the next one."""
-        address = self._logits(self._context)
+        address = self._logits(self.context)
         view = self._views.get(address)
         if view is None:
             size = OUTPUTS * self.vocabulary.n_tokens
@@ -111,12 +115,12 @@ class Model:
     def use_sampling(self, sampling: Sampling | None) -> None:
         """Sample as llama.cpp's programs sample the target's tokens; None for the drafter's sampler."""
         self._lib.llama_sampler_free(self._sampler)
-        self._sampler = _sampler(self._lib, sampling)
+        self._sampler = make_sampler(self._lib, sampling)
 
     def choose(self, place: int) -> int:
         """Sample a token at an output of the last evaluation; see ``use_sampling``."""
         begun = perf_counter()
-        token = int(self._lib.llama_sampler_sample(self._sampler, self._context, place))
+        token = int(self._lib.llama_sampler_sample(self._sampler, self.context, place))
         self.busy_s += perf_counter() - begun
         return token
 
@@ -129,7 +133,7 @@ class Model:
     def wait(self) -> None:
         """Return when all evaluations are done."""
         begun = perf_counter()
-        self._lib.llama_synchronize(self._context)
+        self._lib.llama_synchronize(self.context)
         self.busy_s += perf_counter() - begun
 
     def check_rollback(self) -> None:
@@ -168,7 +172,7 @@ class Model:
     def _decode(self, count: int) -> None:
         self._batch.n_tokens = count
         begun = perf_counter()
-        code = self._lib.llama_decode(self._context, self._batch)
+        code = self._lib.llama_decode(self.context, self._batch)
         self.busy_s += perf_counter() - begun
         if code == _NO_SLOT:
             reason = f"prompt and answer do not fit into the context of {self.n_context} tokens"
@@ -178,7 +182,7 @@ class Model:
 
     def _warm_up(self) -> None:
         """Read all weights once, and test whether the cache can be rolled back."""
-        token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self._model)))
+        token = max(0, self._lib.llama_vocab_bos(self._lib.llama_model_get_vocab(self.handle)))
         self.evaluate([token, token], 0, outputs=2)
         self.rows(2)
         self._rolls_back = bool(self._lib.llama_memory_seq_rm(self._memory, 0, 1, -1))
@@ -190,10 +194,17 @@ class Model:
         self._lib.llama_memory_clear(self._memory, True)
 
 
-def _open(lib: Any, load: ModelLoad) -> Any:
+def open_model(lib: Any, load: ModelLoad) -> Any:
+    """Load a model.
+
+    Raises:
+        Failure: the library cannot.
+    """
     params = lib.llama_model_default_params()
     if load.gpu_layers is not None:
         params.n_gpu_layers = load.gpu_layers
+    if load.with_mtp or load.head is Method.DRAFT_MTP:
+        params.load_mtp = True
     buffers = offload.set_placement(lib, params, load)
     model = lib.llama_model_load_from_file(load.path.encode(), params)
     del buffers  # the library reads them until here
@@ -202,7 +213,12 @@ def _open(lib: Any, load: ModelLoad) -> Any:
     return model
 
 
-def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
+def make_context(lib: Any, model: Any, load: ModelLoad, **settings: Any) -> Any:
+    """Return a context for a model; ``settings`` are further fields of llama_context_params.
+
+    Raises:
+        Failure: the library cannot create one of that size.
+    """
     params = lib.llama_context_default_params()
     params.n_ctx = load.context_tokens
     params.n_batch = max(_BATCH, load.ubatch_tokens or 0)
@@ -221,6 +237,8 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
                 params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
             else:  # before llama.cpp b6325
                 params.flash_attn = True
+    for name, value in settings.items():
+        setattr(params, name, value)
     context = lib.llama_init_from_model(model, params)
     if not context:
         reason = f"the library cannot create a context of {load.context_tokens} tokens for {load.path}"
@@ -228,7 +246,7 @@ def _context(lib: Any, model: Any, load: ModelLoad) -> Any:
     return context
 
 
-def _sampler(lib: Any, sampling: Sampling | None) -> Any:
+def make_sampler(lib: Any, sampling: Sampling | None) -> Any:
     """Return the samplers of a run in llama.cpp's order (common/sampling.cpp); None: those of a drafter."""
     links = [lib.llama_sampler_init_top_k(LIKELIEST)]
     if sampling is not None:

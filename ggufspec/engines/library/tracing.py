@@ -10,8 +10,10 @@ import numpy as np
 from ggufspec.domain import Drafting, Sampling
 from ggufspec.engines.library.decoding import check_room, write
 from ggufspec.engines.library.drafting import Greedy, confidence, fit, likeliest, propose
+from ggufspec.engines.library.heads import Head, States, read
 from ggufspec.engines.library.messages import (
     DrafterTrace,
+    HeadDraft,
     ModelLoad,
     RecordedTrace,
     TraceRun,
@@ -22,7 +24,7 @@ from ggufspec.engines.library.model import OUTPUTS, Model
 from ggufspec.stats import sampling as exact
 
 
-def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> RecordedTrace:
+def trace(target: Model, drafters: Sequence[Model | Head], run: TraceRun) -> RecordedTrace:
     """Let the target generate a text, then evaluate that text with every drafter."""
     for model in (target, *drafters):
         model.use_threads(run.threads)
@@ -32,13 +34,18 @@ def trace(target: Model, drafters: Sequence[Model], run: TraceRun) -> RecordedTr
     if place is None:
         written = _write_alone(target, run)
     else:
-        written, traces[place] = _write_together(target, drafters[place], prompt, size, run, place)
+        helper = drafters[place]
+        assert isinstance(helper, Model), "heads do not help to write"
+        written, traces[place] = _write_together(target, helper, prompt, size, run, place)
     text = (*prompt, *written.tokens)
-    drafter_traces = tuple(
-        traces.get(number) or _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
-        for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True))
+    for number, (load, drafter) in enumerate(zip(run.drafters, drafters, strict=True)):
+        if isinstance(drafter, Head):
+            traces[number] = _trace_head(load, drafter, target, text, len(prompt), run.n_max)
+        elif number not in traces:
+            traces[number] = _trace_drafter(load, drafter, target, text, len(prompt), run.sampling)
+    return RecordedTrace(
+        prompt=tuple(prompt), written=written, drafters=tuple(traces[number] for number in sorted(traces))
     )
-    return RecordedTrace(prompt=tuple(prompt), written=written, drafters=drafter_traces)
 
 
 def _write_alone(target: Model, run: TraceRun) -> Written:
@@ -151,3 +158,52 @@ def _trace_drafter(
         overlaps=None if sampling.greedy else tuple(overlaps),
         seconds=perf_counter() - begun,
     )
+
+
+def _trace_head(
+    load: ModelLoad, head: Head, target: Model, text: Sequence[int], n_prompt: int, n_max: int
+) -> DrafterTrace:
+    """Let a head draft at every place of the target's text, up to its first miss.
+
+    What a head drafts depends on the target's states up to the place where the draft begins, and on its own
+    states from there on. So each place needs a draft of its own, after which the head's cache is rolled back.
+    """
+    begun = perf_counter()
+    target.clear()
+    head.clear()
+    first, end = n_prompt - 1, len(text) - 1
+    drafts: list[HeadDraft] = []
+    with head.attached():
+        before = read(target, head, text[:first], 0, head.first_state())
+        for start in range(first, end, OUTPUTS):
+            piece = text[start : min(start + OUTPUTS, end)]
+            target.evaluate(piece, start)
+            states = head.states(len(piece))
+            for place, state in enumerate((before, *states[:-1]), start):
+                drafts.append(_draft(head, text, place, state, n_max))
+            before = states[-1]
+    return DrafterTrace(
+        load=load,
+        matches=tuple(draft.accepted > 0 for draft in drafts),
+        confidences=tuple(draft.confidences[0] for draft in drafts),
+        overlaps=None,
+        seconds=perf_counter() - begun,
+        drafts=tuple(drafts),
+    )
+
+
+def _draft(head: Head, text: Sequence[int], place: int, state: States, n_max: int) -> HeadDraft:
+    """Draft after the token at a place; its own entry stays, as the target's states make the same one."""
+    confidences: list[float] = []
+    accepted = 0
+    while True:
+        logits, state = head.step(text[place + accepted], place + accepted, state)
+        confidences.append(confidence(logits))
+        following = place + accepted + 1
+        if following == len(text) or likeliest(logits) != text[following]:
+            break
+        accepted += 1
+        if accepted == n_max:
+            break
+    head.forget(place + 1)
+    return HeadDraft(accepted, tuple(confidences))

@@ -20,6 +20,7 @@ from ggufspec.engines.failures import Failure
 from ggufspec.engines.library import binding, commandline
 from ggufspec.engines.library.costing import curve
 from ggufspec.engines.library.decoding import write
+from ggufspec.engines.library.heads import Head
 from ggufspec.engines.library.messages import (
     CurveRun,
     Library,
@@ -49,6 +50,7 @@ class Worker:
         self._lib: Any = None
         self._threadpools: Threadpools | None = None
         self._models: dict[_Key, Model] = {}
+        self._heads: dict[tuple[ModelLoad, ModelLoad], Head] = {}  # by target and head
         self._compatible: set[tuple[ModelLoad, ModelLoad]] = set()
 
     def answer(self, request: WorkerRequest) -> WorkerReply:
@@ -68,9 +70,8 @@ class Worker:
             case Prepare():
                 return self._prepare(request)
             case WorkerRun():
-                (drafter,) = (
-                    self._drafters(request.target, (request.drafter,)) if request.drafter else (None,)
-                )
+                load = request.drafter
+                drafter = None if load is None else self._models[load, load == request.target]
                 return write(self._models[request.target, False], drafter, request)
             case TraceRun():
                 drafters = self._drafters(request.target, request.drafters)
@@ -81,21 +82,28 @@ class Worker:
                 drafters = self._drafters(request.target, request.drafters)
                 return curve(self._models[request.target, False], drafters, request)
 
-    def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Model]:
-        return [self._models[load, load == target] for load in loads]
+    def _drafters(self, target: ModelLoad, loads: Sequence[ModelLoad]) -> list[Model | Head]:
+        return [
+            self._models[load, load == target] if load.head is None else self._heads[target, load]
+            for load in loads
+        ]
 
     def _prepare(self, request: Prepare) -> Prepared:
         begun = perf_counter()
-        n_before = len(self._models)
+        n_before = len(self._models) + len(self._heads)
         target = self._model((request.target, False), request.threads)
         for load in request.drafters:
+            if load.head is not None:
+                self._load_head(request.target, load, request.threads)
+                continue
             drafter = self._model((load, load == request.target), request.threads)
             if (request.target, load) not in self._compatible:
                 target.check_rollback()
                 drafter.check_rollback()
                 target.vocabulary.check(drafter.vocabulary)
                 self._compatible.add((request.target, load))
-        return Prepared(load_s=perf_counter() - begun if len(self._models) > n_before else None)
+        is_new = len(self._models) + len(self._heads) > n_before
+        return Prepared(load_s=perf_counter() - begun if is_new else None)
 
     def _model(self, key: _Key, threads: int) -> Model:
         if self._threadpools is None:
@@ -105,6 +113,13 @@ class Worker:
         if model is None:
             model = self._models[key] = Model(self._lib, self._threadpools, key[0], threads=threads)
         return model
+
+    def _load_head(self, target: ModelLoad, load: ModelLoad, threads: int) -> None:
+        if (target, load) not in self._heads:
+            assert self._threadpools is not None
+            model = self._models[target, False]
+            model.check_rollback()
+            self._heads[target, load] = Head(self._lib, self._threadpools, model, load, threads=threads)
 
 
 def serve(channel: Connection, library: Library) -> None:

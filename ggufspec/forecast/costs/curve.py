@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from ggufspec.domain import Build, Machine, ModelFile, Offload
+from ggufspec.domain import Build, Machine, Method, ModelFile, Offload
 from ggufspec.stats import Z95, Estimate
 
 _NOTHING = Estimate(value=0.0, lo=0.0, hi=0.0)
@@ -43,6 +43,7 @@ class MeasuredOn:
 
     target: ModelFile
     drafter: ModelFile | None = None
+    head: Method | None = None  # by which the drafter drafts, where it is a head
     offload: Offload | None = None
     threads: int | None = None
     kv_type: str | None = None

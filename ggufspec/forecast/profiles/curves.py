@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression, median, variance
 from typing import TYPE_CHECKING
 
-from ggufspec.domain import Build, Machine, ModelFile, RunSpec
+from ggufspec.domain import Build, HeadFile, Machine, ModelFile, RunSpec
 from ggufspec.engines.library import RoundPart, Timing
 from ggufspec.forecast.costs import CostCurve, MeasuredOn, Point
 from ggufspec.stats import Z95, Estimate
@@ -126,7 +126,10 @@ def of(
     layers = spec.offload if drafter is not None else spec.offload.target_alone
     return MeasuredOn(
         target=sized(spec.pair.target),
-        drafter=None if drafter is None else sized(drafter),
+        drafter=None
+        if drafter is None
+        else sized(drafter.file if isinstance(drafter, HeadFile) else drafter),
+        head=drafter.method if isinstance(drafter, HeadFile) else None,
         offload=layers,
         threads=spec.threads,
         kv_type=spec.kv_type,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
-from ggufspec.forecast.trace import DraftTrace
+from ggufspec.forecast.trace import DraftTrace, KnownDraft
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -42,6 +42,7 @@ def traces(
     drafters: Sequence[ModelFile],
     *,
     writing: tuple[int, int] | None = None,
+    n_max: int = 16,
 ) -> Iterator[TracedTexts]:
     """Yield the traces of each prompt as soon as they are there.
 
@@ -49,14 +50,15 @@ def traces(
         engine: has the models loaded, or loads them.
         spec: a plain run of the target, whose ``n_predict`` is as long as ``trace.needed`` says.
         prompts: what to continue.
-        drafters: whose look is wanted.
+        drafters: whose look is wanted: draft models, and heads as ``HeadFile``.
         writing: place and draft size of the drafter that speeds up the writing of greedy texts; None without.
+        n_max: the longest draft of heads.
 
     Raises:
         Failure: a model does not load, a drafter is refused, or the library fails.
     """
     for prompt in prompts:
-        reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing)
+        reply = engine.trace(replace(spec, prompt=prompt), drafters, writing=writing, n_max=n_max)
         written = reply.written
         target_trace = DraftTrace(
             prompt_id=prompt.id,
@@ -79,4 +81,7 @@ def traces(
 
 
 def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTrace:
-    return replace(target_trace, match=look.matches, confidence=look.confidences, overlap=look.overlaps)
+    drafts = None if look.drafts is None else tuple(KnownDraft(*draft) for draft in look.drafts)
+    return replace(
+        target_trace, match=look.matches, confidence=look.confidences, overlap=look.overlaps, drafts=drafts
+    )

@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
+class KnownDraft(NamedTuple):
+    """A draft up to its first miss: how many tokens are the target's, and the confidence in each token.
+
+    There is one confidence more than accepted tokens, unless the draft had its full length.
+    """
+
+    accepted: int
+    confidences: tuple[float, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DraftTrace:
     """What target and drafter say of one text; the tuples have one entry per generated token.
@@ -23,6 +33,8 @@ class DraftTrace:
         n_prompt: how many tokens the prompt has.
         prompt_tokens: those tokens, where they are known; what drafts from the text so far needs them.
         ended: whether the last token ends the generation.
+        drafts: for a head, the draft that begins at each place. What it proposes further on depends on where
+            it began, so ``match`` and ``confidence`` hold for first tokens only.
     """
 
     prompt_id: str
@@ -34,11 +46,28 @@ class DraftTrace:
     n_prompt: int = 1
     prompt_tokens: tuple[int, ...] = field(default=(), repr=False)
     ended: bool = False
+    drafts: tuple[KnownDraft, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        lengths = {len(self.match), len(self.confidence), len(self.overlap or self.tokens)}
+        others = (self.overlap or self.tokens, self.drafts or self.tokens)
+        lengths = {len(self.match), len(self.confidence), *map(len, others)}
         if lengths != {len(self.tokens)}:
             raise ValueError(f"trace {self.prompt_id}: its tuples differ in length")
+
+    def confidences(self, at: int, most: int) -> tuple[float, ...]:
+        """Return the drafter's confidence in up to ``most`` tokens of a draft that begins at a place.
+
+        After a token that is not the target's, that of other drafts stands in.
+        """
+        known = () if self.drafts is None else self.drafts[at].confidences
+        return (*known, *self.confidence[at + len(known) : at + most])[:most]
+
+    def accepted(self, at: int, drafted: int) -> int:
+        """Return how many tokens of a draft that begins at a place are the target's."""
+        if self.drafts is not None:
+            return min(self.drafts[at].accepted, drafted)
+        bits = self.match[at : at + drafted]
+        return next((place for place, matches in enumerate(bits) if not matches), len(bits))
 
 
 class TraceStep(NamedTuple):

@@ -40,12 +40,14 @@ class Head:
         most: the largest draft size γ; llama.cpp lowers larger ones to it. None where there is no limit.
         n_states: how many hidden states of the target it reads for each token.
         in_target: whether its layers are part of a model that also writes text alone.
+        reads_cache: whether it reads the target's cache, and has none of its own.
     """
 
     method: Method
     most: int | None = None
     n_states: int = 1
     in_target: bool = False
+    reads_cache: bool = False
 
 
 def read_head(card: ModelCard) -> Head | None:
@@ -71,6 +73,7 @@ def read_head(card: ModelCard) -> Head | None:
         method=Method.DRAFT_MTP,
         most=n_mtp if n_mtp > 1 and not is_shared else None,
         in_target=has_trunk and n_mtp < card.n_layers,
+        reads_cache=is_shared,
     )
 
 

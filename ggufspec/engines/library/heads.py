@@ -1,0 +1,260 @@
+"""EAGLE-3 and MTP heads in the library, fed with the target's hidden states as llama.cpp's programs do it.
+
+Follows common/speculative.cpp. The functions that return hidden states belong to a staging header
+(src/llama-ext.h) and have C++ names. They are called only where ``releases.READS_STATES`` lists the build.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec.domain import Method, Status
+from ggufspec.engines.failures import Failure
+from ggufspec.engines.library import model as models
+from ggufspec.engines.library.messages import ModelLoad
+from ggufspec.engines.library.model import OUTPUTS, Logits, Model, Threadpools
+
+States = NDArray[np.float32]
+"""What a head reads: one row for each token of the target, of shape (tokens, width)."""
+
+_MTP_CONTEXT = 1  # LLAMA_CONTEXT_TYPE_MTP
+_ENCODE, _DECODE = 0, 1  # llama_process_type
+_POINTER, _FLAG = ctypes.c_void_p, ctypes.c_bool
+_SYMBOLS: dict[str, tuple[str, Any, tuple[Any, ...]]] = {
+    "layers": (
+        "_Z28llama_model_target_layer_idsPK11llama_model",
+        ctypes.POINTER(ctypes.c_int32),
+        (_POINTER,),
+    ),
+    "n_layers": ("_Z30llama_model_target_layer_ids_nPK11llama_model", ctypes.c_uint32, (_POINTER,)),
+    "send_last": ("_Z26llama_set_embeddings_nextnP13llama_contextbb", None, (_POINTER, _FLAG, _FLAG)),
+    "last": ("_Z26llama_get_embeddings_nextnP13llama_context", _POINTER, (_POINTER,)),
+    "last_at": ("_Z30llama_get_embeddings_nextn_ithP13llama_contexti", _POINTER, (_POINTER, ctypes.c_int32)),
+    "send_layer": (
+        "_Z30llama_set_embeddings_layer_inpP13llama_contextjb",
+        None,
+        (_POINTER, ctypes.c_uint32, _FLAG),
+    ),
+    "layer": ("_Z30llama_get_embeddings_layer_inpP13llama_contextj", _POINTER, (_POINTER, ctypes.c_uint32)),
+}
+
+
+class Head:
+    """A head with a context of its own beside its target's.
+
+    A token enters its cache together with the state of the token before it. ``first_kept`` is whether the
+    first entry of a draft stays valid when the target's states of the verified tokens arrive.
+
+    Attributes:
+        busy_s: seconds spent in llama.cpp so far, as in ``Model``.
+    """
+
+    def __init__(
+        self, lib: Any, threadpools: Threadpools, target: Model, load: ModelLoad, *, threads: int
+    ) -> None:
+        """Load the head, or make a context for the layers inside the target.
+
+        Raises:
+            Failure: the library cannot load it, or lacks a function that feeds it.
+        """
+        self.busy_s = 0.0
+        self._lib, self._target, self._threadpools, self._threads = lib, target, threadpools, 0
+        self._call = _functions(lib)
+        self._is_mtp = load.head == Method.DRAFT_MTP
+        self.first_kept = not self._is_mtp
+        is_inside = load.path == target.path
+        self._model = target.handle if is_inside else models.open_model(lib, load)
+        self._context = models.make_context(
+            lib, self._model, load, ctx_other=target.context, ctx_type=_MTP_CONTEXT if self._is_mtp else 0
+        )
+        self._memory = lib.llama_get_memory(self._context)
+        self._batch = lib.llama_batch_ext_init(self._context)
+        self._sampler = models.make_sampler(lib, None)
+        self._n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
+        self._trunk = int(lib.llama_model_n_layer(target.handle))
+        self._target_width = int(lib.llama_model_n_embd(target.handle))
+        own_width = lib.llama_model_n_embd_out if self._is_mtp else lib.llama_model_n_embd
+        self._width = int(own_width(self._model))
+        count = 0 if self._is_mtp else self._call["n_layers"](self._model)
+        self._layers = [self._call["layers"](self._model)[place] for place in range(count)]
+        self._call["send_last"](self._context, True, True)
+        self.use_threads(threads)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Let the target return the states that the head reads; else it would compute them in vain."""
+        self._send_states(on=True)
+        try:
+            yield
+        finally:
+            self._send_states(on=False)
+
+    def use_threads(self, threads: int) -> None:
+        """Set the number of threads for evaluations."""
+        if threads != self._threads:
+            self._lib.llama_set_n_threads(self._context, threads, threads)
+            self._threadpools.attach(self._context, threads)
+            self._threads = threads
+
+    def first_state(self) -> States:
+        """Return the state that stands before a text's first token, shape (width,)."""
+        return np.zeros(self._width, dtype=np.float32)
+
+    def states(self, count: int) -> States:
+        """Return what the head reads of the target's last evaluation, which had ``count`` tokens."""
+        if self._is_mtp:
+            return _rows(self._call["last"](self._target.context), count, self._width)
+        features = np.hstack([self._layer(layer, count) for layer in self._layers])
+        begun = perf_counter()
+        self._lib.llama_batch_ext_clear(self._batch)
+        at = int(self._lib.llama_memory_seq_pos_max(self._memory, 0)) + 1  # the encoder does not use it
+        for place, row in enumerate(features):
+            index = self._lib.llama_batch_ext_add_embd(self._batch, 0, self._embedding(row))
+            self._finish(index, at + place, is_output=True)
+        self._process(_ENCODE, count)
+        states = _rows(self._call["last"](self._context), count, self._width)
+        self.busy_s += perf_counter() - begun
+        return states
+
+    def step(self, token: int, at: int, state: States) -> tuple[Logits, States]:
+        """Evaluate a token at a position of the text; return its logits and the head's own state.
+
+        Args:
+            token: the token.
+            at: its position.
+            state: of the token before it: the target's, or in a draft the head's own.
+        """
+        begun = perf_counter()
+        self._enter([token], at, [state], is_output=True)
+        row = self._call["last_at"](self._context, 0)
+        logits = _rows(_address(self._lib.llama_get_logits_ith(self._context, 0)), 1, self._n_vocab)[0]
+        own = _rows(row, 1, self._width)[0]
+        self.busy_s += perf_counter() - begun
+        return logits, own
+
+    def choose(self) -> None:
+        """Let the head's sampler take a token, as programs do after each step."""
+        begun = perf_counter()
+        self._lib.llama_sampler_sample(self._sampler, self._context, 0)
+        self.busy_s += perf_counter() - begun
+
+    def absorb(self, tokens: Sequence[int], at: int, states: Sequence[States]) -> None:
+        """Enter tokens of the text from a position on; ``states`` are those of the token before each."""
+        start = 0 if self._is_mtp or at else 1  # EAGLE-3 has no entry for a text's first token
+        if len(tokens) > start:
+            begun = perf_counter()
+            self._enter(tokens[start:], at + start, states[start:], is_output=False)
+            self.wait()
+            self.busy_s += perf_counter() - begun
+
+    def forget(self, at: int) -> None:
+        """Remove the entries of the tokens from a position on."""
+        begun = perf_counter()
+        self._lib.llama_memory_seq_rm(self._memory, 0, max(0, self._place(at)), -1)
+        self.busy_s += perf_counter() - begun
+
+    def clear(self) -> None:
+        """Empty the cache."""
+        self._lib.llama_memory_clear(self._memory, True)
+
+    def wait(self) -> None:
+        """Return when all evaluations are done."""
+        self._lib.llama_synchronize(self._context)
+
+    def _place(self, at: int) -> int:
+        """Return where the token of a position is in the cache: EAGLE-3's stands at the state before it."""
+        return at if self._is_mtp else at - 1
+
+    def _send_states(self, *, on: bool) -> None:
+        context = self._target.context
+        if self._is_mtp:
+            self._call["send_last"](context, on, False)
+        for layer in self._layers:
+            if layer < self._trunk:
+                self._call["send_layer"](context, layer, on)
+            else:
+                self._call["send_last"](context, on, False)
+
+    def _layer(self, layer: int, count: int) -> States:
+        context = self._target.context
+        address = self._call["layer"](context, layer) if layer < self._trunk else self._call["last"](context)
+        return _rows(address, count, self._target_width)
+
+    def _enter(self, tokens: Sequence[int], at: int, states: Sequence[States], *, is_output: bool) -> None:
+        self._lib.llama_batch_ext_clear(self._batch)
+        for place, (token, state) in enumerate(zip(tokens, states, strict=True)):
+            index = self._lib.llama_batch_ext_add_token(self._batch, 0, token)
+            self._lib.llama_batch_ext_set_embd_token(self._batch, index, self._embedding(state))
+            self._finish(index, self._place(at + place), is_output=is_output)
+        self._process(_DECODE, len(tokens))
+
+    def _finish(self, index: int, at: int, *, is_output: bool) -> None:
+        self._lib.llama_batch_ext_set_pos(self._batch, index, (ctypes.c_int32 * 1)(at))
+        self._lib.llama_batch_ext_set_output_logits(self._batch, index, is_output)
+
+    def _embedding(self, row: States) -> Any:
+        return self._lib.llama_embd(row.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), 1, row.size)
+
+    def _process(self, kind: int, count: int) -> None:
+        code = self._lib.llama_process(self._context, kind, self._batch)
+        if code:
+            raise Failure(Status.FAILED, f"llama_process returned {code} for {count} tokens of a head")
+
+
+def read(target: Model, head: Head, tokens: Sequence[int], at: int, before: States) -> States:
+    """Let target and head read tokens of a text; return the state of the last one.
+
+    Args:
+        target: whose states the head reads.
+        head: attached to it.
+        tokens: from the position ``at`` on.
+        at: where they begin.
+        before: the state of the token before them.
+    """
+    for start in range(0, len(tokens), OUTPUTS):
+        piece = tokens[start : start + OUTPUTS]
+        target.evaluate(piece, at + start)
+        states = head.states(len(piece))
+        head.absorb(piece, at + start, [before, *states[:-1]])
+        before = states[-1]
+    return before
+
+
+def _functions(lib: Any) -> dict[str, Any]:
+    """Return the functions of the staging header, by our names for them.
+
+    Raises:
+        Failure: the library or its binding lacks one.
+    """
+    library = ctypes.CDLL(lib._lib._name)  # noqa: SLF001  # its path is not public
+    found = {}
+    for name, (symbol, result, arguments) in _SYMBOLS.items():
+        function = getattr(library, symbol, None)
+        if function is None or not hasattr(lib, "llama_process"):
+            raise Failure(Status.FAILED, "the library returns no hidden states, which heads read")
+        function.restype, function.argtypes = result, arguments
+        found[name] = function
+    return found
+
+
+def _rows(address: int | None, count: int, width: int) -> States:
+    """Return a copy of what the library wrote, shape (count, width).
+
+    Raises:
+        Failure: it wrote nothing.
+    """
+    if not address:
+        raise Failure(Status.FAILED, "the library returned no hidden states")
+    flat = np.ctypeslib.as_array((ctypes.c_float * (count * width)).from_address(address))
+    return flat.reshape(count, width).copy()
+
+
+def _address(pointer: Any) -> int | None:
+    return ctypes.cast(pointer, ctypes.c_void_p).value
