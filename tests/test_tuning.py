@@ -151,7 +151,8 @@ def test_what_is_allowed_takes_no_longer_than_asked_for() -> None:
         selecting, confirming = 2 * (1 + allowed.finalists / 1.3), 3 * (1 + 2 / 1.3)
         beside = allowed.prompts * 0.1 * (2 * (1 + allowed.finalists) + 3 * 3)
         assert writing * (1 + selecting + confirming) + beside <= seconds * 0.75 + 1e-9
-        calibrating = 4 * (0.5 + (allowed.calibration_prompts + 1) * (allowed.n_predict * 0.002 + 0.1))
+        load_s = 4 * (0.5 + (allowed.calibration_prompts + 1) * (allowed.n_predict * 0.002 + 0.1))
+        calibrating = allowed.calibration_loads * load_s
         assert calibrating <= max(seconds * 0.1, 4 * (0.5 + 2 * (allowed.n_predict * 0.002 + 0.1))) + 1e-9
 
 

@@ -25,7 +25,7 @@ _PRIOR_SD = {
     "step": 0.05,  # of the target's time for a token, per step: what the engine does between evaluations
     "token": 0.02,  # of the same, per token that is written
 }
-_LOAD_SD = 0.015  # of log seconds, between loads of the same models; 1 to 2 % on the machines of docs/
+_LOAD_SD = 0.015  # of log seconds, at least, between loads of the same models: 1 to 8 % in docs/
 _RUN_SD = 0.05  # of log seconds, between runs of one load, where they do not show it
 _FARTHEST = 4  # standard deviations: all times stay positive, and the machine's factor takes the rest
 _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would do
@@ -33,11 +33,19 @@ _STEPS = 5  # of Gauss and Newton; the factors are close to 1, so that two would
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationRun:
-    """One measured run: what it paid by its counts, the seconds that it took, and the arm that it is of."""
+    """One measured run.
+
+    Attributes:
+        arm: the arm that it is of.
+        exposure: what it paid, by its counts.
+        seconds: what it took.
+        load: the engine's load that it shared with others; None for a load of its own.
+    """
 
     arm: str
     exposure: Exposure
     seconds: float
+    load: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +67,7 @@ class Calibration:
 def calibrate(curve: CostCurve, runs: Sequence[CalibrationRun]) -> Calibration:
     """Correct a curve by measured runs; without any, add only the errors that all its times share.
 
-    Runs of one arm share a load, whose speed differs from that of other loads, so they count as one mean.
+    Loads of the same models differ in speed, so the runs of a load count as one mean.
 
     Args:
         curve: as it was timed.
@@ -128,24 +136,43 @@ def _size(curve: CostCurve, part: CurveKind) -> int:
 
 
 def _means(runs: Sequence[CalibrationRun], costs: Values) -> tuple[Values, Values, Values]:
-    """Return what each arm paid, its seconds, and the variance of their logarithm."""
-    by_arm: dict[str, list[CalibrationRun]] = {}
-    for run in runs:
-        by_arm.setdefault(run.arm, []).append(run)
+    """Return what each load paid, its seconds, and the variance of their logarithm."""
+    by_load: dict[tuple[str, int], list[CalibrationRun]] = {}
+    for number, run in enumerate(runs):
+        by_load.setdefault((run.arm, -1 - number if run.load is None else run.load), []).append(run)
     logs = {
-        arm: np.log([run.seconds / float(run.exposure.paid @ costs) for run in of])
-        for arm, of in by_arm.items()
+        load: np.log([run.seconds / float(run.exposure.paid @ costs) for run in of])
+        for load, of in by_load.items()
     }
-    freedom = len(runs) - len(by_arm)
-    squares = sum(float(np.sum((values - values.mean()) ** 2)) for values in logs.values())
-    run_sd = math.sqrt(squares / freedom) if freedom else _RUN_SD
+    run_variance = _pooled([*logs.values()])
+    run_variance = _RUN_SD**2 if run_variance is None else run_variance
+    load_variance = _between(logs, run_variance)
     paid, seconds, variances = [], [], []
-    for arm, of in by_arm.items():
+    for load, of in by_load.items():
         total = np.sum([run.exposure.paid for run in of], axis=0)
         paid.append(total)
-        seconds.append(float(total @ costs) * math.exp(float(logs[arm].mean())))
-        variances.append(_LOAD_SD**2 + run_sd**2 / len(of))
+        seconds.append(float(total @ costs) * math.exp(float(logs[load].mean())))
+        variances.append(load_variance + run_variance / len(of))
     return np.array(paid), np.array(seconds), np.array(variances)
+
+
+def _between(logs: Mapping[tuple[str, int], Values], run_variance: float) -> float:
+    """Return the variance between loads of an arm, without what runs add to it."""
+    by_arm: dict[str, list[float]] = {}
+    for (arm, _), values in logs.items():
+        by_arm.setdefault(arm, []).append(float(values.mean()))
+    of_means = _pooled([np.array(means) for means in by_arm.values()])
+    if of_means is None:
+        return _LOAD_SD**2
+    of_runs = run_variance * float(np.mean([1 / len(values) for values in logs.values()]))
+    return max(_LOAD_SD**2, of_means - of_runs)
+
+
+def _pooled(groups: Sequence[Values]) -> float | None:
+    """Return the variance within groups; None where none has several values."""
+    freedom = sum(len(values) - 1 for values in groups)
+    squares = sum(float(np.sum((values - values.mean()) ** 2)) for values in groups)
+    return squares / freedom if freedom else None
 
 
 def _corrected(costs: Values, directions: Values, corrections: Values) -> tuple[float, Values]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ggufspec import engines, forecast
 from ggufspec.domain import ModelFile, Offload, RunSpec, Sample, Status
@@ -32,6 +33,7 @@ class CalibrationPlan:
         drafters: in the order of the traces.
         n_predict: tokens of each run.
         build: llama.cpp's build number.
+        loads: how often each configuration is loaded and measured on all texts.
         target_only: measure one run of the target alone, and nothing else.
     """
 
@@ -40,6 +42,7 @@ class CalibrationPlan:
     drafters: Sequence[ModelFile]
     n_predict: int
     build: int | None
+    loads: int
     target_only: bool
 
 
@@ -51,8 +54,9 @@ def calibrate_costs(
 ) -> Generator[Stage, None, dict[Place, Calibration]]:
     """Yield a Stage before each run; return the corrected costs of every drafter and placement.
 
-    The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16. Costs of the others are
-    corrected by what the target alone shows. Runs that fail are left out.
+    The target alone is measured, and the most promising drafters at γ ≈ 1, 4 and 16, with several loads of
+    each: loads of the same models differ. Every other time their order is reversed, so that drift cancels.
+    Costs of the other drafters are corrected by what the target alone shows. Runs that fail are left out.
 
     Args:
         plan: what to measure, and in which engine.
@@ -63,21 +67,24 @@ def calibrate_costs(
     arms = {arm.baseline: None for arms in by_place.values() for arm in arms}
     if not plan.target_only:
         arms |= {arm: None for arms in by_place.values() for arm in arms}
-    texts = plan.texts[:1] if plan.target_only else plan.texts
-    samples: dict[RunSpec, list[tuple[TracedTexts, Sample]]] = {}
+    texts, loads = (plan.texts[:1], 1) if plan.target_only else (plan.texts, plan.loads)
+    order = [arm for load in range(loads) for arm in (arms if load % 2 == 0 else reversed(arms))]
+    runs: dict[RunSpec, list[_Measured]] = {}
     with tempfile.TemporaryDirectory(prefix="ggufspec-") as name, plan.engine:
-        for number, arm in enumerate(arms):
-            yield Stage(name="calibrating", done=number, total=len(arms))
-            samples[arm] = [*_measured(plan, arm, texts, Path(name) / "run")]
+        for number, arm in enumerate(order):
+            yield Stage(name="calibrating", done=number, total=len(order))
+            if number % len(arms) == 0:
+                plan.engine.close()  # so that everything is loaded anew
+            runs.setdefault(arm, []).extend(_measured(plan, arm, texts, Path(name) / "run"))
     return {
         place: forecast.calibrate(
             curve,
             [
                 run
-                for arm, of in samples.items()
+                for arm, of in runs.items()
                 if _place(arm) == place or arm in _baselines(place, candidates)
-                for text, sample in of
-                if (run := _calibration_run(plan, curve, arm, text, sample)) is not None
+                for one in of
+                if (run := _calibration_run(plan, curve, arm, one)) is not None
             ],
         )
         for place, curve in curves.items()
@@ -114,36 +121,45 @@ def _p_min(arm: RunSpec) -> float:
     return arm.drafting.p_min
 
 
+class _Measured(NamedTuple):
+    """A run on a text that ended well, and the number of its load."""
+
+    text: TracedTexts
+    sample: Sample
+    load: int | None
+
+
 def _measured(
     plan: CalibrationPlan, arm: RunSpec, texts: Sequence[TracedTexts], log: Path
-) -> list[tuple[TracedTexts, Sample]]:
+) -> Iterator[_Measured]:
     """Measure an arm on each text; the first run after a load warms up, and does not count."""
     specs = [replace(arm, prompt=text.prompt, n_predict=plan.n_predict) for text in texts]
     plan.engine.measure(specs[0], log)
-    samples = [plan.engine.measure(spec, log).sample for spec in specs]
-    return [
-        (text, sample)
-        for text, sample in zip(texts, samples, strict=True)
-        if sample.status is Status.OK and sample.decode_tps
-    ]
+    for text, spec in zip(texts, specs, strict=True):
+        run = plan.engine.measure(spec, log)
+        if run.sample.status is Status.OK and run.sample.decode_tps:
+            yield _Measured(text, run.sample, run.load)
 
 
 def _calibration_run(
-    plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, text: TracedTexts, sample: Sample
+    plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, run: _Measured
 ) -> CalibrationRun | None:
     """Return a run with what it paid by the trace's counts; None where the trace is too short to tell."""
+    text, sample, load = run
     assert sample.decode_tps
     if arm.drafting is None:
         tokens = min(sample.decoded or 0, len(text.target_trace.tokens) - 1)
         if tokens < 1:
             return None
         exposure = forecast.alone(text.target_trace, curve, first=1, tokens=tokens)
-        return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps)
+        return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps, load=load)
     exposure = _exposure(plan, curve, arm, _trace(plan, arm, text))
     # a sampled text may differ from the traced one: what counts is the time of a round
     rounds = exposure.counts.n_rounds / sample.n_rounds if sample.n_rounds else 1.0
     seconds = (sample.decoded or 0) / sample.decode_tps * rounds
-    return CalibrationRun(arm=arm.key, exposure=exposure, seconds=seconds) if seconds > 0 else None
+    if seconds <= 0:
+        return None
+    return CalibrationRun(arm=arm.key, exposure=exposure, seconds=seconds, load=load)
 
 
 def _trace(plan: CalibrationPlan, arm: RunSpec, text: TracedTexts) -> DraftTrace:

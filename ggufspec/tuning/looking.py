@@ -103,6 +103,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
             drafters=drafters,
             n_predict=allowed.n_predict,
             build=install.build_number,
+            loads=allowed.calibration_loads,
             target_only=forecast_only,
         ),
         curves,
@@ -268,6 +269,7 @@ _ASSUMED_SPEEDUP = 1.3  # of a finalist, before anything is measured
 _COSTS_SHARE = 0.15  # of the time, for the cost curve
 _CALIBRATION_SHARE = 0.1
 _CALIBRATION_PROMPTS = 4  # at most: loads of the same models differ by more than the mean of so many runs
+_CALIBRATION_LOADS = 3  # at most, and more of them before more prompts, for the same reason
 _CALIBRATION_ARMS = 4  # the target alone, and three draft sizes
 _CONFIRMED = 3  # arms: the target alone, the winner and the runner-up
 _CONFIRMING_REPEATS = 3  # at least, each with loads of its own
@@ -282,7 +284,8 @@ class Budget:
         n_predict: tokens of each.
         finalists: configurations to measure beside the target alone.
         costs_s: seconds for the cost curves.
-        calibration_prompts: prompts on which each run of the calibration is made.
+        calibration_prompts: prompts on which each load of the calibration is measured.
+        calibration_loads: how often each of its configurations is loaded.
     """
 
     prompts: int
@@ -290,6 +293,7 @@ class Budget:
     finalists: int
     costs_s: float
     calibration_prompts: int
+    calibration_loads: int
 
 
 def allow(
@@ -326,6 +330,7 @@ def allow(
             finalists=FINALISTS,
             costs_s=float("inf"),
             calibration_prompts=min(prompts, _CALIBRATION_PROMPTS),
+            calibration_loads=_CALIBRATION_LOADS,
         )
     left_s = time_s * (1 - _COSTS_SHARE - _CALIBRATION_SHARE)
 
@@ -349,15 +354,19 @@ def allow(
     chosen = next(
         (sizes for sizes in tries if seconds(*sizes) <= left_s), (fewest, shortest, _FEWEST_FINALISTS)
     )
-    calibration_s = time_s * _CALIBRATION_SHARE - _CALIBRATION_ARMS * load_s
     prompt_s = _CALIBRATION_ARMS * (chosen[1] * token_s + run_s)
-    affordable = int(calibration_s / prompt_s) - 1  # each arm warms up on one
+    affordable = {
+        loads: int((time_s * _CALIBRATION_SHARE / loads - _CALIBRATION_ARMS * load_s) / prompt_s) - 1
+        for loads in range(1, _CALIBRATION_LOADS + 1)
+    }  # prompts, of which each load warms up on one
+    loads = max((loads for loads, number in affordable.items() if number >= 1), default=1)
     return Budget(
         prompts=chosen[0],
         n_predict=chosen[1],
         finalists=chosen[2],
         costs_s=time_s * _COSTS_SHARE,
-        calibration_prompts=max(1, min(affordable, chosen[0], _CALIBRATION_PROMPTS)),
+        calibration_prompts=max(1, min(affordable[loads], chosen[0], _CALIBRATION_PROMPTS)),
+        calibration_loads=loads,
     )
 
 
