@@ -659,7 +659,7 @@ def keep(tuned: Tuned) -> None:
         for prospect in tuned.outlook.prospects
         if prospect.overall.method.drafts_with_model
         and prospect.overall.p_min in p_mins
-        and (prospect.arm.drafter == chosen.drafter or chosen.drafting is None)
+        and (prospect.arm.draft_source == chosen.draft_source or chosen.drafting is None)
     ]
     profiles.keep(forecasts, tuned.results.folder)
     write_configuration(recommending.configuration_of(tuned), tuned.results.folder)

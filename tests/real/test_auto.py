@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import time
@@ -18,10 +19,14 @@ from click.testing import CliRunner
 from ggufspec import results, tuning
 from ggufspec.choices import ServerFormat
 from ggufspec.cli import cli
+from ggufspec.domain import Method
+from ggufspec.forecast import profiles
 from ggufspec.llama.install.installs import Install
 from ggufspec.report.text import exports
 from ggufspec.results import Configuration
-from tests.support import shell
+from tests.support import hub_client, shell
+from tests.support.hub_client import DEMO
+from tests.support.hub_server import Hub
 
 BODY = {"prompt": "Once upon a time", "n_predict": 8, "ignore_eos": True}
 QUICK = ("--max-time", "20s", "-t", "1", "--serve-ctx", "512")
@@ -75,6 +80,52 @@ def test_auto_ends_with_a_server_that_answers(tuned: Configuration, tmp_path: Pa
         assert json.load(props)["default_generation_settings"]["n_ctx"] == 512
 
 
+HEADS = {
+    "beside": ("target.gguf", {"eagle3-m-Q8_0.gguf": "eagle3.gguf"}, Method.DRAFT_EAGLE3),
+    "inside": ("mtp.gguf", {}, Method.DRAFT_MTP),
+}
+
+
+@pytest.mark.parametrize("place", HEADS)
+def test_from_a_name_with_a_head_to_a_server_that_answers(
+    loopback: Hub, llama: Install, home: Path, place: str
+) -> None:
+    """The Hub has a target with a head, a drafter of the target, and one with another vocabulary."""
+    target, heads, method = HEADS[place]
+    served = {"m-Q4_K_M.gguf": target, **heads}
+    base = {"cardData": {"base_model": "acme/Model-3-8B-Instruct"}}
+    loopback.add(
+        "me/Model-3-8B-GGUF", {name: (DEMO / file).read_bytes() for name, file in served.items()}, info=base
+    )
+    drafter = (DEMO / "drafter.gguf").read_bytes()
+    for repo, body in (("a/Model-3-1B-GGUF", drafter), ("c/Model-3-1B-b-GGUF", _other_vocabulary(drafter))):
+        loopback.add(repo, {"d-Q8_0.gguf": body})
+        loopback.repos[repo].info = {"downloads": 90_000, "gguf": {"architecture": "llama"}}
+    environment = hub_client.environment(loopback, home) | {"GGUFSPEC_LLAMA": str(llama.root)}
+    port = _free_port()
+    words = (
+        *("auto", "me/Model-3-8B-GGUF:Q4_K_M", "--yes", "--max-time", "30s", *QUICK[2:]),
+        *("--serve", "--", "--port", str(port)),
+    )
+
+    interrupted = shell.start(*words, env=environment)
+    shell.wait_until(lambda: any((home / "data" / "runs").glob("*/runs.jsonl")), seconds=100)
+    interrupted.send_signal(signal.SIGINT)
+    interrupted.communicate(timeout=60)
+    assert interrupted.returncode == 130
+
+    process = shell.start(*words, env=environment)
+    with _ready(process, port):
+        assert _ask(port, BODY)["tokens_predicted"] == 8
+    looked_at = [profile.curve.measured_on for profile in profiles.known()]
+    heads_found = {one.head for one in looked_at if one is not None and one.drafter is not None}
+    assert heads_found == ({method} if place == "inside" else {method, None})  # None is the draft model
+
+
+def _other_vocabulary(model: bytes) -> bytes:
+    return model.replace(b"<0xC5>", b"<0xc5>")
+
+
 def _start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
     with (folder / "server.log").open("ab") as log:
         return subprocess.Popen(words, stdout=log, stderr=log, text=True)
@@ -84,7 +135,7 @@ def _start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
 def _ready(process: subprocess.Popen[str], port: int) -> Iterator[None]:
     """Wait until a server answers, and end it."""
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             assert process.poll() is None
             with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
