@@ -12,6 +12,7 @@ The API for notebooks. Heavy modules are imported on first use.
     ggufspec.plan("llama-3-70b", vram="24G").best # how many layers fit; only headers are read
     ggufspec.whatif("llama-3-70b", machine="h100", alpha=0.8).best  # what drafting would gain
     ggufspec.fetch("qwen3-8b")                    # download a pair; also check and suggest
+    ggufspec.convert("user/head", target="user/target")  # a published head becomes a GGUF
     ggufspec.plot.curve(results)                  # an Altair chart; also heatmap, positions, pareto
     ggufspec.frames.comparison(compared)          # more tables: categories, prompts, positions, rounds
     ggufspec.why(results)                         # where the time goes, and what would pay most
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ggufspec.forecast.whatif import whatif
     from ggufspec.llama.logs import parse
     from ggufspec.measure import Request, bench
-    from ggufspec.modelfiles.api import check, fetch, suggest
+    from ggufspec.modelfiles.api import check, convert, fetch, suggest
     from ggufspec.publishing.api import board, publish, verify
     from ggufspec.report import frames, plot
     from ggufspec.report.frames import runs, summary
@@ -51,6 +52,7 @@ __all__ = [
     "board",
     "check",
     "compare",
+    "convert",
     "crossover",
     "fetch",
     "frames",
@@ -77,6 +79,7 @@ _HOMES = {
     "board": "ggufspec.publishing.api",
     "check": "ggufspec.modelfiles.api",
     "compare": "ggufspec.analysis",
+    "convert": "ggufspec.modelfiles.api",
     "crossover": "ggufspec.tuning",
     "fetch": "ggufspec.modelfiles.api",
     "load": "ggufspec.results",

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import ggufspec
 from ggufspec import paths
 from ggufspec.choices import Method
+from ggufspec.errors import GgufspecError
 from ggufspec.llama.convert import ConverterRequest, checkpoints, environment, provide_converter, specimen
 from ggufspec.llama.install import installs
 from ggufspec.llama.source import sources
@@ -60,6 +62,18 @@ def test_a_head_becomes_a_gguf(place: Path, run: Run) -> None:
     assert "ggufspec check TARGET.gguf 'eagle3-My head {x}.gguf'" in err
     assert not list(place.glob(".*"))  # no partial file
     assert not list((paths.converters_dir() / ".logs").iterdir())
+
+
+def test_a_conversion_is_a_call_for_notebooks(place: Path) -> None:
+    made = ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")
+    assert made.name == "eagle3-My head {x}-F16.gguf"
+    head = read_head(gguf.validate_file(made))
+    assert head is not None
+    assert head.method is Method.DRAFT_EAGLE3
+    with pytest.raises(GgufspecError, match="already exists"):
+        ggufspec.convert("My head {x}", target="target", source="tree", outtype="f16")
+    with pytest.raises(TypeError, match="did you mean 'outtype'"):
+        ggufspec.convert("My head {x}", target="target", outype="f16")  # type: ignore[call-arg]
 
 
 def test_a_finished_converter_is_not_installed_again(place: Path, run: Run) -> None:

@@ -11,7 +11,6 @@ from ggufspec.cli.entry import verbosity
 from ggufspec.cli.entry.output import echo
 from ggufspec.cli.options import completions
 from ggufspec.cli.options.references import offline_option, token_option, yes_option
-from ggufspec.errors import GgufspecError
 
 _OUTTYPES = ("auto", "bf16", "f16", "f32", "q8_0")
 
@@ -92,6 +91,7 @@ def command(
     ggufspec convert ./head --target ./target --torch torch-2.11.0+cpu-cp312-cp312-linux_x86_64.whl
     """
     from ggufspec.cli.steps import converting as steps
+    from ggufspec.cli.steps import hub_access
     from ggufspec.llama import convert
     from ggufspec.llama.convert import environment
     from ggufspec.modelfiles import api, checkpoint, hub
@@ -103,12 +103,10 @@ def command(
     request = convert.ConverterRequest(
         source=api.find_source(source, version, llama), torch=torch and torch.absolute()
     )
-    models = steps.fetch_texts(head, target, access)
+    models = hub_access.show_transfers(api.find_models(head, target, access), quiet=True)
     architecture, method = checkpoint.read_architecture(models.head)
     checkpoint.check_target(models.target)
-    out = out or Path(api.name_output(models.name, method, outtype))
-    if out.exists():
-        raise GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
+    out = api.check_name(out or Path(api.name_output(models.name, method, outtype)))
     is_installed = convert.find_converter(request) is not None
     if dry_run or not quiet:
         steps.print_needs(models, is_installed=is_installed, err=not dry_run)
@@ -118,7 +116,7 @@ def command(
     converter = steps.show(convert.provide_converter(request, architecture), quiet=quiet)
     steps.fetch_weights(models, access, quiet=quiet)
     weights = checkpoint.read_checkpoint(models.head)
-    steps.check_output(out, api.most_bytes(weights, outtype))
+    api.check_space(out, api.most_bytes(weights, outtype))
     converting = api.convert_head(converter, weights, models.target, out, outtype=outtype, name=models.name)
     made = steps.show(converting, quiet=quiet)
     if not quiet:

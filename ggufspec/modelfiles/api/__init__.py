@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from ggufspec.modelfiles.api.checking import CheckedPair, Rules, check, check_models, check_survey, find_rules
 from ggufspec.modelfiles.api.converting import (
+    HeadModels,
+    check_name,
+    check_space,
+    convert,
     convert_head,
-    find_folder,
+    find_models,
     find_source,
     most_bytes,
     name_output,
@@ -23,16 +27,20 @@ from ggufspec.modelfiles.api.suggesting import (
 
 __all__ = [
     "CheckedPair",
+    "HeadModels",
     "Rules",
     "SuggestedDrafter",
     "check",
     "check_candidate",
     "check_models",
+    "check_name",
+    "check_space",
     "check_survey",
+    "convert",
     "convert_head",
     "fetch",
     "find_candidates",
-    "find_folder",
+    "find_models",
     "find_references",
     "find_rules",
     "find_source",

@@ -1,24 +1,176 @@
-"""Convert a head from Hugging Face's format to GGUF: its sources, the conversion, the check of its result."""
+"""``ggufspec.convert``, and its steps: the head's sources, the conversion, the check of its result."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ggufspec import paths
 from ggufspec.choices import Method
-from ggufspec.errors import BadReferenceError, ConversionError, GgufspecError, ModelFileError, SourceError
+from ggufspec.errors import (
+    BadReferenceError,
+    ConversionError,
+    DiskFullError,
+    GgufspecError,
+    ModelFileError,
+    SourceError,
+)
 from ggufspec.llama import progress
-from ggufspec.llama.convert import Converter, converting, environment
+from ggufspec.llama.convert import (
+    Converter,
+    ConverterRequest,
+    converting,
+    environment,
+    provide_converter,
+)
 from ggufspec.llama.install import installs
 from ggufspec.llama.source import choose_source, sources
-from ggufspec.modelfiles import gguf
-from ggufspec.modelfiles.checkpoint import Checkpoint
+from ggufspec.modelfiles import gguf, hub
+from ggufspec.modelfiles.checkpoint import Checkpoint, check_target, read_architecture, read_checkpoint
 from ggufspec.modelfiles.compat import Head, read_head
+from ggufspec.notebooks import named_options
+from ggufspec.units import format_bytes
 
 _BASE = "general.base_model.0.repo_url"
 _F32_PER_F16 = 2
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadModels:
+    """The folders of a head and its target, and the repositories that they are copies of.
+
+    Attributes:
+        name: of the head, without its owner.
+        head: a folder; its weights may still be missing.
+        target: a folder with a configuration and a tokenizer.
+        surveys: of those that come from the Hub.
+    """
+
+    name: str
+    head: Path
+    target: Path
+    surveys: tuple[hub.CheckpointSurvey, ...]
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is still to be downloaded."""
+        return sum(survey.missing_bytes for survey in self.surveys)
+
+
+@named_options
+def convert(
+    head: str | Path,
+    *,
+    target: str | Path,
+    out: Path | None = None,
+    outtype: str = "auto",
+    torch: Path | None = None,
+    llama: Path | None = None,
+    version: str | None = None,
+    source: str | None = None,
+    offline: bool = False,
+    token: str | None = None,
+) -> Path:
+    """Make a GGUF of a head in Hugging Face's format, as ``ggufspec convert`` does; nothing asks for consent.
+
+    Args:
+        head: "user/repo" on the Hub, or a folder.
+        target: the target as it was published, likewise; only its configuration and tokenizer are used.
+        out: the file to write; by default METHOD-HEAD.gguf in the current folder.
+        outtype: type of the weights, as the converter names it; "auto" keeps their 16 bits.
+        torch: a wheel of PyTorch to install, instead of the release that llama.cpp pins.
+        llama: a llama.cpp whose converter to use, instead of the usual one.
+        version: use the converter of this version of llama.cpp.
+        source: use the converter of this source, as ``ggufspec build --source``.
+        offline: use only files that are here.
+        token: access token for the Hub.
+
+    Returns:
+        The file.
+
+    Raises:
+        GgufspecError: the class says what went wrong, the hint what to do.
+    """
+    access = hub.Access(token=token, offline=offline)
+    if torch is not None:
+        environment.check_wheel(torch)
+    request = ConverterRequest(source=find_source(source, version, llama), torch=torch and torch.absolute())
+    models = _finish(find_models(str(head), str(target), access))
+    architecture, method = read_architecture(models.head)
+    check_target(models.target)
+    out = check_name(out or Path(name_output(models.name, method, outtype)))
+    for survey in models.surveys:
+        hub.check_room(survey)
+    converter = _finish(provide_converter(request, architecture))
+    for survey in models.surveys:
+        _finish(hub.fetch_files(survey.items, access))
+    weights = read_checkpoint(models.head)
+    check_space(out, most_bytes(weights, outtype))
+    _finish(convert_head(converter, weights, models.target, out, outtype=outtype, name=models.name))
+    return out
+
+
+def _finish(steps: Generator[object, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def find_models(
+    head: str, target: str, access: hub.Access
+) -> Generator[hub.TransferProgress, None, HeadModels]:
+    """Find a head and its target, and download their configurations and tokenizers.
+
+    Raises:
+        GgufspecError: one of them is not available, or not in Hugging Face's format.
+    """
+    folders, surveys = dict[str, Path](), list[hub.CheckpointSurvey]()
+    for text, weights in ((head, True), (target, False)):
+        folder = find_folder(text)
+        if folder is None:
+            survey = hub.survey_checkpoint(text, access, weights=weights)
+            surveys.append(survey)
+            yield from hub.fetch_files(survey.texts, access)
+            folder = survey.place
+        folders[text] = folder
+    is_remote = bool(surveys) and surveys[0].place == folders[head]
+    name = surveys[0].repo.partition("/")[2] if is_remote else folders[head].name
+    return HeadModels(name=name, head=folders[head], target=folders[target], surveys=tuple(surveys))
+
+
+def check_name(out: Path) -> Path:
+    """Return the file to write.
+
+    Raises:
+        GgufspecError: there is one already.
+    """
+    if out.exists():
+        raise GgufspecError(f"{out} already exists", "remove it, or choose another name with --out")
+    return out
+
+
+def check_space(out: Path, size_bytes: int) -> None:
+    """Refuse a file that would not fit on its disk.
+
+    Raises:
+        DiskFullError: the free space is less than what the file may need.
+    """
+    folder = next(place for place in out.absolute().parents if place.exists())
+    free = shutil.disk_usage(folder).free
+    if free < size_bytes:
+        raise DiskFullError(
+            f"{out} may need {format_bytes(size_bytes)}, but {folder} has only {format_bytes(free)} free",
+            "free some disk space, or choose another --out",
+        )
 
 
 def find_folder(text: str) -> Path | None:
