@@ -303,7 +303,7 @@ def test_running_servers_are_published_without_their_addresses(servers: ExitStac
     bench = _move(_measure(url=fake.url, repeats=1), ADDRESS)
     bundle = _publish(bench, tmp_path / "bundle")
     everything = _everything(bundle.folder)
-    for secret in ("gpu7", "example.org", "8443", "ocelot", "Ocelot"):
+    for secret in ("gpu7", "example.org", "org:8443", "ocelot", "Ocelot"):
         assert secret not in everything, secret
     copy = _copy(bundle)
     endpoint = copy.runs[0].spec.endpoint
