@@ -39,7 +39,7 @@ from pathlib import Path
 
 from ggufspec import engines, paths, results, stats, tuning
 from ggufspec.analysis import Arm, arms
-from ggufspec.domain import Program, Role, RunSpec
+from ggufspec.domain import Method, Program, Role, RunSpec
 from ggufspec.engines import InprocessEngine
 from ggufspec.forecast import concurrency, profiles, trace
 from ggufspec.forecast.costs import CostCurve
@@ -93,10 +93,14 @@ class Miss:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A pair that a script makes: its name, and the function that writes or finds its files."""
+    """A pair that a script makes: its name, and the function that writes or finds its files.
+
+    There is no second file where layers of the target draft.
+    """
 
     name: str
-    make: Callable[[Path], tuple[Path, Path]]
+    make: Callable[[Path], tuple[Path, Path | None]]
+    method: Method = Method.DRAFT_MODEL
 
 
 PAIRS = (
@@ -119,6 +123,16 @@ PAIRS = (
             random_model(folder, 24, width=384, seed=7),
             random_model(folder, 2, width=384, seed=7),
         ),
+    ),
+    Pair(
+        name="embedded, with its EAGLE-3 head",
+        make=lambda _: (DEMO / "target.gguf", DEMO / "eagle3.gguf"),
+        method=Method.DRAFT_EAGLE3,
+    ),
+    Pair(
+        name="embedded target with a layer for MTP",
+        make=lambda _: (DEMO / "mtp.gguf", None),
+        method=Method.DRAFT_MTP,
     ),
 )
 
@@ -159,7 +173,8 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace) -> list[Miss]:
     file = asked.work / f"{name}.json"
     if not file.exists():
         target, drafter = pair.make(asked.work)
-        plan = tuning.identify(tuning.prepare_tuning(_request(target, drafter, suite, asked)))
+        asked_for = _request(target, drafter, suite, asked, pair.method)
+        plan = tuning.identify(tuning.prepare_tuning(asked_for))
         began = time.monotonic()
         outlook = tuning.outlook(plan)
         print(f"{pair.name}, {suite}: looked ahead in {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -170,7 +185,9 @@ def _step(pair: Pair, suite: str, asked: argparse.Namespace) -> list[Miss]:
     return [Miss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def _request(target: Path, drafter: Path, suite: str, asked: argparse.Namespace) -> TuneRequest:
+def _request(
+    target: Path, drafter: Path | None, suite: str, asked: argparse.Namespace, method: Method
+) -> TuneRequest:
     request = tuning.default(
         target=target,
         draft_model=drafter,
@@ -182,7 +199,7 @@ def _request(target: Path, drafter: Path, suite: str, asked: argparse.Namespace)
         threads=asked.threads,
         per_category=asked.per_category,
     )
-    return TuneRequest(request=request, methods=("draft-model",), max_time_s=None)
+    return TuneRequest(request=request, methods=(method,), max_time_s=None)
 
 
 def _misses(plan: Plan, outlook: TuningForecast, name: str, repeats: int) -> list[Miss]:
@@ -290,7 +307,9 @@ def _validate_users(asked: argparse.Namespace) -> int:
         letters = (letter if letter.isalnum() else "-" for letter in f"users-{pair.name}-{asked.tokens}")
         file = asked.work / f"{''.join(letters).lower()}-{asked.repeats}.json"
         if not file.exists():
-            misses = _users_misses(*pair.make(asked.work), asked, simulated="random" in pair.name)
+            target, drafter = pair.make(asked.work)
+            assert drafter is not None
+            misses = _users_misses(target, drafter, asked, simulated="random" in pair.name)
             file.write_text(json.dumps([asdict(miss) for miss in misses], indent=1), encoding="utf-8")
         misses = [UsersMiss(**record) for record in json.loads(file.read_text(encoding="utf-8"))]
         everything += misses
