@@ -557,3 +557,19 @@ def test_layers_for_mtp_are_forecast_if_there_is_one(tmp_path: Path, n_mtp: int,
     assert prospects.drafts_inside([inside.draft_source], target)
     assert not prospects.drafts_inside([target], target)
     assert prospects.can_forecast(inside, Program.SERVER, 11312) is known
+
+
+def test_a_target_with_recurrent_layers_is_measured_and_not_forecast(tmp_path: Path) -> None:
+    """Its state cannot be rolled back after a rejected draft, so the library cannot time a round."""
+    made = {"plain": models.llama(), "hybrid": models.llama(ssm__state_size=16)}
+    plain, hybrid = (
+        ModelFile(filename=name, path=models.write_model(tmp_path / name, *content))
+        for name, content in made.items()
+    )
+    arm = values.spec(Role.DRAFTING, draft=3)
+    for pair, known in (
+        (Pair(name="p", target=plain, draft=plain), True),
+        (Pair(name="p", target=hybrid, draft=plain), False),
+        (Pair(name="p", target=plain, draft=hybrid), False),
+    ):
+        assert prospects.can_forecast(replace(arm, pair=pair), Program.SERVER, 11312) is known

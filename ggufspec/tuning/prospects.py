@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from ggufspec import engines, forecast
 from ggufspec.domain import (
@@ -17,6 +19,7 @@ from ggufspec.domain import (
     Traffic,
 )
 from ggufspec.engines.library import HEADS
+from ggufspec.errors import GgufspecError
 from ggufspec.forecast import concurrency, trace
 from ggufspec.forecast.costs import CostCurve
 from ggufspec.forecast.profiles import TracedTexts
@@ -37,17 +40,16 @@ def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
     drafting = _drafting(arm)
     if drafting.first or drafting.ngram != NgramSettings():
         return False
-    if drafting.method.is_head:
-        return _can_follow(arm, build)
-    if drafting.method is Method.DRAFT_MODEL:
-        return True
+    if drafting.method.drafts_with_model:
+        source = arm.draft_source
+        assert source is not None
+        can_go_back = not any(_is_recurrent(model.path) for model in (arm.pair.target, source))
+        return can_go_back and (not isinstance(source, HeadFile) or _can_follow(source, build))
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
 
 
-def _can_follow(arm: RunSpec, build: int | None) -> bool:
+def _can_follow(source: HeadFile, build: int | None) -> bool:
     """Whether the library of a build can draft with this head: MTP only with a single layer of its own."""
-    source = arm.draft_source
-    assert isinstance(source, HeadFile)
     if build not in releases.READS_STATES or source.method not in HEADS:
         return False
     if source.method is not Method.DRAFT_MTP:
@@ -55,6 +57,15 @@ def _can_follow(arm: RunSpec, build: int | None) -> bool:
     assert source.path is not None
     head = compat.read_head(gguf.read_card(source.path))
     return head is not None and head.most is None and not head.reads_cache
+
+
+@cache
+def _is_recurrent(path: Path | None) -> bool:
+    """Whether a model has states that the library cannot roll back; one that cannot be read is not asked."""
+    try:
+        return path is not None and gguf.read_card(path).is_recurrent
+    except (OSError, GgufspecError):
+        return False
 
 
 def drafts_inside(drafters: Sequence[ModelFile], target: ModelFile) -> bool:
