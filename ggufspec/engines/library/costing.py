@@ -19,6 +19,7 @@ from ggufspec.engines.library.model import Model
 
 _SEED = 1  # of the order in which a curve's batches are timed
 _IN_A_ROW = 2  # samples of a batch
+_SETTLING = 6  # tokens of the target alone after rounds, until the processor's caches hold what fits of it
 _BATCHES = {RoundPart.VERIFY, RoundPart.ABSORB}  # whose graphs depend on the draft's length
 
 
@@ -26,7 +27,8 @@ def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Cur
     """Time rounds and the target alone, with repeats interleaved and batches in random order.
 
     Each batch is evaluated once before it is timed: in a run, rounds of the same size follow each other, and
-    the library reuses the graph of the previous one. The first one is RESIZE.
+    the library reuses the graph of the previous one. The first one is RESIZE. The target alone has more time
+    to settle after rounds: no drafter takes the processor's caches from it then.
 
     Raises:
         Failure: the deepest round does not fit into the context.
@@ -60,8 +62,10 @@ def curve(target: Model, drafters: Sequence[Model | Head], run: CurveRun) -> Cur
         filled = depth
         for _ in range(run.repeats):
             batches = order.sample(run.batches, len(run.batches))
+            before_timing = _SETTLING if drafters else 1
             for size in batches if not drafters else (1,):
-                _, *timed = (_time_target(target, tokens, depth, size) for _ in range(1 + _IN_A_ROW))
+                passes = [_time_target(target, tokens, depth, size) for _ in range(before_timing + _IN_A_ROW)]
+                timed = passes[before_timing:]
                 timings += (timing for parts in timed for timing in parts)
             for place, drafter in enumerate(drafters):
                 if isinstance(drafter, Head):
