@@ -74,7 +74,7 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: 
     assert 1 <= facts["overall"]["draft"] <= 8
     assert facts["overall"]["speedup"]["value"] > 1
     assert facts["by_category"] == []  # one prompt of each category cannot show a difference
-    assert facts["calibration"]["runs"] == 16  # the target and three draft sizes on four prompts
+    assert facts["calibration"]["runs"] == 48  # three loads of the target and three draft sizes, four prompts
     drafting = [row for row in facts["forecasts"] if row["method"] == "draft-model"]
     assert {(row["draft"], row["p_min"]) for row in drafting} == {
         (n, p) for n in range(1, 9) for p in (0, 0.7)
