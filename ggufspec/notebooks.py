@@ -1,4 +1,4 @@
-"""What notebooks need: the HTML that they show for a value, and names of options that are checked.
+"""What notebooks need: the HTML that they show for a value, checked names of options, and steps run silently.
 
 The package registers the renderer of ``report`` here, so that values in lower rooms can have a
 ``_repr_html_`` without importing it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -25,6 +25,16 @@ def register(renderer: Callable[[object], str]) -> None:
 def html(value: object) -> str:
     """Return the HTML of a value."""
     return _renderers[-1](value)
+
+
+def finish(steps: Generator[object, None, R]) -> R:
+    """Run steps to their end without showing their progress; return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: R = end.value
+            return result
 
 
 def named_options(function: Callable[P, R]) -> Callable[P, R]:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufspec.domain import Program, Round
+from ggufspec.engines.library import HeadDraft
 from ggufspec.forecast import trace
-from ggufspec.forecast.trace import DraftTrace, KnownDraft
+from ggufspec.forecast.trace import DraftTrace
 
 RECORDED = sorted((Path(__file__).parent / "traces").glob("*.json"))
 N_PREDICT = 120
@@ -79,7 +80,7 @@ def test_a_round_ends_with_the_first_mismatch() -> None:
 
 def _head(accepted: tuple[int, ...]) -> DraftTrace:
     """A head is very sure of each draft that it begins, and less so of what follows a miss."""
-    drafts = tuple(KnownDraft(count, (0.9,) * (count + 1)) for count in accepted)
+    drafts = tuple(HeadDraft(count, (0.9,) * (count + 1)) for count in accepted)
     return replace(_trace("1" * len(accepted), confidence=0.4), drafts=drafts)
 
 

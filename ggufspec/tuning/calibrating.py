@@ -153,18 +153,13 @@ def _calibration_run(
             return None
         exposure = forecast.alone(text.target_trace, curve, first=1, tokens=tokens)
         return CalibrationRun(arm=arm.key, exposure=exposure, seconds=tokens / sample.decode_tps, load=load)
-    exposure = _exposure(plan, curve, arm, _trace(plan, arm, text))
+    exposure = _exposure(plan, curve, arm, prospects.find_trace(arm, text, plan.drafters))
     # a sampled text may differ from the traced one: what counts is the time of a round
     rounds = exposure.counts.n_rounds / sample.n_rounds if sample.n_rounds else 1.0
     seconds = (sample.decoded or 0) / sample.decode_tps * rounds
     if seconds <= 0:
         return None
     return CalibrationRun(arm=arm.key, exposure=exposure, seconds=seconds, load=load)
-
-
-def _trace(plan: CalibrationPlan, arm: RunSpec, text: TracedTexts) -> DraftTrace:
-    source = arm.draft_source
-    return text.target_trace if source is None else text.by_drafter[plan.drafters.index(source)]
 
 
 def _exposure(plan: CalibrationPlan, curve: CostCurve, arm: RunSpec, trace: DraftTrace) -> Exposure:

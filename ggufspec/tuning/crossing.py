@@ -22,7 +22,7 @@ from ggufspec.forecast.concurrency import Place
 from ggufspec.forecast.profiles import ExpectedRound
 from ggufspec.measure import Block, Request, Session, api, fetch_models, prepare_session
 from ggufspec.measure import identify as identified
-from ggufspec.notebooks import check_options
+from ggufspec.notebooks import check_options, finish
 from ggufspec.results import CrossoverAxes, ResultSet, load, write_crossover_axes
 from ggufspec.tuning import expecting
 from ggufspec.tuning.values import Stage
@@ -147,15 +147,6 @@ def expect_cells(plan: CrossoverPlan, *, resume: str | None = None) -> Generator
         left_s = max(0.0, plan.max_time_s - (time.monotonic() - begun))
     session = replace(plan.session, notes=(*plan.session.notes, note))
     return replace(plan, session=session, rounds=rounds, max_time_s=left_s)
-
-
-def _finish(steps: Generator[Stage, None, CrossoverPlan]) -> CrossoverPlan:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            plan: CrossoverPlan = end.value
-            return plan
 
 
 def coarse_places(axes: CrossoverAxes) -> tuple[Place, ...]:
@@ -339,7 +330,7 @@ def crossover(
     models = fetch_models(asked.models, asked.access)
     whole = CrossoverRequest(request=asked.with_models(models), max_time_s=max_time)
     plan = identify_crossover(prepare_crossover(whole))
-    plan = _finish(expect_cells(plan, resume=resume))
+    plan = finish(expect_cells(plan, resume=resume))
     steps = measure_crossover(plan)
     step = next(steps)
     while True:

@@ -15,6 +15,7 @@ from ggufspec.engines import failures
 from ggufspec.engines.library import RoundPart
 from ggufspec.forecast import Calibration, profiles, trace
 from ggufspec.forecast.profiles import TracedTexts
+from ggufspec.notebooks import finish
 from ggufspec.prompts import PromptTurns
 from ggufspec.serving import count_requests
 from ggufspec.tuning import calibrating, pricing, prospects
@@ -138,13 +139,7 @@ def look(plan: Plan, *, forecast_only: bool = False) -> Generator[Stage, None, T
 
 def outlook(plan: Plan, *, forecast_only: bool = False) -> TuningForecast:
     """Return the forecasts, for callers that show no progress; see ``look``."""
-    stages = look(plan, forecast_only=forecast_only)
-    while True:
-        try:
-            next(stages)
-        except StopIteration as end:
-            result: TuningForecast = end.value
-            return result
+    return finish(look(plan, forecast_only=forecast_only))
 
 
 def _longest_text(texts: Sequence[TracedTexts]) -> Prompt:

@@ -43,7 +43,8 @@ def can_forecast(arm: RunSpec, program: Program, build: int | None) -> bool:
     if drafting.method.drafts_with_model:
         source = arm.draft_source
         assert source is not None
-        can_go_back = not any(_is_recurrent(model.path) for model in (arm.pair.target, source))
+        cards = (_read(model.path) for model in (arm.pair.target, source))
+        can_go_back = not any(card is not None and card.is_recurrent for card in cards)
         return can_go_back and (not isinstance(source, HeadFile) or _can_follow(source, build))
     return trace.why_not(drafting.method, n_max=drafting.n_max, program=program, build=build) is None
 
@@ -54,18 +55,18 @@ def _can_follow(source: HeadFile, build: int | None) -> bool:
         return False
     if source.method is not Method.DRAFT_MTP:
         return True
-    assert source.path is not None
-    head = compat.read_head(gguf.read_card(source.path))
+    card = _read(source.path)
+    head = None if card is None else compat.read_head(card)
     return head is not None and head.most is None and not head.reads_cache
 
 
 @cache
-def _is_recurrent(path: Path | None) -> bool:
-    """Whether a model has states that the library cannot roll back; one that cannot be read is not asked."""
+def _read(path: Path | None) -> gguf.ModelCard | None:
+    """Return the header of a model, once for all configurations; None where it cannot be read."""
     try:
-        return path is not None and gguf.read_card(path).is_recurrent
+        return None if path is None else gguf.read_card(path)
     except (OSError, GgufspecError):
-        return False
+        return None
 
 
 def drafts_inside(drafters: Sequence[ModelFile], target: ModelFile) -> bool:
@@ -157,12 +158,7 @@ def prospects(
     for group in _groups(arms).values():
         first = group[0]
         assert first.drafting is not None
-        traces = [
-            text.target_trace
-            if first.draft_source is None
-            else text.by_drafter[drafters.index(first.draft_source)]
-            for text in texts
-        ]
+        traces = [find_trace(first, text, drafters) for text in texts]
         curve = curves[first.offload, first.draft_source]
         sizes = sorted({_drafting(arm).n_max for arm in group})
         p_mins = sorted({_drafting(arm).p_min for arm in group})
@@ -194,6 +190,12 @@ def prospects(
                 by_category={name: result for name, result in by_category.items() if name is not None},
             )
     return tuple(by_arm[arm] for arm in arms)
+
+
+def find_trace(arm: RunSpec, text: TracedTexts, drafters: Sequence[ModelFile]) -> trace.DraftTrace:
+    """Return the trace of what drafts in a configuration; ``drafters`` are in the order of the traces."""
+    source = arm.draft_source
+    return text.target_trace if source is None else text.by_drafter[drafters.index(source)]
 
 
 def _of_users(

@@ -114,7 +114,7 @@ def test_a_head_costs_time_in_every_part_of_a_round(library: InprocessEngine, pa
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_the_target_alone_is_as_fast_and_writes_the_same_after_a_head(
+def test_the_target_alone_writes_the_same_after_a_head(
     library: InprocessEngine, tmp_path: Path, pair: str
 ) -> None:
     spec = _spec(pair).baseline

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ggufspec.engines.library.messages import HEADS, RoundPart, TextScores, Timing
+from ggufspec.engines.library.messages import HEADS, HeadDraft, RoundPart, TextScores, Timing
 
 __all__ = [
     "HEADS",
+    "HeadDraft",
     "RoundPart",
     "TextScores",
     "Timing",

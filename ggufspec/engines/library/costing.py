@@ -107,13 +107,9 @@ def _time_target(target: Model, tokens: Sequence[int], depth: int, size: int) ->
 def _time_round(
     target: Model, drafter: Model, place: int, tokens: Sequence[int], depth: int, size: int
 ) -> tuple[Timing, ...]:
-    """Time a round whose target batch has ``size`` tokens, then roll it back.
-
-    With one token, the drafter evaluates it and drafts nothing.
-    """
-    steps = max(1, size - 1)
+    """Time a round whose target batch has ``size`` tokens, then roll it back."""
     target_s, drafter_s = target.busy_s, drafter.busy_s
-    for at in range(depth, depth + steps):
+    for at in range(depth, depth + _steps(size)):
         drafter.step(tokens[at], at)
         drafter.choose(0)
     drafter.forget(depth)
@@ -122,11 +118,14 @@ def _time_round(
     drafter.evaluate(tokens[depth : depth + size], depth, outputs=1)
     target.forget(depth)
     drafter.forget(depth)
-    return (
-        Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - drafter_s),
-        Timing(RoundPart.ABSORB, place, size, depth, drafter.busy_s - drafted_s),
-        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
-        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
+    return _round_timings(
+        place,
+        size,
+        depth,
+        draft_s=drafted_s - drafter_s,
+        absorb_s=drafter.busy_s - drafted_s,
+        verify_s=target.busy_s - target_s - chosen_s,
+        choose_s=chosen_s,
     )
 
 
@@ -143,10 +142,9 @@ def _time_head(
 
     The head reads the states of all verified tokens, then enters those that its draft did not leave there.
     """
-    steps = max(1, size - 1)
     target_s, head_s = target.busy_s, head.busy_s
     state = before
-    for at in range(depth, depth + steps):
+    for at in range(depth, depth + _steps(size)):
         _, state = head.step(tokens[at], at, state)
         head.choose()
     first = depth + 1 if head.first_kept else depth
@@ -157,11 +155,30 @@ def _time_head(
     head.absorb(tokens[first : depth + size], first, states[first - depth : size])
     target.forget(depth)
     head.forget(depth)
+    return _round_timings(
+        place,
+        size,
+        depth,
+        draft_s=drafted_s - head_s,
+        absorb_s=head.busy_s - drafted_s,
+        verify_s=target.busy_s - target_s - chosen_s,
+        choose_s=chosen_s,
+    )
+
+
+def _steps(size: int) -> int:
+    """Return how often the drafter evaluates before a batch: with one token once, and drafts nothing."""
+    return max(1, size - 1)
+
+
+def _round_timings(
+    place: int, size: int, depth: int, *, draft_s: float, absorb_s: float, verify_s: float, choose_s: float
+) -> tuple[Timing, ...]:
     return (
-        Timing(RoundPart.DRAFT, place, steps, depth, drafted_s - head_s),
-        Timing(RoundPart.ABSORB, place, size, depth, head.busy_s - drafted_s),
-        Timing(RoundPart.VERIFY, place, size, depth, target.busy_s - target_s - chosen_s),
-        Timing(RoundPart.CHOOSE, place, size, depth, chosen_s),
+        Timing(RoundPart.DRAFT, place, _steps(size), depth, draft_s),
+        Timing(RoundPart.ABSORB, place, size, depth, absorb_s),
+        Timing(RoundPart.VERIFY, place, size, depth, verify_s),
+        Timing(RoundPart.CHOOSE, place, size, depth, choose_s),
     )
 
 

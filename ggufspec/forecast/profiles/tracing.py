@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufspec.domain import ModelFile, Prompt, RunSpec
 from ggufspec.engines.library import messages
-from ggufspec.forecast.trace import DraftTrace, KnownDraft
+from ggufspec.forecast.trace import DraftTrace
 
 if TYPE_CHECKING:
     from ggufspec.engines import InprocessEngine
@@ -81,7 +81,10 @@ def traces(
 
 
 def _with_look(target_trace: DraftTrace, look: messages.DrafterTrace) -> DraftTrace:
-    drafts = None if look.drafts is None else tuple(KnownDraft(*draft) for draft in look.drafts)
     return replace(
-        target_trace, match=look.matches, confidence=look.confidences, overlap=look.overlaps, drafts=drafts
+        target_trace,
+        match=look.matches,
+        confidence=look.confidences,
+        overlap=look.overlaps,
+        drafts=look.drafts,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ggufspec.forecast.trace.ngrams import EMULATED, ngram_steps, why_not
 from ggufspec.forecast.trace.rules import Rules, needed
-from ggufspec.forecast.trace.values import Counts, DraftTrace, KnownDraft, TraceStep, count
+from ggufspec.forecast.trace.values import Counts, DraftTrace, TraceStep, count
 from ggufspec.forecast.trace.walks import expected, rounds, steps
 from ggufspec.llama.command import LOOKUPS, Lookup, draft_sizes
 
@@ -18,7 +18,6 @@ __all__ = [
     "LOOKUPS",
     "Counts",
     "DraftTrace",
-    "KnownDraft",
     "Lookup",
     "Rules",
     "TraceStep",

@@ -6,15 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
-class KnownDraft(NamedTuple):
-    """A draft up to its first miss: how many tokens are the target's, and the confidence in each token.
-
-    There is one confidence more than accepted tokens, unless the draft had its full length.
-    """
-
-    accepted: int
-    confidences: tuple[float, ...]
+from ggufspec.engines.library import HeadDraft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +38,7 @@ class DraftTrace:
     n_prompt: int = 1
     prompt_tokens: tuple[int, ...] = field(default=(), repr=False)
     ended: bool = False
-    drafts: tuple[KnownDraft, ...] | None = field(default=None, repr=False)
+    drafts: tuple[HeadDraft, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         others = (self.overlap or self.tokens, self.drafts or self.tokens)

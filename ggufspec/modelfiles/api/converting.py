@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from ggufspec import paths
 from ggufspec.choices import Method
@@ -31,14 +30,11 @@ from ggufspec.llama.source import choose_source, sources
 from ggufspec.modelfiles import gguf, hub
 from ggufspec.modelfiles.checkpoint import Checkpoint, check_target, read_architecture, read_checkpoint
 from ggufspec.modelfiles.compat import Head, read_head
-from ggufspec.notebooks import named_options
+from ggufspec.notebooks import finish, named_options
 from ggufspec.units import format_bytes
 
 _BASE = "general.base_model.0.repo_url"
 _F32_PER_F16 = 2
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,7 @@ def convert(
 
     Args:
         head: "user/repo" on the Hub, or a folder.
-        target: the target as it was published, likewise; only its configuration and tokenizer are used.
+        target: the target as it was published. Only its configuration and tokenizer are used.
         out: the file to write; by default METHOD-HEAD.gguf in the current folder.
         outtype: type of the weights, as the converter names it; "auto" keeps their 16 bits.
         torch: a wheel of PyTorch to install, instead of the release that llama.cpp pins.
@@ -101,28 +97,19 @@ def convert(
     if torch is not None:
         environment.check_wheel(torch)
     request = ConverterRequest(source=find_source(source, version, llama), torch=torch and torch.absolute())
-    models = _finish(find_models(str(head), str(target), access))
+    models = finish(find_models(str(head), str(target), access))
     architecture, method = read_architecture(models.head)
     check_target(models.target)
     out = check_name(out or Path(name_output(models.name, method, outtype)))
     for survey in models.surveys:
         hub.check_room(survey)
-    converter = _finish(provide_converter(request, architecture))
+    converter = finish(provide_converter(request, architecture))
     for survey in models.surveys:
-        _finish(hub.fetch_files(survey.items, access))
+        finish(hub.fetch_files(survey.items, access))
     weights = read_checkpoint(models.head)
     check_space(out, most_bytes(weights, outtype))
-    _finish(convert_head(converter, weights, models.target, out, outtype=outtype, name=models.name))
+    finish(convert_head(converter, weights, models.target, out, outtype=outtype, name=models.name))
     return out
-
-
-def _finish(steps: Generator[object, None, T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def find_models(

@@ -10,7 +10,7 @@ from ggufspec.domain import Pair
 from ggufspec.errors import BadReferenceError
 from ggufspec.modelfiles import catalog, choosing, hub, pins
 from ggufspec.modelfiles.api.checking import check_survey
-from ggufspec.notebooks import named_options
+from ggufspec.notebooks import finish, named_options
 
 
 @named_options
@@ -54,13 +54,7 @@ def fetch(
     hub.check_room(survey)
     if check:
         check_survey(survey, access)
-    transfers = hub.fetch(survey, access)
-    while True:
-        try:
-            next(transfers)
-        except StopIteration as end:
-            fetched: Pair = end.value
-            break
+    fetched = finish(hub.fetch(survey, access))
     if revision is None:
         with suppress(OSError):  # a folder that cannot be written only leaves files without a pin
             pins.pin_files(survey, replace=repin)
