@@ -21,7 +21,9 @@ from click.testing import CliRunner
 from ggufspec import results, tuning
 from ggufspec.cli import cli
 from ggufspec.domain import Role, RunSpec
-from ggufspec.engines import Measurement
+from ggufspec.engines import InprocessEngine, Measurement
+from ggufspec.engines.library import RoundPart, Timing
+from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
@@ -40,11 +42,15 @@ def embedded(llama: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server's runs take what their counts cost on one imagined machine, whatever this one is doing.
+    """Let costs and the server's runs take what one imagined machine takes, whatever this one is doing.
 
     Texts, drafts and acceptances are the real ones; only the seconds that were measured are replaced.
     """
-    measure = ServerEngine.measure
+    curve, measure = InprocessEngine.curve, ServerEngine.measure
+
+    def imagined(self: InprocessEngine, *args: Any, **options: Any) -> Curve:
+        timings = curve(self, *args, **options).timings
+        return Curve(timings=tuple(timing._replace(seconds=_imagined_s(timing)) for timing in timings))
 
     def timed(self: ServerEngine, spec: RunSpec, log: Path) -> Measurement:
         measured = measure(self, spec, log)
@@ -54,7 +60,20 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
         gen_s = rounds * TOKEN_S + drafted * (DRAFTED_S + VERIFIED_S)
         return replace(measured, sample=replace(sample, gen_s=gen_s))
 
+    monkeypatch.setattr(InprocessEngine, "curve", imagined)
     monkeypatch.setattr(ServerEngine, "measure", timed)
+
+
+def _imagined_s(timing: Timing) -> float:
+    """Return the seconds of a part of a round; reading and choosing are nearly free."""
+    verify_s, read_s = TOKEN_S + VERIFIED_S * (timing.tokens - 1), 1e-12
+    return {
+        RoundPart.DRAFT: DRAFTED_S * timing.tokens,
+        RoundPart.VERIFY: verify_s,
+        RoundPart.CHOOSE: read_s,
+        RoundPart.ABSORB: read_s,
+        RoundPart.RESIZE: verify_s + read_s,
+    }[timing.part]
 
 
 @pytest.mark.timeout(1800)
@@ -69,7 +88,7 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: 
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
-    assert facts["drafts"]
+    assert facts["drafts"], result.output
     assert facts["overall"]["drafter"].endswith("drafter.gguf")
     assert 1 <= facts["overall"]["draft"] <= 8
     assert facts["overall"]["speedup"]["value"] > 1
@@ -79,6 +98,10 @@ def test_tune_measures_the_best_and_says_what_to_run(embedded: Install, steady: 
     assert {(row["draft"], row["p_min"]) for row in drafting} == {
         (n, p) for n in range(1, 9) for p in (0, 0.7)
     }
+    forecast = next(
+        row for row in drafting if all(row[key] == facts["overall"][key] for key in ("draft", "p_min"))
+    )
+    assert forecast["speedup"]["value"] == pytest.approx(facts["overall"]["speedup"]["value"], rel=0.05)
     stored = results.load(facts["results"])
     measured = {spec.drafting.n_max for spec in stored.current.specs if spec.drafting}
     assert facts["overall"]["draft"] in measured
