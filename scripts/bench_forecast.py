@@ -19,8 +19,8 @@ from validate_forecast import DEMO, quantized
 
 from ggufspec import tuning
 from ggufspec.domain import Role
-from ggufspec.measure.request import Request, prepare_session
-from ggufspec.tuning.running import default
+from ggufspec.measure import Request, prepare_session
+from ggufspec.tuning import default
 
 
 def main() -> int:

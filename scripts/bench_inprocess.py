@@ -24,7 +24,7 @@ from ggufspec.engines.library import commandline
 from ggufspec.engines.library.messages import LibraryRecord, Prepare
 from ggufspec.engines.library.worker import Worker
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure.request import Request, prepare_session
+from ggufspec.measure import Request, prepare_session
 
 ATTEMPTS = 6  # the program loses the end of a log now and then
 FEWEST = 10  # pairs, before an interval is believed

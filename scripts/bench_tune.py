@@ -27,13 +27,13 @@ from validate_forecast import DEMO, quantized
 
 from ggufspec import stats, tuning
 from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Role, RunSpec
-from ggufspec.measure import api
-from ggufspec.measure.request import Request, identify, prepare_session
-from ggufspec.measure.sweep import Block, RunPlan
+from ggufspec.measure import Request, api, identify, prepare_session
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Block
 from ggufspec.results import ResultSet
-from ggufspec.tuning.running import default
+from ggufspec.tuning import default
 
 P_MINS = (0.0, 0.5, 0.8)
 SHARE = 0.1  # of the sweep's time, for a tuning

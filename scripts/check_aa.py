@@ -19,7 +19,7 @@ from dataclasses import replace
 from ggufspec import stats
 from ggufspec.analysis import arms
 from ggufspec.domain import ENGINES, RunSpec
-from ggufspec.measure import api, request
+from ggufspec.measure import Request, api, identify, prepare_session
 from ggufspec.measure.sweep import Block
 from ggufspec.results import ResultSet
 
@@ -29,9 +29,9 @@ _TOO_MANY = 0.03  # the largest probability of an exit code of 1 where nothing d
 
 def main() -> int:
     options = _options()
-    session = request.identify(
-        request.prepare_session(
-            request.Request(
+    session = identify(
+        prepare_session(
+            Request(
                 pair="demo",
                 draft=3,
                 n_predict=options.n_predict,

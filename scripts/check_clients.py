@@ -34,7 +34,7 @@ import ggufspec
 from ggufspec import results, stats
 from ggufspec.domain import Program, Role, UserRequest
 from ggufspec.engines.server import launch
-from ggufspec.measure import request
+from ggufspec.measure import Request, Session, prepare_session
 
 BENCHY = """
 import aiohttp
@@ -104,8 +104,8 @@ class Figures(NamedTuple):
 
 def main() -> int:
     asked = _arguments()
-    session = request.prepare_session(
-        request.Request(pair="demo", per_category=asked.per_category, n_predict=asked.n_predict)
+    session = prepare_session(
+        Request(pair="demo", per_category=asked.per_category, n_predict=asked.n_predict)
     )
     prompts = [prompt.text for prompt in session.suite.prompts]
     clients = {"ggufspec": _measure_ggufspec}
@@ -157,7 +157,7 @@ def _ratio(new: Mapping[stats.Cell, float], old: Mapping[stats.Cell, float], nam
     return f"{ratio.value:.3f} [{ratio.lo:.3f}, {ratio.hi:.3f}]"
 
 
-def _start(session: request.Session, asked: argparse.Namespace) -> launch.Server:
+def _start(session: Session, asked: argparse.Namespace) -> launch.Server:
     """Start llama-server, without a key."""
     pair = next(arm.pair for arm in session.suite.blocks[0].arms if arm.role is Role.DRAFTING)
     port = launch.find_free_port(8080)

@@ -8,7 +8,7 @@ import pytest
 
 from ggufspec import results, stats
 from ggufspec.analysis import acceptance, arms, comparing, review
-from ggufspec.analysis.arms import LayerCounts
+from ggufspec.analysis.arm import LayerCounts
 from ggufspec.domain import Difference, Drafting, Method, Role, RunResult, Status, TextVerdict
 from ggufspec.report import frames
 from ggufspec.report.text.overview import overview

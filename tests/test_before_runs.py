@@ -13,8 +13,7 @@ import pytest
 
 from ggufspec import machine, paths, results
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, prepare_session
 from tests.support import fakes, shell
 
 DEMO = paths.models_dir() / "demo"
@@ -191,7 +190,7 @@ def test_a_target_without_a_drafter_is_named_as_that(llama: Path) -> None:
 
 
 def test_what_is_doubtful_is_a_part_of_the_session(llama: Path) -> None:
-    session = request.prepare_session(
+    session = prepare_session(
         Request(target=DEMO / "target.gguf", ngl=45, repeats=1, threads=1, prompt=("Hi",))
     )
     assert session.doubts == (MeasurementWarning.GPU_LESS_BUILD, MeasurementWarning.FEW_REPEATS)

@@ -25,8 +25,7 @@ from ggufspec.cli import COMMANDS, cli
 from ggufspec.cli.steps import benches
 from ggufspec.domain import Conditions
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import measuring, request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, measuring, prepare_session
 from ggufspec.report import frames
 from tests.support import fake_server, fakes, shell
 from tests.support.shell import ggufspec
@@ -235,7 +234,7 @@ def test_a_long_prompt_file_is_measured(llama: Path, tmp_path: Path, engine: str
 )
 def test_a_prompt_with_a_nul_is_refused_by_its_name(llama: Path, request_: Request, name: str) -> None:
     with pytest.raises(GgufspecError, match=f"{name} contains a NUL character") as refused:
-        request.prepare_session(request_)
+        prepare_session(request_)
     assert refused.value.hint
 
 

@@ -12,7 +12,8 @@ from ggufspec import machine, results
 from ggufspec.analysis import collapses, review
 from ggufspec.domain import Conditions, Drafting, Method, ModelFile, Prompt, Role, RunResult, RunSpec, Sample
 from ggufspec.measure import measuring
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.results import ResultSet
 from tests.support import scripted, values
 from tests.support.scripted import INSTALL, Scripted

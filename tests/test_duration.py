@@ -8,7 +8,8 @@ import pytest
 from ggufspec.domain import ModelFile, Pair, Prompt, Role
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
-from ggufspec.measure.sweep import Block, RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Block, Sweep
 from ggufspec.report.text.sweep_plan import cells
 from tests.support import values
 

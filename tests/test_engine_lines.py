@@ -19,8 +19,7 @@ from ggufspec.cli.options.values import BenchOptions
 from ggufspec.cli.steps.tuning import bench_command
 from ggufspec.domain import Offload, Role, Runtime, SplitMode
 from ggufspec.errors import ResultsError
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, prepare_session
 from ggufspec.report.html.notebook import comparison_html, results_html
 from ggufspec.report.html.sections import html
 from ggufspec.report.text import figures
@@ -156,12 +155,12 @@ def _read(command: str) -> Request:
 )
 def test_the_command_that_repeats_a_choice_measures_it(llama: Path, asked: dict[str, Any]) -> None:
     wanted = Request(**{"engine": "server", **asked})
-    session = request.prepare_session(wanted)
+    session = prepare_session(wanted)
     for block in session.suite.blocks:
         for arm in (arm for arm in block.arms if arm.role is not Role.DRAFTER):
             again = _read(bench_command(wanted, arm))
             assert again.engine == wanted.engine
-            repeated = request.prepare_session(again)
+            repeated = prepare_session(again)
             assert [prompt.text for prompt in repeated.suite.prompts] == [
                 prompt.text for prompt in session.suite.prompts
             ]
@@ -174,7 +173,7 @@ def test_files_and_builds_are_named_by_paths_that_hold_everywhere(
     monkeypatch.chdir(tmp_path)
     Path("a prompt.txt").write_text("Once")
     wanted = Request(pair="demo", prompt_file=(Path("a prompt.txt"),), llama=Path("llama"), engine="binary")
-    arm = request.prepare_session(wanted).suite.blocks[0].arms[-1]
+    arm = prepare_session(wanted).suite.blocks[0].arms[-1]
     words = shlex.split(bench_command(wanted, replace(arm, n_predict=40)))
     assert words[words.index("-f") + 1] == str(tmp_path / "a prompt.txt")
     assert words[words.index("--llama") + 1] == str(tmp_path / "llama")

@@ -19,7 +19,7 @@ from ggufspec.console.commands import parse_line
 from ggufspec.domain import Conditions, Difference, Offload, Sampling
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.forecast.costs import CostCurve, Point
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request
 from ggufspec.stats import Estimate
 from ggufspec.tuning import TuneRequest
 from tests.support import fakes, shell, values

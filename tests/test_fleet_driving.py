@@ -21,11 +21,11 @@ from ggufspec.choices import Where
 from ggufspec.cli import cli
 from ggufspec.domain import Offload, RunSpec, Sample
 from ggufspec.errors import GgufspecError, ResultsError
-from ggufspec.fleet import Drive, Ending, make_order
+from ggufspec.fleet import Drive, Ending, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.locking import hold_host
 from ggufspec.fleet.orders import BlockMeasured, Failure, Preparation, unpack_texts
-from ggufspec.measure import Request, api, request
+from ggufspec.measure import Request, api
 from ggufspec.results import CellKey, ResultSet
 from tests.support import values
 from tests.support.fleets import N_BLOCKS, FakeCluster, FakeNode, drive, order
@@ -320,7 +320,7 @@ def test_two_nodes_of_one_host_never_measure_at_once(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(machine, "snapshot", lambda _=(): FakeNode(host="a").machine)
     monkeypatch.setattr(api, "prepare", lambda _: FakeNode(host="a", engine=Scripted(answer=answer)).session)
-    monkeypatch.setattr(request, "identify", lambda session: session)
+    monkeypatch.setattr(benching, "identify", lambda session: session)
     both_are_ready = threading.Barrier(2, timeout=60)
     with ThreadPoolExecutor() as threads:
         ends = list(threads.map(measure, ("one", "two")))

@@ -27,9 +27,9 @@ from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.forecast import costs, whatif
 from ggufspec.llama.command import canonical_ngram, check_arguments, commands, draft_sizes, longest_draft
 from ggufspec.llama.install import Install
-from ggufspec.measure import find_methods, request
-from ggufspec.measure.request import Request
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure import Request, find_methods, prepare_session
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.modelfiles import gguf, memory
 from ggufspec.modelfiles.compat import Head, heads, judging, read_head
 from tests.support import fake_server, fakes, models, shell, values
@@ -194,7 +194,7 @@ def test_what_is_no_chain_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Chain.parse(text)
     with pytest.raises(GgufspecError, match=problem):
-        request.prepare_session(Request(pair="demo", method=text))
+        prepare_session(Request(pair="demo", method=text))
     done = shell.here("sweep", "--dry-run", "--pair", "demo", "--method", text)
     assert done.returncode == 2
     assert problem in " ".join(done.stderr.split())
@@ -481,7 +481,7 @@ def _request(files: Path, target: str, *drafters: str, **options: Any) -> Reques
 
 
 def _measured(asked: Request) -> list[tuple[str, str | None, int]]:
-    arms = request.prepare_session(asked).suite.blocks[0].arms
+    arms = prepare_session(asked).suite.blocks[0].arms
     return [
         (str(arm.drafting.chain), arm.drafter.filename if arm.drafter else None, arm.drafting.n_max)
         for arm in arms
@@ -503,7 +503,7 @@ def test_a_drafters_header_says_how_it_drafts(files: Path) -> None:
 
 
 def test_a_lowered_draft_size_is_said(files: Path) -> None:
-    session = request.prepare_session(_request(files, "target", "dflash", draft=(2, 8, 16)))
+    session = prepare_session(_request(files, "target", "dflash", draft=(2, 8, 16)))
     assert (
         "draft sizes: dflash.gguf drafts at most 3 tokens; --draft 8, 16 would be the same as 3, "
         "which is measured" in session.notes
@@ -511,13 +511,13 @@ def test_a_lowered_draft_size_is_said(files: Path) -> None:
 
 
 def test_layers_for_mtp_draft_where_they_are_asked_for(files: Path) -> None:
-    session = request.prepare_session(_request(files, "with-mtp"))
+    session = prepare_session(_request(files, "with-mtp"))
     assert any("--method draft-mtp" in note for note in session.notes)
     assert _measured(_request(files, "with-mtp", method="draft-mtp")) == [("draft-mtp", None, 3)]
     assert _measured(_request(files, "with-mtp", method="ngram-mod+draft-mtp")) == [
         ("ngram-mod+draft-mtp", None, 3)
     ]
-    arm = request.prepare_session(_request(files, "with-mtp", method="draft-mtp+ngram-mod")).suite.blocks[0]
+    arm = prepare_session(_request(files, "with-mtp", method="draft-mtp+ngram-mod")).suite.blocks[0]
     assert arm.arms[1].context >= arm.arms[1].n_predict + 64
 
 
@@ -543,14 +543,14 @@ def test_what_cannot_draft_is_refused_before_anything_runs(
     files: Path, target: str, drafters: tuple[str, ...], options: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(GgufspecError, match=problem) as caught:
-        request.prepare_session(_request(files, target, *drafters, **options))
+        prepare_session(_request(files, target, *drafters, **options))
     assert caught.value.hint
 
 
 def test_a_head_of_another_target_is_refused_before_anything_runs(files: Path) -> None:
     models.write_model(files / "wide.gguf", *models.eagle3(width=128))
     with pytest.raises(GgufspecError, match="reads states of width 128"):
-        request.prepare_session(_request(files, "target", "wide"))
+        prepare_session(_request(files, "target", "wide"))
 
 
 # memory

@@ -12,8 +12,7 @@ import pytest
 import ggufspec
 from ggufspec.choices import Chain
 from ggufspec.domain import Method
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, prepare_session
 from ggufspec.modelfiles import hub as modelhub
 from ggufspec.modelfiles.hub import choice
 from ggufspec.modelfiles.hub.choice import RepoFile
@@ -130,7 +129,7 @@ def test_a_fetch_names_the_head_beside_a_target(served: Hub, run: Run, llama: Pa
     assert code == 0
     assert "eagle3-m-Q8_0.gguf" in out
     assert err.endswith("\nmeasure it: ggufspec bench\n")
-    session = request.prepare_session(Request(prompt=("Hello",), chat=False, n_predict=32))
+    session = prepare_session(Request(prompt=("Hello",), chat=False, n_predict=32))
     assert {str(arm.drafting.chain) for arm in session.suite.blocks[0].arms if arm.drafting} == {
         "draft-eagle3"
     }
@@ -149,7 +148,7 @@ def test_a_fetch_says_that_layers_of_the_target_draft(served: Hub, run: Run, lla
     assert err.endswith("measure it: ggufspec bench --method draft-mtp\n")
     assert "no drafter" not in err
     asked = Request(method="draft-mtp", prompt=("Hello",), chat=False, n_predict=32)
-    arms = request.prepare_session(asked).suite.blocks[0].arms
+    arms = prepare_session(asked).suite.blocks[0].arms
     assert [str(arm.drafting.chain) for arm in arms if arm.drafting] == ["draft-mtp"]
 
 

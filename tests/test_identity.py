@@ -20,8 +20,7 @@ from ggufspec.cli.steps import measuring
 from ggufspec.domain import FileIdentity, FileUse, MachineDetails, ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import installs
-from ggufspec.measure import identity, request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, identify, identity, prepare_session
 from ggufspec.results import ResultSet
 from tests.support import builds, fake_server, fakes, models, shell, values
 from tests.support.fake_server import Behaviour
@@ -501,9 +500,9 @@ def test_a_session_is_identified_before_it_is_measured(setup: Setup) -> None:
     asked = Request(
         target=setup.target, draft_model=setup.drafter, prompt=(TEXT,), threads=1, ctx=128, n_predict=32
     )
-    session = request.prepare_session(asked)
+    session = prepare_session(asked)
     assert session.files is None
-    known = request.identify(session)
+    known = identify(session)
     assert known.files is not None
     assert {arm.model.content is not None for block in known.suite.blocks for arm in block.arms} == {True}
-    assert request.identify(known) == replace(known, engine=known.engine)
+    assert identify(known) == replace(known, engine=known.engine)

@@ -9,7 +9,8 @@ from ggufspec.errors import GgufspecError
 from ggufspec.measure import duration
 from ggufspec.measure.duration import Experience
 from ggufspec.measure.loading import plan_loads
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from tests.support import values
 
 NOT_INTERLEAVED = (

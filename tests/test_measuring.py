@@ -22,7 +22,8 @@ from ggufspec.domain import (
     Status,
 )
 from ggufspec.measure import measuring
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.prompts.chat import Message
 from ggufspec.results import ResultSet
 from tests.support import scripted, values

@@ -13,10 +13,9 @@ from ggufspec.console import talk
 from ggufspec.domain import Chain, Drafting, Method, Pair, Program, Role
 from ggufspec.errors import CatalogError, GgufspecError, NoInstallError, UnsupportedMethodError
 from ggufspec.llama.install import Install
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, Session, prepare_session
 from ggufspec.modelfiles import catalog
-from ggufspec.tuning import TuneRequest, running
+from ggufspec.tuning import TuneRequest, planning
 from tests.support import fake_server, fakes, hub_client, models, shell
 from tests.support.fakes import numbered_install
 from tests.support.hub_client import Run
@@ -79,7 +78,7 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def drafting(asked: Request) -> list[Drafting]:
-    arms = request.prepare_session(asked).suite.blocks[0].arms
+    arms = prepare_session(asked).suite.blocks[0].arms
     return [arm.drafting for arm in arms if arm.drafting is not None]
 
 
@@ -116,7 +115,7 @@ def test_a_pairs_draft_size_and_p_min_are_measured_where_none_are_named() -> Non
 
 
 def test_a_note_says_that_the_tree_program_ignores_the_pairs_p_min() -> None:
-    session = request.prepare_session(Request(pair="tuned", engine="binary"))
+    session = prepare_session(Request(pair="tuned", engine="binary"))
     assert drafting(Request(pair="tuned", engine="binary")) == [Drafting(n_max=15)]
     assert [note for note in session.notes if note.startswith("p-min")] == [
         "p-min: 0.7 of the pair is left out, because the engine binary has none; --engine server does"
@@ -128,7 +127,7 @@ def test_a_named_engine_that_does_not_know_the_method_is_refused() -> None:
         with pytest.raises(
             GgufspecError, match=r"drafts only with a draft model, not by ngram-mod"
         ) as caught:
-            request.prepare_session(Request(pair="lookup", engine=engine))
+            prepare_session(Request(pair="lookup", engine=engine))
         assert "server" in (caught.value.hint or "")
 
 
@@ -179,25 +178,25 @@ def test_a_head_that_is_not_in_the_files_is_not_left_out_in_silence(
     name: str, problem: str, engine: str
 ) -> None:
     with pytest.raises(GgufspecError, match=problem):
-        request.prepare_session(Request(pair=name, engine=engine))
+        prepare_session(Request(pair=name, engine=engine))
     with pytest.raises(GgufspecError, match=problem):
-        running.prepare_tuning(TuneRequest(request=Request(pair=name, engine=engine)))
+        planning.prepare_tuning(TuneRequest(request=Request(pair=name, engine=engine)))
 
 
 def test_a_tuning_measures_the_pairs_method_or_refuses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Request] = []
 
-    def noted(asked: Request) -> request.Session:
+    def noted(asked: Request) -> Session:
         checked.append(asked)
-        return request.prepare_session(asked)
+        return prepare_session(asked)
 
-    monkeypatch.setattr("ggufspec.tuning.running.checked", noted)
+    monkeypatch.setattr("ggufspec.tuning.planning.checked", noted)
     with pytest.raises(NoInstallError, match="has no shared library"):  # the fakes have none
-        running.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine="server")))
+        planning.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine="server")))
     assert "ngram-mod" in (checked[0].method or ())
     for engine in ("binary", "inprocess"):
         with pytest.raises(GgufspecError, match="not by ngram-mod"):
-            running.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine=engine)))
+            planning.prepare_tuning(TuneRequest(request=Request(pair="lookup", engine=engine)))
 
 
 def test_a_chat_drafts_by_the_pairs_method(llama: Path) -> None:
@@ -337,16 +336,16 @@ def test_no_pair_of_the_catalogue_is_measured_without_drafting(
         assert str(install.executable(engines.ENGINES[session.engine.name]).path) in words
 
 
-def _prepare(asked: Request) -> request.Session | GgufspecError:
+def _prepare(asked: Request) -> Session | GgufspecError:
     try:
-        return request.prepare_session(asked)
+        return prepare_session(asked)
     except GgufspecError as error:
         return error
 
 
 @pytest.mark.parametrize(("name", "method"), [("demo-eagle3", "draft-eagle3"), ("demo-mtp", "draft-mtp")])
 def test_the_embedded_heads_draft_for_their_targets_without_a_network(name: str, method: str) -> None:
-    session = request.prepare_session(Request(pair=name, offline=True))
+    session = prepare_session(Request(pair=name, offline=True))
     drafting_arms = [arm for arm in session.suite.blocks[0].arms if arm.drafting]
     assert [str(arm.drafting.chain) for arm in drafting_arms if arm.drafting] == [method]
     assert session.engine.name == "binary-simple"
@@ -365,10 +364,10 @@ def test_a_method_that_no_program_of_a_build_knows_is_refused_by_the_nearest_pro
 ) -> None:
     _use_install(numbered_install("0.3.16"), monkeypatch)
     with pytest.raises(GgufspecError, match=r"this llama-speculative-simple cannot draft by draft-eagle3"):
-        request.prepare_session(Request(pair="demo-eagle3"))
+        prepare_session(Request(pair="demo-eagle3"))
     _use_install(numbered_install("0.2.63"), monkeypatch)
     with pytest.raises(GgufspecError, match=r"this server cannot draft by draft-eagle3") as caught:
-        request.prepare_session(Request(pair="demo-eagle3"))
+        prepare_session(Request(pair="demo-eagle3"))
     assert "b9606 and newer" in (caught.value.hint or "")
 
 
@@ -390,7 +389,7 @@ def test_the_default_engine_is_the_first_one_whose_programs_are_there(
     kept = {program: there for program, there in install.programs.items() if program not in missing}
     _use_install(replace(install, programs=kept), monkeypatch)
     monkeypatch.setattr("ggufspec.engines.check_library", lambda install: None)
-    session = request.prepare_session(Request(pair=pair))
+    session = prepare_session(Request(pair=pair))
     assert session.engine.name == engine
     first = session.notes[0]
     if not reason:
@@ -401,7 +400,7 @@ def test_the_default_engine_is_the_first_one_whose_programs_are_there(
     limits = {"server": "; it measures memory for a process, not for a run", "inprocess": "; it drafts only"}
     assert limits[engine] in first
     with pytest.raises(GgufspecError):
-        request.prepare_session(Request(pair=pair, engine="binary"))
+        prepare_session(Request(pair=pair, engine="binary"))
 
 
 def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
@@ -411,9 +410,9 @@ def test_where_no_engine_can_measure_the_first_one_says_what_is_missing(
     plain = {Program.PLAIN: install.programs[Program.PLAIN]}
     _use_install(replace(install, programs=plain), monkeypatch)
     with pytest.raises(NoInstallError, match=r"(?m)has no llama-speculative$"):
-        request.prepare_session(Request(pair="demo"))
+        prepare_session(Request(pair="demo"))
     with pytest.raises(NoInstallError, match=r"(?m)^no program of .* drafts by draft-mtp$"):
-        request.prepare_session(Request(pair="demo-mtp"))
+        prepare_session(Request(pair="demo-mtp"))
 
 
 def test_another_pair_of_the_same_name_is_not_the_catalogues(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_what_cannot_be_made_leaves_nothing_behind(llama: Path) -> None:
 def test_a_tuning_tries_the_drafters_in_every_quantization(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggufspec.tuning.running.check_library", lambda install: None)
+    monkeypatch.setattr("ggufspec.tuning.planning.check_library", lambda install: None)
     asked = TuneRequest(
         request=Request(pair="demo", prompt=("Hello",), n_predict=32),
         methods=("draft-model",),

@@ -15,7 +15,7 @@ from ggufspec import prompts, serving
 from ggufspec.analysis import arms
 from ggufspec.domain import Prompt, RequestOutcome, ServiceLevel, Status, Traffic
 from ggufspec.errors import GgufspecError
-from ggufspec.measure import Request, api, request
+from ggufspec.measure import Request, api, prepare_session
 from ggufspec.prompts import Message, RecordedRequest
 from ggufspec.report.text import overview
 from ggufspec.units import format_duration
@@ -362,12 +362,12 @@ def test_our_own_server_gets_recorded_texts(llama: Path, tmp_path: Path) -> None
 def test_chats_need_the_targets_template(llama: Path, tmp_path: Path) -> None:
     asked = Request(engine="server", replay=_write(tmp_path, *_rows(3)))
     with pytest.raises(GgufspecError, match="has no chat template"):
-        request.prepare_session(asked)
+        prepare_session(asked)
 
 
 def test_a_replay_needs_the_server(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(GgufspecError, match="neither several users"):
-        request.prepare_session(Request(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
+        prepare_session(Request(replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"})))
 
 
 @pytest.mark.parametrize(
@@ -382,4 +382,4 @@ def test_what_the_recording_decides_is_refused_by_name(
 ) -> None:
     asked = Request(engine="server", replay=_write(tmp_path, {"timestamp": 1, "prompt": "x"}))
     with pytest.raises(GgufspecError, match=f"recorded requests decide --{field.replace('_', '-')}"):
-        request.prepare_session(replace(asked, **{field: value}))
+        prepare_session(replace(asked, **{field: value}))

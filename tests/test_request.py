@@ -8,8 +8,7 @@ import pytest
 from ggufspec import machine, paths
 from ggufspec.domain import Drafting, Method, Offload, Sampling
 from ggufspec.errors import ContextTooSmallError, DrafterRefusedError, GgufspecError, ModelFileError
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, prepare_session
 from tests.support import fakes
 
 DEMO = paths.models_dir() / "demo"
@@ -25,12 +24,12 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _context(asked: Request) -> int:
-    (context,) = {arm.context for arm in request.prepare_session(asked).suite.blocks[0].arms}
+    (context,) = {arm.context for arm in prepare_session(asked).suite.blocks[0].arms}
     return context
 
 
 def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
-    session = request.prepare_session(Request())
+    session = prepare_session(Request())
     suite = session.suite
     (block,) = suite.blocks
     target, _, drafting = block.arms
@@ -44,7 +43,7 @@ def test_nothing_asked_is_the_embedded_pair_on_its_own_suite() -> None:
 
 
 def test_named_files_are_a_pair_of_their_own() -> None:
-    session = request.prepare_session(
+    session = prepare_session(
         Request(target=DEMO / "target.gguf", draft_model=DEMO / "drafter.gguf", ngl=45, ngld="all", temp=0.8)
     )
     assert session.name == "target + drafter"
@@ -72,13 +71,13 @@ def test_named_files_are_a_pair_of_their_own() -> None:
 def test_a_sampler_without_a_temperature_samples_at_one(
     asked: dict[str, Any], temperature: float, top_k: int
 ) -> None:
-    session = request.prepare_session(Request(pair="demo", **asked))
+    session = prepare_session(Request(pair="demo", **asked))
     sampling = session.suite.blocks[0].arms[0].sampling
     assert (sampling.temperature, sampling.top_k) == (temperature, top_k)
 
 
 def test_a_target_needs_no_drafter() -> None:
-    session = request.prepare_session(Request(target=DEMO / "target.gguf", prompt=("Hello",)))
+    session = prepare_session(Request(target=DEMO / "target.gguf", prompt=("Hello",)))
     assert [arm.role.value for arm in session.suite.blocks[0].arms] == ["target"]
 
 
@@ -93,7 +92,7 @@ def test_context_that_is_given_is_checked_by_tokens() -> None:
     with pytest.raises(
         ContextTooSmallError, match=r"prompt p1 \(10 tokens\) and 52 tokens .* context of 64"
     ) as caught:
-        request.prepare_session(Request(prompt=("A" * 500,), n_predict=52, ctx=64))
+        prepare_session(Request(prompt=("A" * 500,), n_predict=52, ctx=64))
     assert caught.value.hint
 
 
@@ -101,9 +100,9 @@ def test_models_are_checked_before_anything_runs(tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes((DEMO / "target.gguf").read_bytes()[:-1000])
     with pytest.raises(ModelFileError, match="truncated"):
-        request.prepare_session(Request(target=cut))
+        prepare_session(Request(target=cut))
     with pytest.raises(ModelFileError):
-        request.prepare_session(Request(target=tmp_path / "missing.gguf"))
+        prepare_session(Request(target=tmp_path / "missing.gguf"))
 
 
 def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> None:
@@ -113,7 +112,7 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
     assert token in data
     stranger.write_bytes(data.replace(token, token[:-3] + b"eht", 1))
     with pytest.raises(DrafterRefusedError, match="refuses this drafter"):
-        request.prepare_session(Request(target=DEMO / "target.gguf", draft_model=stranger))
+        prepare_session(Request(target=DEMO / "target.gguf", draft_model=stranger))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +125,12 @@ def test_drafters_that_llama_will_refuse_are_refused_first(tmp_path: Path) -> No
 )
 def test_requests_that_make_no_sense(asked: Request, message: str) -> None:
     with pytest.raises(GgufspecError, match=message) as caught:
-        request.prepare_session(asked)
+        prepare_session(asked)
     assert caught.value.hint
 
 
 def test_axes_multiply_and_single_values_do_not() -> None:
-    session = request.prepare_session(
-        Request(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0)
-    )
+    session = prepare_session(Request(pair="demo", draft=(1, 2), p_min=(0.0, 0.5), threads=(1, 2), ngl=0))
     assert [len(block.arms) for block in session.suite.blocks] == [2 + 4, 2 + 4]
     assert session.suite.n_runs == 2 * 6 * 8 * 3
 
@@ -141,7 +138,7 @@ def test_axes_multiply_and_single_values_do_not() -> None:
 def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
     copy = tmp_path / "other.gguf"
     copy.write_bytes((DEMO / "drafter.gguf").read_bytes())
-    session = request.prepare_session(Request(pair="demo", draft_model=(DEMO / "drafter.gguf", copy)))
+    session = prepare_session(Request(pair="demo", draft_model=(DEMO / "drafter.gguf", copy)))
     drafters = [arm.drafter.filename for arm in session.suite.blocks[0].arms if arm.drafter]
     assert drafters == ["drafter.gguf", "other.gguf"]
 
@@ -149,13 +146,13 @@ def test_a_pair_can_be_measured_with_other_drafters(tmp_path: Path) -> None:
 def test_turns_of_a_conversation_need_room_for_answers(tmp_path: Path) -> None:
     suite = tmp_path / "talk.toml"
     suite.write_text('[[prompt]]\nid = "talk"\ntext = "A"\nfollowups = ["B", "C"]\n')
-    session = request.prepare_session(Request(pair="demo", prompt_file=(suite,), n_predict=100))
+    session = prepare_session(Request(pair="demo", prompt_file=(suite,), n_predict=100))
     assert session.suite.blocks[0].arms[0].context >= 3 * 100
     assert session.suite.n_runs == 3 * 3 * 3
 
 
 def test_a_target_alone_drafts_from_its_own_text() -> None:
-    session = request.prepare_session(
+    session = prepare_session(
         Request(target=DEMO / "target.gguf", prompt=("Hello",), method="ngram-simple", engine="binary-simple")
     )
     alone, drafting = session.suite.blocks[0].arms
@@ -168,7 +165,7 @@ def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -
     asked = Request(
         pair="demo", method=("draft-model", "ngram-simple"), draft=(3, 16), engine="binary-simple"
     )
-    session = request.prepare_session(asked)
+    session = prepare_session(asked)
     drafting = [arm.drafting for arm in session.suite.blocks[0].arms if arm.drafting]
     assert drafting == [Drafting(n_max=3), Drafting(n_max=16), Drafting(n_max=16, method=Method.NGRAM_SIMPLE)]
     assert "draft sizes: ngram-simple drafts nothing at γ 3, which is left out" in session.notes
@@ -189,5 +186,5 @@ def test_draft_sizes_at_which_a_method_drafts_nothing_are_left_out_and_named() -
 )
 def test_methods_that_cannot_be_measured_are_refused_first(asked: Request, message: str) -> None:
     with pytest.raises(GgufspecError, match=message) as caught:
-        request.prepare_session(asked)
+        prepare_session(asked)
     assert caught.value.hint

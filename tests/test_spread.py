@@ -36,8 +36,7 @@ from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
 from ggufspec.llama.logs import parsing
 from ggufspec.llama.logs.offload import with_placement
-from ggufspec.measure import Request
-from ggufspec.measure.request import prepare_session
+from ggufspec.measure import Request, prepare_session
 from ggufspec.measure.sweep import Sweep
 from ggufspec.report import frames
 from ggufspec.report.text import formats, provenance

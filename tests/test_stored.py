@@ -18,7 +18,8 @@ from ggufspec.domain import ModelFile, Prompt, Role
 from ggufspec.errors import ResultsError
 from ggufspec.forecast import Forecast, profiles
 from ggufspec.measure import measuring
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text.listing import ranges, table
 from ggufspec.results import ResultSet
 from tests.support import damage, shell, values

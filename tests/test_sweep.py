@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ggufspec.domain import Drafting, Method, ModelFile, Prompt, Role, RunSpec
-from ggufspec.measure.sweep import Cell, LoadKey, RunPlan, Sweep
+from ggufspec.measure.runplan import Cell, LoadKey, RunPlan
+from ggufspec.measure.sweep import Sweep
 
 PROMPTS = tuple(Prompt(id=name, text=name.upper()) for name in "abcdefgh")
 

@@ -19,9 +19,9 @@ import pytest
 
 from ggufspec import paths, results
 from ggufspec.domain import ModelFile, Prompt
-from ggufspec.measure import measuring, request
-from ggufspec.measure.request import Request
-from ggufspec.measure.sweep import Cell, RunPlan, Sweep
+from ggufspec.measure import Request, identify, measuring, prepare_session
+from ggufspec.measure.runplan import Cell, RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.results import ResultSet
 from tests.support import fakes, shell, values
 from tests.support.scripted import INSTALL, Scripted
@@ -84,7 +84,7 @@ def _expected(prompts: tuple[str, ...] = PROMPTS, sizes: tuple[int, ...] = SIZES
     asked = Request(
         pair="demo", prompt=prompts, n_predict=32, ctx=256, repeats=2, threads=1, draft=sizes, ngl=LAYERS
     )
-    session = request.identify(request.prepare_session(asked))
+    session = identify(prepare_session(asked))
     suite, engine = session.suite, session.engine
     cells: list[Cell] = []
     for block in suite.blocks:

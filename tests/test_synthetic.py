@@ -28,8 +28,7 @@ from ggufspec.engines import check_synthetic
 from ggufspec.engines.server.request import body
 from ggufspec.errors import GgufspecError
 from ggufspec.llama.command import commands
-from ggufspec.measure import request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, prepare_session
 from ggufspec.measure.sweep import Sweep, shares
 from ggufspec.report import frames
 from ggufspec.report.text import formats
@@ -248,7 +247,7 @@ def test_a_request_that_cannot_work_fails_before_anything_runs(
     fakes.program(folder / "llama-server", "", help_from="llama-server")
     monkeypatch.setenv("GGUFSPEC_LLAMA", str(folder))
     with pytest.raises(GgufspecError, match=said):
-        request.prepare_session(Request(**{"synthetic_accept": 0.7, **asked}))
+        prepare_session(Request(**{"synthetic_accept": 0.7, **asked}))
 
 
 def test_the_command_line_takes_a_chance_a_rate_at_a_draft_size_or_shares() -> None:

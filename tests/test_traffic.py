@@ -46,8 +46,7 @@ from ggufspec.engines.server import Timings
 from ggufspec.errors import ContextTooSmallError, GgufspecError
 from ggufspec.llama.command import commands
 from ggufspec.llama.install import installs
-from ggufspec.measure import audit, request, scoring
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, audit, prepare_session, scoring
 from ggufspec.modelfiles import memory
 from ggufspec.modelfiles.gguf import read_card
 from ggufspec.report import frames
@@ -510,12 +509,12 @@ def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_several_users_need_the_server(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="neither several users") as caught:
-        request.prepare_session(Request(parallel=4))
+        prepare_session(Request(parallel=4))
     assert caught.value.hint == "add --engine server for --parallel and --depth"
 
 
 def test_every_number_of_users_has_its_own_target_alone(llama: Path) -> None:
-    session = request.prepare_session(Request(engine="server", parallel=(1, 4), draft=(3, 5)))
+    session = prepare_session(Request(engine="server", parallel=(1, 4), draft=(3, 5)))
     suite = session.suite
     assert [[(arm.role, arm.n_slots) for arm in block.arms] for block in suite.blocks] == [
         [(Role.TARGET, users), (Role.DRAFTING, users), (Role.DRAFTING, users)] for users in (1, 4)
@@ -538,7 +537,7 @@ def tokenizer(llama: Path) -> None:
 
 
 def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokenizer: None) -> None:
-    session = request.prepare_session(Request(engine="server", parallel=(1, 2), depth=(0, 300)))
+    session = prepare_session(Request(engine="server", parallel=(1, 2), depth=(0, 300)))
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
     assert [(each.depth, each.users) for each in traffics if each] == [(0, 1), (0, 2), (300, 1), (300, 2)]
     shallow, deep = (each for each in traffics if each and each.users == 1)
@@ -550,15 +549,15 @@ def test_text_before_prompts_has_as_many_tokens_as_asked_for(llama: Path, tokeni
 
 
 def test_one_user_is_measured_where_only_a_depth_is_given(llama: Path, tokenizer: None) -> None:
-    (block,) = request.prepare_session(Request(engine="server", depth=10)).suite.blocks
+    (block,) = prepare_session(Request(engine="server", depth=10)).suite.blocks
     assert block.arms[0].n_slots == 1
     with pytest.raises(GgufspecError, match="neither several users nor other text"):
-        request.prepare_session(Request(depth=10))
+        prepare_session(Request(depth=10))
 
 
 def test_a_depth_beyond_the_trained_context_is_refused_in_the_plan(llama: Path, tokenizer: None) -> None:
     with pytest.raises(ContextTooSmallError, match="1000 tokens of other text") as caught:
-        request.prepare_session(Request(engine="server", depth=(0, 1000)))
+        prepare_session(Request(engine="server", depth=(0, 1000)))
     assert caught.value.hint is not None
     assert "a smaller --depth" in caught.value.hint
 
@@ -567,22 +566,22 @@ def test_a_file_gives_the_text_and_may_be_too_short(llama: Path, tokenizer: None
     file = tmp_path / "book.txt"
     file.write_text("one two three four five six")
     asked = Request(engine="server", depth=3, context_file=file, prompt=("go on",))
-    traffic = request.prepare_session(asked).suite.blocks[0].arms[0].traffic
+    traffic = prepare_session(asked).suite.blocks[0].arms[0].traffic
     assert traffic is not None
     assert [prompt.text for prompt in traffic.prompts] == ["one two three\n\ngo on"]
-    assert request.prepare_session(replace(asked, depth=6)).suite.blocks[0].arms[0].traffic is not None
+    assert prepare_session(replace(asked, depth=6)).suite.blocks[0].arms[0].traffic is not None
     with pytest.raises(GgufspecError, match=r"book.txt has 6 tokens, fewer than a depth of 7"):
-        request.prepare_session(replace(asked, depth=7))
+        prepare_session(replace(asked, depth=7))
 
 
 def test_a_depth_needs_a_tokenizer(llama: Path) -> None:
     with pytest.raises(GgufspecError, match="no tokenizer program"):
-        request.prepare_session(Request(engine="server", depth=3))
+        prepare_session(Request(engine="server", depth=3))
 
 
 def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
     level = ServiceLevel(ttft_s=0.5)
-    session = request.prepare_session(
+    session = prepare_session(
         Request(engine="server", parallel=2, rate=(0.5, 2.0), slo=level, method="draft-model")
     )
     traffics = [block.arms[0].traffic for block in session.suite.blocks]
@@ -591,7 +590,7 @@ def test_rates_are_an_axis_and_limits_need_one(llama: Path) -> None:
         (2, 2.0, level),
     ]
     with pytest.raises(GgufspecError, match="no goodput"):
-        request.prepare_session(Request(engine="server", parallel=2, slo=level))
+        prepare_session(Request(engine="server", parallel=2, slo=level))
 
 
 @pytest.mark.parametrize(
@@ -613,7 +612,7 @@ def test_other_limits_are_refused(text: str) -> None:
 
 def test_methods_that_learn_from_requests_are_named(llama: Path) -> None:
     asked = Request(engine="server", parallel=2, method=("draft-model", Method.NGRAM_MOD.value), draft=3)
-    notes = request.prepare_session(asked).notes
+    notes = prepare_session(asked).notes
     assert any("ngram-mod learns from earlier requests" in note for note in notes)
 
 

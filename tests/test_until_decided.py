@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ggufspec import machine, results, stats
-from ggufspec.analysis import arms
+from ggufspec.analysis import Arm, arms
 from ggufspec.domain import (
     Conditions,
     ModelFile,
@@ -27,7 +27,8 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.measure import Request, api, measuring, prepare_session
-from ggufspec.measure.sweep import RunPlan, Sweep
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
 from ggufspec.report.text import overview, precision
 from ggufspec.results import ResultSet
 from ggufspec.tuning.bisect.decisions import Difference
@@ -87,7 +88,7 @@ def _record(answer: Callable[[RunSpec], Sample], rule: StoppingRule = RULE, **se
     return last
 
 
-def _drafting(bench: ResultSet) -> arms.Arm:
+def _drafting(bench: ResultSet) -> Arm:
     (arm,) = (arm for arm in arms.group(bench) if arm.role is Role.DRAFTING)
     return arm
 

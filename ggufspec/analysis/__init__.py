@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggufspec.analysis.acceptance import Acceptance
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm, models_of
 from ggufspec.analysis.boards import Board, BoardRow, BundleState, PublishedBundle
 from ggufspec.analysis.breakdown import Breakdown, Diagnosis, Part, why
 from ggufspec.analysis.comparing import BenchComparison, Change, Design, compare
@@ -49,6 +49,7 @@ __all__ = [
     "PublishedBundle",
     "compare",
     "map_crossover",
+    "models_of",
     "read_crossover",
     "why",
 ]

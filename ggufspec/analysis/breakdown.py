@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from ggufspec import notebooks
 from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Program, Role
 from ggufspec.results import ResultSet
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ggufspec.analysis.arms import counted
+from ggufspec.analysis.arm import counted
 from ggufspec.domain import NO_PROMPT, Role, RunSpec
 from ggufspec.results import Runs
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ggufspec import notebooks, stats
 from ggufspec.analysis import arms, review
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm, models_of
 from ggufspec.domain import Drafting, FileIdentity, FileUse, ModelFile, RunSpec
 from ggufspec.errors import GgufspecError, ResultsError
 from ggufspec.llama.install import releases
@@ -374,7 +374,7 @@ def label_arm(spec: RunSpec) -> str:
     """Return an arm in a few words."""
     drafting = spec.drafting
     size, manner = (f"γ={drafting.n_max}", " ".join(_manner(drafting))) if drafting else ("", "")
-    return " ".join((spec.role.value, " + ".join(arms.models(spec)), size, manner))
+    return " ".join((spec.role.value, " + ".join(models_of(spec)), size, manner))
 
 
 def _contents(spec: RunSpec) -> str:

@@ -18,7 +18,7 @@ from functools import cached_property
 from statistics import fmean
 
 from ggufspec.analysis import arms
-from ggufspec.analysis.arms import MOST_DISTURBED, Arm
+from ggufspec.analysis.arm import MOST_DISTURBED, Arm
 from ggufspec.domain import Role
 from ggufspec.forecast import profiles
 from ggufspec.forecast.concurrency import Place, between, leave_one_out

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ggufspec import results
 from ggufspec.analysis import arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.errors import ResultsError
 from ggufspec.results import ResultSet
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ggufspec import stats, units
 from ggufspec.analysis import arms, collapses, texts, windows
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import MOST_DISTURBED, Arm, counted
 from ggufspec.analysis.warnings import ADVICE, MeasurementWarning, of_judgement
 from ggufspec.domain import Role, RunSpec, Status
 from ggufspec.results import ResultSet, Runs
@@ -102,7 +102,7 @@ def drift(results: ResultSet) -> stats.Estimate | None:
     The anchor is the first block's target alone on the first prompt; its measured repeats count as well.
     """
     runs = results.runs
-    rows = list(zip(runs.cells(), runs.column("started_at"), arms.counted(runs).tolist(), strict=True))
+    rows = list(zip(runs.cells(), runs.column("started_at"), counted(runs).tolist(), strict=True))
     watched = next((key for (key, _, _, anchor), _, rate in rows if anchor and rate > 0), None)
     same = [
         (datetime.fromisoformat(at).timestamp(), rate)
@@ -122,7 +122,7 @@ def _of_bench(results: ResultSet, groups: Sequence[Arm]) -> Iterator[BenchWarnin
     gaps = [arm for arm in groups if arm.gain is not None and arm.gain.gap is stats.Gap.NOT_INTERLEAVED]
     if gaps:
         yield _warn(MeasurementWarning.NOT_INTERLEAVED, _names(gaps), gaps)
-    disturbed = [arm for arm in groups if arm.disturbed > arms.MOST_DISTURBED]
+    disturbed = [arm for arm in groups if arm.disturbed > MOST_DISTURBED]
     if disturbed:
         most = max(arm.disturbed for arm in disturbed)
         yield _warn(MeasurementWarning.DISTURBED, f"{most:.0%} of the runs", disturbed)

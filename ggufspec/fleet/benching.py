@@ -38,7 +38,7 @@ from ggufspec.fleet.orders import (
 )
 from ggufspec.llama.build import building
 from ggufspec.llama.install import installs
-from ggufspec.measure import Request, Session, api, duration, naming, request
+from ggufspec.measure import Request, Session, api, duration, identify, naming
 from ggufspec.modelfiles import hub
 from ggufspec.results import Meta, ResultSet, Runs
 from ggufspec.units import format_bytes
@@ -204,7 +204,7 @@ class Bencher:
         _build_missing(order)
         with tempfile.TemporaryDirectory(prefix="ggufspec-") as folder:
             asked = unpack_texts(order, Path(folder))
-            session = request.identify(api.prepare(_fetch(asked, order)))
+            session = identify(api.prepare(_fetch(asked, order)))
         self._session = replace(session, suite=replace(session.suite, max_time_s=None))
         self._keys = tuple(block_key(block.arms[0]) for block in session.suite.blocks)
         self._bench = f"{order.id}.{_machine_of(session)}"

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from ggufspec.measure.api import bench
 from ggufspec.measure.configured import DECIDED, locate_models
+from ggufspec.measure.models import find_drafters, find_methods
 from ggufspec.measure.naming import ModelName, fetch_models, file_of, survey_models
 from ggufspec.measure.programs import describe_engine
-from ggufspec.measure.request import (
-    Request,
-    Session,
-    check_finite,
-    find_drafters,
-    find_methods,
-    identify,
-    prepare_session,
-    with_tuned,
-)
+from ggufspec.measure.request import Request, check_finite, with_tuned
 from ggufspec.measure.running import LOADED
-from ggufspec.measure.sweep import Block, Blocks, RunPlan, refuse_endless, sizes
+from ggufspec.measure.runplan import RunPlan, refuse_endless
+from ggufspec.measure.session import Session, identify, prepare_session, unread_files
+from ggufspec.measure.sweep import Block, Blocks, sizes
 
 __all__ = [
     "DECIDED",
@@ -41,5 +35,6 @@ __all__ = [
     "refuse_endless",
     "sizes",
     "survey_models",
+    "unread_files",
     "with_tuned",
 ]

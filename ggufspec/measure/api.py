@@ -13,8 +13,9 @@ from ggufspec.domain import NO_PROMPT, FileIdentity, FileUse, RunSpec
 from ggufspec.errors import ResultsError
 from ggufspec.llama.install import switches
 from ggufspec.measure import identity, measuring, naming, running
-from ggufspec.measure.request import Request, Session, identify, prepare_session
-from ggufspec.measure.sweep import RunPlan, refuse_endless
+from ggufspec.measure.request import Request
+from ggufspec.measure.runplan import RunPlan, refuse_endless
+from ggufspec.measure.session import Session, identify, prepare_session
 from ggufspec.notebooks import check_options
 from ggufspec.results import ResultSet
 

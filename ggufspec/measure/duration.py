@@ -12,7 +12,8 @@ import numpy as np
 from ggufspec import engines, results
 from ggufspec.domain import ModelFile, Prompt, Role, RunSpec, Status
 from ggufspec.errors import GgufspecError
-from ggufspec.measure.sweep import Blocks, RunPlan
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Blocks
 from ggufspec.results import Runs
 
 _LOOK_BACK = 10  # stored benches

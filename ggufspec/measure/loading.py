@@ -9,7 +9,7 @@ from ggufspec import units
 from ggufspec.engines import keeps_loads
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import duration
-from ggufspec.measure.sweep import RunPlan
+from ggufspec.measure.runplan import RunPlan
 
 _LEAST_LOADS = 3  # of an arm; with fewer, loads and arms cannot be told apart
 

@@ -15,7 +15,8 @@ from ggufspec.llama.install import Install
 from ggufspec.measure import audit, scoring
 from ggufspec.measure.identity import FileWatch
 from ggufspec.measure.recorder import Recorder
-from ggufspec.measure.sweep import Block, Cell, RunPlan
+from ggufspec.measure.runplan import Cell, RunPlan
+from ggufspec.measure.sweep import Block
 from ggufspec.prompts import PromptTurns, Render
 from ggufspec.results import ResultSet, Runs
 

@@ -1,15 +1,22 @@
-"""Which engine measures, and whether the llama.cpps in use have the programs that it runs."""
+"""Which engine measures, and whether the llama.cpps in use have the programs and options that it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
-from ggufspec import engines
+from ggufspec import engines, serving
 from ggufspec.domain import Chain, Method, Program
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import check_chain, commands
 from ggufspec.llama.install import Install
+from ggufspec.measure import traffic
+from ggufspec.measure.models import ChosenModels
+from ggufspec.measure.request import Request
+from ggufspec.measure.sweep import Sweep
+from ggufspec.modelfiles.compat import judging, usable_methods
 
 _LIMITS = {
     "server": "it measures memory for a process, not for a run",
@@ -23,6 +30,23 @@ class ChosenEngine(NamedTuple):
 
     name: str
     notes: tuple[str, ...] = ()
+
+
+def find_engine(
+    request: Request, installs: Sequence[Install], ways: tuple[Chain, ...], *, drafting: bool
+) -> ChosenEngine:
+    """Return the engine that is named, or the first one that can measure.
+
+    Raises:
+        GgufspecError: it cannot measure what is requested.
+    """
+    if request.engine is None:
+        chosen = choose_engine(installs, ways, drafting=drafting)
+        traffic.check_engine(request.users, chosen.name)
+        return chosen
+    traffic.check_engine(request.users, request.engine)
+    check_engine(request.engine, installs, ways, drafting=drafting)
+    return ChosenEngine(request.engine)
 
 
 def choose_engine(installs: Sequence[Install], ways: Sequence[Chain], *, drafting: bool) -> ChosenEngine:
@@ -114,3 +138,75 @@ def _describe_choice(name: str, failures: dict[str, GgufspecError]) -> tuple[str
     reason = failures["binary"].message
     limit = f"; {_LIMITS[name]}" if name in _LIMITS else ""
     return (f"engine: {name}, because {reason}{limit}",)
+
+
+def make_engine(
+    name: str,
+    request: Request,
+    install: Install,
+    builds: Mapping[str, Install],
+    capacity: int,
+) -> engines.Engine:
+    """Return the engine by its name; for several llama.cpps, one that measures each arm with its own."""
+    make = serving.make if request.users else engines.make
+    if builds:
+        return engines.make_for_builds(
+            name, builds, timeout_s=request.timeout, capacity=capacity, per_arm=True, make_one=make
+        )
+    return make(name, install, timeout_s=request.timeout, capacity=capacity, per_arm=True)
+
+
+def check_options(sweep: Sweep, engine: engines.Engine, builds: Mapping[str, Install]) -> None:
+    """Miss an option now, not after the target has been measured.
+
+    One llama.cpp may leave out an option that it does not know; of several, all have to know it.
+
+    Raises:
+        GgufspecError: naming what is lacking; of several llama.cpps, also which of them lacks it.
+    """
+    lacking: dict[str, list[str]] = {}
+    few = replace(
+        sweep.thinned(1),
+        draft_sizes=(),
+        p_mins=(max(sweep.p_mins),),
+        runtimes=sweep.runtimes,
+        kv_types=sweep.kv_types,
+    )
+    for arm in (arm for block in few.blocks() for arm in block.arms):
+        if arm.build is None:
+            engine.argv(arm)
+            continue
+        try:
+            engine.argv(arm)
+            program = engines.program_for(engine.name, arm)
+            lacking.setdefault(arm.build, []).extend(commands.find_ignored(arm, builds[arm.build], program))
+        except GgufspecError as error:
+            lacking.setdefault(arm.build, []).append(error.message)
+    messages = [
+        f"llama.cpp {build} in {builds[build].root}: {'; '.join(dict.fromkeys(reasons))}"
+        for build, reasons in lacking.items()
+        if reasons
+    ]
+    if messages:
+        raise GgufspecError(" | ".join(messages), "leave the option out, or compare builds that both have it")
+
+
+def check_drafters(models: ChosenModels, install: Install, engine: str) -> None:
+    """Make sure that every drafter fits every target, as the engine's program judges it.
+
+    Raises:
+        DrafterRefusedError: one does not.
+    """
+    rule = judging.rule_for(engines.ENGINES[engine], install.build_number)
+    for target, drafter, way in product(models.targets, models.drafters, models.ways):
+        if way.method not in usable_methods(models.heads.get(drafter)):
+            continue
+        verdict = judging.check_pair(
+            models.cards[target],
+            models.cards[drafter],
+            rule,
+            build=install.build_number,
+            method=way.method,
+        )
+        if verdict.outcome is judging.CompatOutcome.REFUSED:
+            raise judging.refusal(verdict)

@@ -16,7 +16,7 @@ from ggufspec.engines import Engine, Measurement
 from ggufspec.llama.install import Install
 from ggufspec.measure import audit
 from ggufspec.measure.identity import FileWatch
-from ggufspec.measure.sweep import Cell
+from ggufspec.measure.runplan import Cell
 from ggufspec.results import ResultSet
 
 _ATTEMPTS = 6  # recent builds lose the end of about one log in ten of very short runs, more on a busy machine

@@ -21,8 +21,10 @@ from ggufspec.domain import (
 )
 from ggufspec.errors import GgufspecError
 from ggufspec.measure import configured, texts, traffic
-from ggufspec.measure.request import Request, Session, choose_sampling, list_axis, read_replay
-from ggufspec.measure.sweep import Block, RunPlan
+from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.session import Session
+from ggufspec.measure.sweep import Block
 from ggufspec.units import counted
 
 LOADED = (
@@ -107,7 +109,7 @@ def _read_prompts(
     counter = _make_counter(servers, keys)
     prompts: dict[int, tuple[Prompt, ...]] = {}
     is_chat, origin = False, None
-    for depth in list_axis(request.depth or 0):
+    for depth in request.depths:
         preface = texts.read_preface(request.context_file, depth, counter)
         suite, is_chat = texts.read_for_servers(replace(request.text_sources, preface=preface))
         prompts[depth], origin = suite.prompts, suite.origin

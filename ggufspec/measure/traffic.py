@@ -10,7 +10,7 @@ from ggufspec.domain import ENGINES, Chain, Program, Prompt, Runtime, ServiceLev
 from ggufspec.engines.server import LEARNING_METHODS
 from ggufspec.errors import GgufspecError
 from ggufspec.forecast.concurrency import BATCH, most_rows
-from ggufspec.measure.sweep import RunPlan
+from ggufspec.measure.runplan import RunPlan
 from ggufspec.prompts import Recording
 from ggufspec.serving import plan_replay, plan_traffic
 from ggufspec.units import counted, format_duration

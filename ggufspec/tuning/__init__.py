@@ -18,19 +18,16 @@ from ggufspec.tuning.crossing import (
 )
 from ggufspec.tuning.launching import ServerCommand, ServerOption, prepare_server
 from ggufspec.tuning.looking import look, outlook
+from ggufspec.tuning.planning import TuneRequest, default, identify, prepare_tuning
 from ggufspec.tuning.recommending import configuration_of
 from ggufspec.tuning.resuming import Attempt, find_attempt
 from ggufspec.tuning.running import (
     Bench,
-    TuneRequest,
     confirmation,
-    default,
     finals,
     follow_edge,
-    identify,
     keep,
     measure_finalists,
-    prepare_tuning,
     tune,
 )
 from ggufspec.tuning.serving import choose_serving, serve

@@ -17,7 +17,8 @@ from ggufspec import machine, paths, results
 from ggufspec.llama.install import switches
 from ggufspec.measure import identity
 from ggufspec.results import Configuration
-from ggufspec.tuning.running import Bench, TuneRequest, identify, prepare_tuning
+from ggufspec.tuning.planning import TuneRequest, identify, prepare_tuning
+from ggufspec.tuning.running import Bench
 from ggufspec.tuning.values import Plan, TuningForecast
 
 _DIGITS = 8  # of the key in a name

@@ -18,7 +18,7 @@ from ggufspec.modelfiles import api, catalog, hub, memory, pins
 from ggufspec.modelfiles.compat import judging, read_head, usable_methods
 from ggufspec.modelfiles.gguf import ModelCard
 from ggufspec.prompts import EMBEDDED
-from ggufspec.tuning.running import TuneRequest, default
+from ggufspec.tuning.planning import TuneRequest, default
 from ggufspec.units import format_bytes
 
 _CONTEXT = 4096  # tokens of each request, where none are asked for and the models were trained for as many

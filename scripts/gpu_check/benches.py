@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ggufspec.analysis import arms, review
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Layers, Role, RunSpec, Status
-from ggufspec.measure import api, request
-from ggufspec.measure.request import Request
+from ggufspec.measure import Request, api, identify, prepare_session
 from ggufspec.results import ResultSet
 from gpu_check.presets import ALPHA, PROMPTS, Pairing, Preset
 from gpu_check.steps import NOT_RUN, Row, Section
@@ -40,7 +39,7 @@ class Bench:
             max_time=max(1.0, seconds),
             timeout=max(10.0, seconds),
         )
-        session = request.identify(request.prepare_session(shared))
+        session = identify(prepare_session(shared))
         wanted = tuple(
             replace(block, arms=tuple(a for a in block.arms if drafter_alone or a.role is not Role.DRAFTER))
             for block in session.suite.blocks

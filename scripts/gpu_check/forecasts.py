@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from ggufspec import engines, tuning
 from ggufspec.analysis import acceptance, arms
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Layers, Program, Role
 from ggufspec.forecast import profiles, whatif
 from ggufspec.forecast.costs import CostCurve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufspec.analysis.arms import Arm
+from ggufspec.analysis.arm import Arm
 from ggufspec.domain import Layers, Role
 from gpu_check.benches import Measured, gain, median_tps
 from gpu_check.presets import NOTEBOOK, NOTEBOOK_RATE, NOTEBOOK_SIZE

@@ -9,7 +9,7 @@ import pytest
 from ggufspec import engines
 from ggufspec.domain import Role, Status
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Request, find_drafters, request
+from ggufspec.measure import Request, find_drafters, prepare_session
 from ggufspec.modelfiles import gguf
 from ggufspec.tuning import quantizing
 
@@ -26,7 +26,7 @@ def test_a_quantized_drafter_drafts(
     assert made.path is not None
     assert gguf.validate_file(made.path).quant == "Q4_0"
     assert made.path.stat().st_size < original.path.stat().st_size
-    session = request.prepare_session(asked)
+    session = prepare_session(asked)
     arms = session.suite.blocks[0].on(session.suite.prompts[0])
     [spec] = [arm for arm in arms if arm.role is Role.DRAFTING and arm.drafter == made]
     with engines.make("server", llama, timeout_s=200) as engine:

@@ -27,7 +27,7 @@ from ggufspec.engines.library.messages import Curve
 from ggufspec.engines.server.engine import ServerEngine
 from ggufspec.llama.install.installs import Install
 from ggufspec.modelfiles import catalog, hub
-from ggufspec.tuning.running import default
+from ggufspec.tuning import default
 
 TOKEN_S, DRAFTED_S, VERIFIED_S = 1e-5, 1e-6, 2e-7
 """Seconds of an evaluation, of a drafted token, and of each further token of a batch: drafting pays."""

@@ -14,11 +14,11 @@ import pytest
 from ggufspec import machine
 from ggufspec.choices import Where
 from ggufspec.domain import Machine, Prompt, Role, RunSpec
-from ggufspec.fleet import Drive, FleetProgress, Order, Reply, make_order
+from ggufspec.fleet import Drive, FleetProgress, Order, Reply, benching, make_order
 from ggufspec.fleet.benching import Bencher, list_software
 from ggufspec.fleet.orders import Message
 from ggufspec.llama.install.installs import Install
-from ggufspec.measure import Block, Request, RunPlan, Session, api, request
+from ggufspec.measure import Block, Request, RunPlan, Session, api
 from ggufspec.results import ResultSet
 from tests.support.scripted import INSTALL, Scripted
 from tests.support.values import MACHINE, spec
@@ -168,7 +168,7 @@ class FakeCluster:
         with self.monkeypatch.context() as patch:
             patch.setattr(machine, "snapshot", lambda _=(): node.machine)
             patch.setattr(api, "prepare", lambda _: node.session)
-            patch.setattr(request, "identify", lambda session: session)
+            patch.setattr(benching, "identify", lambda session: session)
             os.environ["GGUFSPEC_DATA"] = str(self.root / node.host)
             try:
                 yield

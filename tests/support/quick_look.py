@@ -10,7 +10,7 @@ from typing import Any
 
 from ggufspec import tuning
 from ggufspec.domain import RunSpec
-from ggufspec.tuning import Plan, Spent, Stage, TuningForecast, looking, prospects, running
+from ggufspec.tuning import Plan, Spent, Stage, TuningForecast, looking, planning, prospects
 
 RUN = "from tests.support import quick_look; quick_look.run()"
 """Python code that runs the command line with this look."""
@@ -42,7 +42,7 @@ def use(replace: Callable[[Any, str, Any], object] = setattr) -> None:
     """Put the look in the place of the real one; ``replace`` may be that of a monkeypatch."""
     for module in (tuning, looking):
         replace(module, "look", look)
-    replace(running, "check_library", lambda install: None)
+    replace(planning, "check_library", lambda install: None)
 
 
 def run() -> None:

@@ -27,7 +27,7 @@ from ggufspec.domain import RunResult, Status
 from ggufspec.engines import failures
 from ggufspec.harmless import CONTROL
 from ggufspec.llama.install import environment
-from ggufspec.measure import Request, RunPlan, Session, api, refuse_endless, request
+from ggufspec.measure import Request, RunPlan, Session, api, identify, refuse_endless, unread_files
 from ggufspec.report.text import formats, growing, overview, tables
 from ggufspec.results import ResultSet
 
@@ -118,7 +118,7 @@ def _quote(word: str) -> str:
 
 def announce_reading(session: Session) -> None:
     """Print that models are read for their digests, if that takes long."""
-    announce_files(request.unread_files(session))
+    announce_files(unread_files(session))
 
 
 def announce_files(sizes: Mapping[Path, int]) -> None:
@@ -148,7 +148,7 @@ def run_bench(
     refuse_two_names(name, resume)
     refuse_endless(session.suite)  # before reading large models
     announce_reading(session)
-    session = request.identify(session)
+    session = identify(session)
     latest = opened = api.begin(
         session, command=command_line(), name=name, resume=resume, warnings=check_machine(session)
     )

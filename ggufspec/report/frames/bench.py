@@ -32,7 +32,7 @@ _ENDS = {"": "value", "_lo": "lo", "_hi": "hi"}
 ENERGY_ARM_COLUMNS = tuple(
     f"{device.lower()}_{name}{end}" for device in _DEVICES for name in _ESTIMATES for end in _ENDS
 )
-"""Per arm: J per token, and its ratio to the target alone, with intervals; see ``arms.Energy``."""
+"""Per arm: J per token, and its ratio to the target alone, with intervals; see ``arm.Energy``."""
 
 ENERGY_RUN_COLUMNS = (
     *("cpu_j", "gpu_j", "gpu_memory_mhz", "gpu_peak_w", "gpu_power_limit_w"),
@@ -281,7 +281,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _summary_row(results: ResultSet, arm: arms.Arm, listed: Sequence[review.BenchWarning]) -> dict[str, Any]:
+def _summary_row(results: ResultSet, arm: Arm, listed: Sequence[review.BenchWarning]) -> dict[str, Any]:
     compared, gain, drafting, change = arm.compared, arm.gain, arm.acceptance, arm.change
     version = releases.identify(arm.build)
     return {
@@ -326,7 +326,7 @@ def _name_and_advice(warning: review.BenchWarning) -> dict[str, str]:
     return {"name": warning.name, "advice": warning.advice}
 
 
-def _audit(arm: arms.Arm) -> dict[str, Any]:
+def _audit(arm: Arm) -> dict[str, Any]:
     """Return what the audit of an arm's texts found; empty where none was audited."""
     summary = texts.summarize_audits(arm.good)
     if summary is None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from ggufspec import units
-from ggufspec.analysis import arms
+from ggufspec.analysis import models_of
 from ggufspec.domain import Estimate, Launch, RunSpec, Serving
 from ggufspec.report.text.figures import llama_cpp
 from ggufspec.results import Configuration, Recommendation, Verdict
@@ -18,7 +18,7 @@ def name(spec: RunSpec) -> str:
     if drafting is None:
         return "the target alone"
     p_min = f", p-min {units.format_number(drafting.p_min)}" if drafting.p_min else ""
-    return f"{arms.models(spec)[-1]}, γ = {drafting.n_max}{p_min}"
+    return f"{models_of(spec)[-1]}, γ = {drafting.n_max}{p_min}"
 
 
 def at_once(spec: RunSpec) -> str:

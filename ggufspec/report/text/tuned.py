@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ggufspec import units
-from ggufspec.analysis import arms, review
+from ggufspec.analysis import arms, models_of, review
 from ggufspec.domain import Launch, ModelFile, Role, RunSpec
 from ggufspec.forecast import Advice, Forecast, Needs
 from ggufspec.harmless import to_json
@@ -361,7 +361,7 @@ def _row(prospect: Prospect) -> dict[str, str]:
     drafting = spec.drafting
     assert drafting is not None
     return {
-        "drafts": arms.models(spec)[-1],
+        "drafts": models_of(spec)[-1],
         "GPU layers": str(spec.offload.target_layers) if spec.offload.target_layers != "auto" else "",
         "γ": str(drafting.n_max),
         "p-min": units.format_number(drafting.p_min) if drafting.p_min else "",

@@ -1,0 +1,354 @@
+"""One arm of a bench: its runs, and the estimates that follow from them, pure and ready to print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggufspec import stats
+from ggufspec.analysis import acceptance, traffic, warnings, windows
+from ggufspec.analysis.acceptance import Acceptance, AcceptanceIntervals
+from ggufspec.analysis.traffic import TrafficFigures
+from ggufspec.analysis.warnings import MeasurementWarning
+from ggufspec.domain import (
+    Build,
+    Role,
+    RunOutcome,
+    RunSpec,
+    Sample,
+    Status,
+)
+from ggufspec.results import Runs
+
+PARTIAL = "partial"
+MOST_DISTURBED = 0.2
+"""Share of disturbed runs above which no verdict is given."""
+
+_MOSTLY = 0.8  # of the watched time: a fifth at most, at less power, is something else than the request
+_DEVICES = {"GPU": "gpu_j", "CPU": "cpu_j"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCounts:
+    """Layers on the GPU as llama.cpp counts them: one more than the model has blocks."""
+
+    offloaded: int
+    total: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """What a token takes of one kind of device, in J, and how that compares with the target alone.
+
+    Measured is a request as a whole: evaluating the prompt, decoding, and what idle devices draw meanwhile,
+    divided by the tokens decoded after the prompt. Runs whose request fills less than four fifths of the time
+    that was watched are left out: they loaded models, as every short run of a program of its own does.
+    """
+
+    device: str  # "GPU": all that may be used; "CPU": all packages
+    runs: int
+    per_token: stats.Estimate
+    ratio: stats.Estimate | None  # over the target alone, paired; below 1 drafting saves energy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """All runs of one specification over all prompts; ``spec`` is that, without a prompt.
+
+    ``good`` are those that ended well and are plausible. ``outputs`` are their samples without texts and
+    times. ``baseline`` is the target alone under the same settings, for an arm that drafts. ``build`` is the
+    llama.cpp that ran it, and ``counterpart`` the same arm with the first llama.cpp, in a bench of several.
+    All other figures follow from these; each is computed on first use.
+
+    Attributes:
+        measured: tokens/s of all good runs, see ``windows``.
+        rates: those of the cells that all arms of the block have and that are not excluded. All figures of
+            speed are of these, so that the quotient of two arms in a table is their speed-up.
+        excluded: the cells that are excluded for every arm, because a run of one arm was disturbed from
+            outside or wrote another text.
+        disturbed: the share of the block's runs that were disturbed from outside, 0 to 1.
+        stopping: when the bench was looked at, if it is measured until its verdicts are decided. Intervals
+            and verdicts are then those of the last look, and ``rates`` the repeats up to it.
+        look: the complete repeats at that look; None before the first one, and in other benches.
+    """
+
+    spec: RunSpec
+    runs: Runs
+    good: Runs
+    outputs: Sequence[Sample]
+    measured: stats.Rates
+    rates: stats.Rates
+    excluded: frozenset[stats.Cell]
+    disturbed: float
+    baseline: Arm | None
+    layers: LayerCounts | None
+    draft_layers: LayerCounts | None
+    build: Build
+    counterpart: Arm | None = None
+    stopping: stats.StoppingRule | None = None
+    look: int | None = None
+
+    @property
+    def role(self) -> Role:
+        """What this arm measures."""
+        return self.spec.role
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether acceptance was simulated: then the texts have no meaning."""
+        return bool(self.spec.drafting and self.spec.drafting.synthetic)
+
+    @property
+    def what(self) -> str:
+        """What this arm measures, in words."""
+        return f"{self.role.value}, synthetic" if self.synthetic else self.role.value
+
+    @property
+    def draft_size(self) -> int | None:
+        """γ, where something drafts and it is known."""
+        return self.spec.draft_size
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What this arm runs: the files of its models, and the method where no model drafts."""
+        return models_of(self.spec)
+
+    @property
+    def drafts_with(self) -> str:
+        """What drafts: a file, or a method without one; of a chain both, in the order in which they draft.
+
+        Empty where nothing drafts, and for a running server, which does not say.
+        """
+        return " and ".join(reversed(self.models[1:]))
+
+    @property
+    def prompts(self) -> int:
+        """Number of distinct prompts."""
+        return len({spec.prompt.id for spec in self.runs.specs})
+
+    @property
+    def repeats(self) -> int:
+        """Number of repeats of each prompt."""
+        return len(set(self.runs.column("repeat")))
+
+    @cached_property
+    def rate(self) -> stats.Estimate | None:
+        """Tokens/s over all prompts, with an interval that includes drift between repeats."""
+        return stats.mean_rate(self.rates)
+
+    @property
+    def dropped(self) -> int:
+        """Number of good runs that do not count, because another arm lacks their cell or it is excluded."""
+        return len(self.measured) - len(self.rates)
+
+    @cached_property
+    def gain(self) -> stats.Effect | None:
+        """The speed-up over the baseline, with its interval, p and verdict.
+
+        There is no verdict where more than a fifth of the block's runs was disturbed.
+        """
+        effect = self.compare(self.rates, self.baseline.rates) if self.baseline else None
+        if effect is None or self.disturbed <= MOST_DISTURBED:
+            return effect
+        return replace(effect, verdict=stats.SpeedVerdict.NONE)
+
+    @cached_property
+    def gain_of_all(self) -> stats.Effect | None:
+        """The speed-up without exclusions: of all cells that this arm and its baseline have."""
+        if self.baseline is None:
+            return None
+        return self.compare(_until(self.measured, self.look), _until(self.baseline.measured, self.look))
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the verdict over the baseline is sure: faster, slower or the same."""
+        return self.gain is not None and self.gain.verdict not in {
+            stats.SpeedVerdict.UNCLEAR,
+            stats.SpeedVerdict.NONE,
+        }
+
+    def compare(self, rates: stats.Rates, baseline: stats.Rates) -> stats.Effect | None:
+        """Compare some of this arm's rates with others, by the procedure of the bench's intervals."""
+        if self.stopping is not None and self.look is not None:
+            return stats.sequential_effect(rates, baseline, self.stopping)
+        effect = stats.paired_effect(rates, baseline)
+        if effect is None or self.stopping is None:
+            return effect
+        return stats.without_interval(effect, stats.Gap.NO_LOOK)
+
+    @cached_property
+    def median_gain(self) -> float | None:
+        """The speed-up from each prompt's median over repeats: a check that few runs do not decide it."""
+        return stats.median_ratio(self.rates, self.baseline.rates) if self.baseline else None
+
+    @cached_property
+    def work_gain(self) -> float | None:
+        """The speed-up of all texts together: total tokens over total time, over that of the baseline."""
+        own, alone = self.work_rate, self.baseline.work_rate if self.baseline else None
+        return own / alone if own and alone else None
+
+    @cached_property
+    def work_rate(self) -> float | None:
+        """Tokens/s of all runs that count, taken as one: total tokens over total time."""
+        tokens = seconds = 0.0
+        for cell, decoded in zip(_cells(self.good), self.good.numbers("decoded").tolist(), strict=True):
+            if cell in self.rates:
+                tokens += decoded
+                seconds += decoded / self.rates[cell]
+        return tokens / seconds if seconds else None
+
+    @cached_property
+    def change(self) -> stats.Effect | None:
+        """The speed over the same arm's with the first llama.cpp, with its interval, p and verdict."""
+        return stats.paired_effect(self.rates, self.counterpart.rates) if self.counterpart else None
+
+    @cached_property
+    def acceptance(self) -> Acceptance | None:
+        """Acceptance over all good runs together; None where nothing drafts."""
+        return acceptance.of(self.outputs) if self.role is Role.DRAFTING else None
+
+    @cached_property
+    def acceptance_intervals(self) -> AcceptanceIntervals | None:
+        """The same with intervals over prompts, or over conversations; None where nothing drafts."""
+        units = self.measured.conversations
+        of_unit: dict[str, list[Sample]] = {}
+        for spec, output in zip(self.good.specs, self.outputs, strict=True):
+            of_unit.setdefault(units.get(spec.prompt.id, spec.prompt.id), []).append(output)
+        return acceptance.intervals(of_unit) if self.role is Role.DRAFTING else None
+
+    @property
+    def round_ms(self) -> dict[str, float]:
+        """Milliseconds of a round: drafting, verification, the rest; empty where nobody tells."""
+        columns = map(self.good.column, ("draft_s", "verify_s", "gen_s", "n_rounds"))
+        timed = [parts for parts in zip(*columns, strict=True) if parts[0] and parts[1]]
+        if len(timed) < len(self.good) or not timed or self.draft_size is None:
+            return {}
+        draft, verify, whole, rounds = (sum(column) for column in zip(*timed, strict=True))
+        seconds_of = {"draft": draft, "verify": verify, "rest": whole - draft - verify}
+        return {f"{name}_ms_per_round": seconds * 1000 / rounds for name, seconds in seconds_of.items()}
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Median time to the first token, where the engine sees it."""
+        seen = [seconds for seconds in self.good.column("ttft_s") if seconds is not None]
+        return median(seen) if seen else None
+
+    @cached_property
+    def traffic(self) -> TrafficFigures | None:
+        """What several users saw in all runs; None for one request after another."""
+        return traffic.summarize_traffic(self.runs)
+
+    @cached_property
+    def user_rates(self) -> stats.Rates:
+        """Tokens/s of each user in the cells of ``rates``; empty without traffic."""
+        table = np.full(self.rates.table.shape, np.nan)
+        for cell, sample in zip(_cells(self.good), self.good.column("traffic"), strict=True):
+            rate = None if sample is None else traffic.user_rate(sample)
+            if rate is not None and cell in self.rates:
+                table[self.rates.rows[cell[0]], self.rates.columns[cell[1]]] = rate
+        return self.rates.with_table(table)
+
+    @cached_property
+    def user_rate(self) -> stats.Estimate | None:
+        """Tokens/s that each of several users sees; None without traffic."""
+        return stats.mean_rate(self.user_rates)
+
+    @cached_property
+    def user_gain(self) -> stats.Effect | None:
+        """How many times faster each user is served than by the baseline at the same number of users."""
+        return stats.paired_effect(self.user_rates, self.baseline.user_rates) if self.baseline else None
+
+    @cached_property
+    def energy(self) -> dict[str, Energy]:
+        """Energy per token by device, of those devices whose energy was measured."""
+        energies = {}
+        for device, joules in self.joules.items():
+            alone = self.baseline.joules.get(device) if self.baseline else None
+            per_token = stats.mean_rate(joules)
+            if per_token is not None:
+                ratio = stats.paired_effect(joules, alone) if alone else None
+                energies[device] = Energy(
+                    device=device, runs=len(joules), per_token=per_token, ratio=ratio.ratio if ratio else None
+                )
+        return energies
+
+    @cached_property
+    def joules(self) -> dict[str, dict[tuple[str, int], float]]:
+        """Device -> (prompt id, repeat) -> J per token, of runs whose energy is that of their request."""
+        runs = self.good
+        used = {device: runs.numbers(name) for device, name in _DEVICES.items()}
+        used = {device: joules for device, joules in used.items() if not np.isnan(joules).all()}
+        if not used:
+            return {}
+        prompt_tps, prompt_s = runs.numbers("prompt_tps"), np.zeros(len(runs))
+        np.divide(runs.numbers("prompt_tokens"), prompt_tps, out=prompt_s, where=prompt_tps > 0)
+        decode_s = runs.numbers("gen_s") + np.nan_to_num(runs.numbers("sampling_s"))
+        requests = np.nan_to_num(prompt_s) + decode_s >= _MOSTLY * runs.numbers("wall_s")
+        cells = _cells(runs)
+        by_device = {}
+        for device, joules in used.items():
+            each_token = joules / runs.numbers("decoded")
+            counts = np.flatnonzero(requests & (each_token > 0)).tolist()
+            by_device[device] = {cells[place]: float(each_token[place]) for place in counts}
+        return by_device
+
+    @property
+    def compared(self) -> dict[str, bool]:
+        """Prompt id -> whether every one of its compared texts is the target's own."""
+        is_same: dict[str, bool] = {}
+        for spec, same in zip(self.good.specs, self.good.column("text_identical"), strict=True):
+            if same is not None:
+                is_same[spec.prompt.id] = is_same.get(spec.prompt.id, True) and same
+        return is_same
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``partial``, or what the runs are worth most often where none counts."""
+        if self.good and not len(self.rates):
+            worth = Counter(warnings.outcome(run) for run in self.good).most_common(1)[0][0]
+            return PARTIAL if worth is RunOutcome.OK else worth.value
+        if len(self.good) == len(self.runs):
+            return Status.OK.value
+        if self.good:
+            return PARTIAL
+        return Counter(warnings.outcome(run).value for run in self.runs).most_common(1)[0][0]
+
+
+def _until(rates: stats.Rates, look: int | None) -> stats.Rates:
+    """Return the rates of the repeats up to a look; all of them without one."""
+    if look is None:
+        return rates
+    return rates.where(np.array([[repeat < look for repeat in rates.columns]], dtype=np.bool_))
+
+
+def _cells(runs: Runs) -> list[stats.Cell]:
+    """Return the place of each run."""
+    return [(spec.prompt.id, repeat) for spec, repeat in zip(runs.specs, runs.column("repeat"), strict=True)]
+
+
+def models_of(spec: RunSpec) -> tuple[str, ...]:
+    """Return what a run takes: the files of its models, and methods that draft without a file."""
+    files = [spec.model.filename, *([spec.drafter.filename] if spec.drafter else [])]
+    if spec.drafting is None:
+        return tuple(files)
+    methods = [*spec.drafting.first, *([spec.drafting.method] if spec.drafter is None else [])]
+    return (*files, *(["+".join(methods)] if methods else []))
+
+
+def counted(runs: Runs) -> NDArray[np.float64]:
+    """Return the tokens/s of each run, see ``windows``; NaN of those that enter no mean."""
+    ok, wrong = (
+        Status.OK,
+        MeasurementWarning.IMPLAUSIBLE,
+    )  # looked up once: the members of an enum are slow to find
+    counts = [
+        said.status is ok and wrong not in named
+        for said, named in zip(runs.outputs, runs.column("doubts"), strict=True)
+    ]
+    return np.where(counts, windows.decode_rates(runs), np.nan)

@@ -1,0 +1,209 @@
+"""Blocks to an ordered list of runs: slow axes outermost, and what is compared close together in time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from ggufspec.domain import Prompt, Role, RunSpec, StoppingRule
+from ggufspec.errors import GgufspecError
+from ggufspec.measure.sweep import Block, Blocks, sizes
+from ggufspec.units import counted
+
+LoadKey = Callable[[RunSpec], Hashable | None]
+
+_ANCHOR_EVERY = 24  # measured runs between two looks at the same configuration
+MOST_ARMS = 100_000
+MOST_RUNS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run to make: what, which repeat of it, and whether it is a warm-up or an anchor."""
+
+    spec: RunSpec
+    repeat: int
+    warmup: bool = False
+    anchor: bool = False
+    remeasured: bool = False  # once more, with all arms of its prompt and repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """Everything one bench measures: blocks, prompts, how often, and when to stop.
+
+    With ``precision`` (a relative half width of the speed-ups' intervals, such as 0.02), ``repeats`` is only
+    the least; ``max_time_s`` ends the bench in any case. With ``stopping``, ``repeats`` is its first look,
+    and a block ends at the look at which all of its verdicts are decided.
+
+    ``loads`` is how often each arm is loaded in ``repeats`` repeats, and None where every run loads its own
+    models. A load makes the same number of repeats as the others, or one more. ``has_anchors`` is whether the
+    first arm is measured again and again.
+    """
+
+    blocks: Sequence[Block]
+    prompts: tuple[Prompt, ...]
+    warmup_prompts: tuple[Prompt, ...] = ()
+    repeats: int = 3
+    warmups: int = 1
+    seed: int = 1
+    precision: float | None = None
+    stopping: StoppingRule | None = None
+    max_time_s: float | None = None
+    loads: int | None = None
+    has_anchors: bool = True
+
+    def repeats_by_load(self) -> Iterator[range]:
+        """Yield, without end, the repeats that one load of each arm makes, from repeat 0 on."""
+        first = 0
+        for repeat in count(1):
+            if self._load_of(repeat) != self._load_of(first):
+                yield range(first, repeat)
+                first = repeat
+
+    def cells(
+        self, block: Block, repeats: range, *, load_key: LoadKey, capacity: int | None
+    ) -> Iterator[Cell]:
+        """Yield the runs of a block that one load of each arm makes, in an order that the seed fixes.
+
+        Arms of one prompt are neighbours in time, so that slow drift (heat, other work) affects all of them
+        alike; repeats are far apart, so that their spread shows that drift. Where the engine cannot hold a
+        load for each arm at once, the arms follow one another instead. Their order is random, and reversed
+        for the next loads, so that steady drift cancels.
+
+        Every load begins with warm-ups. Arms that are loaded for every run have theirs before repeat 0.
+
+        Args:
+            block: what to measure.
+            repeats: from ``repeats_by_load``.
+            load_key: what must be loaded for a run; None for whatever is loaded anew anyway.
+            capacity: how many loads can be held at once; None for any number.
+        """
+        if repeats.start == 0:
+            yield from self._warm([arm for arm in block.arms if load_key(arm) is None])
+        loads: dict[Hashable, list[RunSpec]] = {}
+        for arm in self._ordered(block.arms, repeats):
+            loads.setdefault(load_key(arm), []).append(arm)
+        if capacity is not None and len(loads) > capacity:
+            yield from self._by_load(block, repeats, loads)
+        else:
+            for key, arms in loads.items():
+                if key is not None:
+                    yield from self._warm(arms, repeats)
+            for repeat in repeats:
+                yield from self._by_prompt(block, repeat)
+
+    def _by_prompt(self, block: Block, repeat: int) -> Iterator[Cell]:
+        """Yield a repeat with the arms of each prompt together, in random order."""
+        order = self._random(repeat)
+        prompts = order.sample(self.prompts, len(self.prompts))
+        runs = [spec for prompt in prompts for spec in order.sample(block.on(prompt), len(block.arms))]
+        for number, spec in enumerate(runs):
+            if number % _ANCHOR_EVERY == 0 and self.has_anchors:
+                yield self._anchor(block, repeat, number // _ANCHOR_EVERY)
+            yield Cell(spec=spec, repeat=repeat)
+
+    def _by_load(
+        self, block: Block, repeats: range, loads: Mapping[Hashable, Sequence[RunSpec]]
+    ) -> Iterator[Cell]:
+        """Yield repeats load by load, with anchors between the loads."""
+        n_anchors, since_anchor = 0, _ANCHOR_EVERY
+        for key, arms in loads.items():
+            if since_anchor >= _ANCHOR_EVERY and self.has_anchors:
+                anchor = self._anchor(block, repeats.start, n_anchors)
+                yield from (replace(anchor, warmup=True) for _ in range(min(1, self.warmups)))
+                yield anchor
+                n_anchors, since_anchor = n_anchors + 1, 0
+            if key is not None:
+                yield from self._warm(arms, repeats)
+            for repeat in repeats:
+                order = self._random(repeat)
+                for prompt in order.sample(self.prompts, len(self.prompts)):
+                    for arm in order.sample(arms, len(arms)):
+                        yield Cell(spec=replace(arm, prompt=prompt), repeat=repeat)
+                        since_anchor += 1
+
+    def _warm(self, arms: Sequence[RunSpec], repeats: range = range(1)) -> Iterator[Cell]:
+        """Yield the discarded first runs of arms on the warm-up prompts, or else on the first prompt."""
+        first = self._load_of(repeats.start) * self.warmups
+        for number in range(first, first + self.warmups):
+            for arm in arms:
+                for prompt in self.warmup_prompts or self.prompts[:1]:
+                    yield Cell(spec=replace(arm, prompt=prompt), repeat=number, warmup=True)
+
+    def _anchor(self, block: Block, repeat: int, number: int) -> Cell:
+        """Return an anchor: the first arm on the first prompt; ``number`` counts from 0 in a repeat."""
+        per_repeat = -(-len(self.prompts) * len(block.arms) // _ANCHOR_EVERY)
+        spec = replace(block.arms[0], prompt=self.prompts[0])
+        return Cell(spec=spec, repeat=repeat * per_repeat + number, anchor=True)
+
+    def _ordered(self, arms: Sequence[RunSpec], repeats: range) -> Sequence[RunSpec]:
+        """Return arms in a random order, or in the opposite of the order before."""
+        pair, is_second = divmod(self._load_of(repeats.start), 2)
+        order = random.Random(f"{self.seed}/loads {pair}").sample(arms, len(arms))  # noqa: S311  # an order
+        return order[::-1] if is_second else order
+
+    def _random(self, repeat: int) -> random.Random:
+        return random.Random(f"{self.seed}/{repeat}")  # noqa: S311  # an order, not a secret
+
+    def _load_of(self, repeat: int) -> int:
+        """Return which load of an arm makes a repeat, from 0."""
+        return repeat if self.loads is None else repeat * self.loads // self.repeats
+
+    @property
+    def n_arms(self) -> Counter[Role]:
+        """How many different arms there are of each role."""
+        if isinstance(self.blocks, Blocks):
+            return self.blocks.n_arms
+        roles = {arm.key: arm.role for block in self.blocks for arm in block.arms}
+        return Counter(roles.values())
+
+    @property
+    def threads(self) -> int:
+        """The most threads that an arm has."""
+        if isinstance(self.blocks, Blocks):
+            return max(self.blocks.sweep.threads)
+        return max(arm.threads for block in self.blocks for arm in block.arms)
+
+    @property
+    def most_repeats(self) -> int:
+        """How many repeats are planned: with a stopping rule its most, otherwise the least number."""
+        return self.repeats if self.stopping is None else self.stopping.most_repeats
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs the planned repeats make, without warm-ups and anchors."""
+        turns = sum(1 + len(prompt.followups) for prompt in self.prompts)
+        return self.n_arms.total() * turns * self.most_repeats
+
+    @property
+    def n_warmups(self) -> int:
+        """How many runs are discarded with the least number of repeats, those of anchors left out."""
+        return self.n_arms.total() * (self.loads or 1) * self.warmups * max(1, len(self.warmup_prompts))
+
+
+def refuse_endless(suite: RunPlan) -> None:
+    """Refuse what could never be measured.
+
+    Raises:
+        GgufspecError: there are too many arms, or too many runs that no time limit ends.
+    """
+    arms, runs = suite.n_arms.total(), suite.n_runs + suite.n_warmups
+    narrow = "give fewer values, or larger steps"
+    if isinstance(suite.blocks, Blocks):
+        axes = sizes(suite.blocks.sweep)
+        narrow = f"{narrow}: {', '.join(f'{name} has {count:,}' for name, count in axes.items())}"
+    if arms > MOST_ARMS:
+        raise GgufspecError(
+            f"{arms:,} arms are more than {MOST_ARMS:,}, the most that can be measured", narrow
+        )
+    if runs > MOST_RUNS and suite.max_time_s is None:
+        raise GgufspecError(
+            f"{runs:,} runs are more than {MOST_RUNS:,}, the most that one bench can hold: "
+            f"{counted(arms, 'arm')}, {counted(len(suite.prompts), 'prompt')}, "
+            f"{counted(suite.repeats, 'repeat')} and {counted(suite.warmups, 'warm-up')}",
+            "lower --repeats or --warmup, give fewer prompts or arms, or end it with --max-time",
+        )

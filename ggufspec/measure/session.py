@@ -1,0 +1,339 @@
+"""A request, checked before anything runs: Request -> Session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ggufspec import engines, machine
+from ggufspec.analysis import MeasurementWarning
+from ggufspec.domain import Build, FileIdentity, Offload, Prompt, RunningServers, Runtime, Traffic
+from ggufspec.llama.command import check_arguments
+from ggufspec.llama.install import installs
+from ggufspec.llama.rpc import WorkerReport, workers
+from ggufspec.measure import (
+    devices,
+    fitting,
+    identity,
+    loading,
+    notes,
+    programs,
+    stopping,
+    texts,
+    traffic,
+)
+from ggufspec.measure.models import ChosenModels, check_draft_sizes, choose_models, with_pairs_drafting
+from ggufspec.measure.request import Request, choose_sampling, list_axis, read_replay, with_tuned
+from ggufspec.measure.runplan import RunPlan
+from ggufspec.measure.sweep import Sweep
+from ggufspec.prompts import Recording, Render
+
+_MOST_LOADS = 32  # at once; more would only be processes that wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A checked bench, ready to run; ``notes`` say what was chosen, ``doubts`` are its warnings so far.
+
+    ``files`` are the models, programs and libraries that it measures; None before ``identify``. ``builds``
+    are its llama.cpps by ``RunSpec.build`` where there are several, of which ``llama`` is the first. It is
+    None where servers are measured that run already. ``workers`` are those that lend their devices and
+    answered. ``origin`` says which files of the Hub its prompts are from; None for those of this machine.
+    """
+
+    name: str  # of what is measured
+    suite: RunPlan
+    engine: engines.Engine
+    llama: installs.Install | None
+    render: Render | None
+    notes: tuple[str, ...]
+    doubts: tuple[MeasurementWarning, ...] = ()
+    files: tuple[FileIdentity, ...] | None = None
+    builds: Mapping[str, installs.Install] = field(default_factory=dict)
+    workers: tuple[WorkerReport, ...] = ()
+    origin: str | None = None
+
+    @property
+    def install(self) -> installs.Install:
+        """The llama.cpp that is run, or the first of several."""
+        assert self.llama is not None, "servers that run already need no llama.cpp"
+        return self.llama
+
+    @property
+    def build(self) -> Build:
+        """What measures, as results name it."""
+        if self.llama is not None:
+            return self.llama.describe()
+        servers = self.suite.blocks[0].arms[0].servers
+        assert servers is not None
+        return describe_servers(servers)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that llama.cpp lists; none for servers that run already."""
+        return () if self.llama is None else self.llama.devices
+
+
+def describe_servers(servers: RunningServers) -> Build:
+    """Return what results name in place of a llama.cpp: the address, and llama-server's build."""
+    endpoint = servers.alone or servers.drafting
+    assert endpoint is not None
+    known = endpoint.version if endpoint.is_llama_server else None
+    version, _, commit = (known or "").partition("-")
+    return Build(version=version or None, commit=commit or None, backend=None, path=endpoint.url)
+
+
+def prepare_session(request: Request) -> Session:
+    """Turn a request into something that can run.
+
+    Raises:
+        GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
+    """
+    request, configuration = with_tuned(request)
+    stopping.check_until(request)
+    models = choose_models(request)
+    rpcs = request.rpcs
+    every = tuple(installs.find_install(named, with_rpc=any(rpcs)) for named in request.llamas)
+    install = every[0]
+    used, why_used = programs.find_engine(request, every, models.ways, drafting=bool(models.drafters))
+    request, left_out = with_pairs_drafting(request, used)
+    recording = read_replay(request)
+    if recording is None:
+        traffic.check_service_level(request.slo, list_axis(request.rate))
+    devices.check_rpc(rpcs, every)
+    lending, unusable = devices.measure_workers(rpcs, install)
+    for one in every:
+        _check_install(request, models, one, used, lending)
+    builds = identity.name_builds(every, used) if len(every) > 1 else {}
+    runtimes = list_axis(request.runtime)
+    for runtime in runtimes:
+        check_arguments((*runtime.args, *runtime.draft_args))
+    longest_draft, never = check_draft_sizes(request, models.ways)
+    traffic.check_batches(request.users, longest_draft, runtimes)
+    asked = _read_texts(request, models, install, recording)
+    sweep = _plan_sweep(request, models, install, asked, longest_draft=longest_draft, builds=tuple(builds))
+    capacity = min(_MOST_LOADS, *(fitting.capacity(sweep, models.cards, one) for one in every))
+    engine = programs.make_engine(used, request, install, builds, capacity)
+    if request.offload != Offload() or any(rpcs) or runtimes != (Runtime(),) or builds:
+        programs.check_options(sweep, engine, builds)
+    tight = tuple(
+        dict.fromkeys(
+            note
+            for one in every
+            for note in fitting.check_memory(sweep, models.cards, one, force=request.force, lent=lending)
+        )
+    )
+    until = stopping.plan_stopping(request, sweep)
+    suite = RunPlan(
+        blocks=sweep.blocks(),
+        prompts=asked.plain.prompts,
+        warmup_prompts=asked.plain.warmups,
+        repeats=request.repeats if until is None else until.looks[0],
+        warmups=request.warmup,
+        seed=request.seed,
+        precision=request.precision,
+        stopping=until,
+        max_time_s=request.max_time,
+    )
+    if sweep.has_traffic:
+        suite = traffic.plan_runs(suite)
+    suite, about_loads = loading.plan_loads(suite, request.loads, engine=used)
+    return Session(
+        name=models.name,
+        suite=suite,
+        engine=engine,
+        llama=install,
+        render=asked.plain.render,
+        notes=(
+            *why_used,
+            *notes.describe_tuned(configuration, install),
+            f"pair: {models.name} ({models.reason})",
+            *(f"llama.cpp: {one.version or 'unknown version'} in {one.root}" for one in every),
+            *(f"llama.cpp: {reason}" for reason in install.passed_over),
+            *notes.describe_same_builds(builds),
+            *asked.plain.notes,
+            *never,
+            *notes.describe_lowered_sizes(sweep),
+            *left_out,
+            *notes.describe_same_layers(sweep),
+            *notes.describe_missing_drafter(sweep),
+            *traffic.describe([one for one in sweep.traffics if one is not None], sweep.ways),
+            *traffic.describe_replay(recording, request.n_predict),
+            *(f"worker {report.describe().summary}" for report in lending.values()),
+            *dict.fromkeys(f"worker: {problem.reason}; its runs will fail" for problem in unusable),
+            *tight,
+            *about_loads,
+            *stopping.describe_looks(until),
+        ),
+        doubts=tuple(
+            dict.fromkeys(
+                doubt
+                for one in every
+                for doubt in notes.find_doubts(
+                    sweep, models.cards, one, repeats=suite.repeats, tight=bool(tight)
+                )
+            )
+        ),
+        builds=builds,
+        workers=tuple(lending.values()),
+        origin=asked.plain.origin,
+    )
+
+
+def _check_install(
+    request: Request,
+    models: ChosenModels,
+    install: installs.Install,
+    engine: str,
+    lending: Mapping[str, WorkerReport],
+) -> None:
+    """Make sure that a llama.cpp can do what is asked of it: simulate acceptance, use devices, draft.
+
+    Raises:
+        GgufspecError: naming what it cannot.
+    """
+    if request.synthetic_accept is not None:
+        methods = tuple(method for way in models.ways for method in way.methods)
+        engines.check_synthetic(engine, install, methods if models.drafters else ())
+    for rpc in request.rpcs:
+        if lending.keys() >= {*rpc}:
+            lent = [lending[address] for address in rpc]
+            devices.check_devices(request.offload, workers.with_devices(install, lent))
+    programs.check_drafters(models, install, engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The texts of a bench: as they are, behind so many tokens of other text, or in recorded requests."""
+
+    plain: texts.PreparedTexts
+    behind: Mapping[int, tuple[Prompt, ...]]  # empty without users
+    most_turns: int  # of the other text
+    recording: Recording | None
+
+
+def _read_texts(
+    request: Request, models: ChosenModels, install: installs.Install, recording: Recording | None
+) -> _Asked:
+    """Return the prompts, rendered for the first target.
+
+    Raises:
+        GgufspecError: a file is not here or cannot be used, or the template cannot render it.
+    """
+    target, embedded = models.targets[0], models.is_embedded
+    card, counter = models.cards[target], texts.make_counter(target, install)
+    prefaces = {depth: texts.read_preface(request.context_file, depth, counter) for depth in request.depths}
+    behind: dict[int, tuple[Prompt, ...]] = {}
+    if recording is not None:
+        rendered = texts.render_recording(recording, card)
+        plain = texts.PreparedTexts(prompts=rendered, warmups=(), render=None, notes=())
+    else:
+        sources = request.text_sources
+        plain = texts.read_texts(sources, card, embedded=embedded)
+        for depth, preface in prefaces.items() if request.users else ():
+            after = replace(sources, preface=preface)
+            behind[depth] = texts.read_texts(after, card, embedded=embedded).prompts
+    most_turns = max(len(preface.turns) for preface in prefaces.values())
+    return _Asked(plain=plain, behind=behind, most_turns=most_turns, recording=recording)
+
+
+def _plan_sweep(
+    request: Request,
+    models: ChosenModels,
+    install: installs.Install,
+    asked: _Asked,
+    *,
+    longest_draft: int,
+    builds: tuple[str, ...],
+) -> Sweep:
+    """Return everything that is to be combined.
+
+    Raises:
+        GgufspecError: the context is too small for the prompts.
+    """
+    cards, heads = models.cards, models.heads
+    return Sweep(
+        name=models.name,
+        targets=models.targets,
+        drafters=models.drafters,
+        n_predict=request.n_predict,
+        context=texts.context(
+            request.ctx,
+            asked.plain.prompts,
+            models.targets[0],
+            tuple(card for model, card in cards.items() if model in models.targets or model not in heads),
+            install,
+            n_predict=request.n_predict,
+            longest_draft=longest_draft,
+            depth=max(request.depths),
+            turns=asked.most_turns,
+        ),
+        target_layers=list_axis(request.ngl),
+        draft_layers=list_axis(request.ngld),
+        layer_counts={model: card.n_layers + 1 for model, card in cards.items()},
+        methods=tuple(way.method for way in models.ways if not way.first),
+        chains=tuple(way for way in models.ways if way.first),
+        heads=heads,
+        ngrams=list_axis(request.ngram),
+        draft_sizes=list_axis(request.draft),
+        p_mins=list_axis(request.p_min or 0.0),
+        synthetic=_rates(request.synthetic_accept),
+        threads=list_axis(request.threads or machine.usable_cores()),
+        kv_types=list_axis(request.kv_type),
+        ubatches=list_axis(request.ubatch),
+        sampling=choose_sampling(request),
+        runtimes=list_axis(request.runtime),
+        offload=request.offload,
+        rpcs=request.rpcs,
+        builds=builds or (None,),
+        traffics=tuple(_plan_traffics(request, asked)),
+    )
+
+
+def _plan_traffics(request: Request, asked: _Asked) -> Iterable[Traffic | None]:
+    if asked.recording is not None:
+        return traffic.plan_replays(
+            asked.recording,
+            asked.plain.prompts,
+            request.users,
+            n_predict=request.n_predict,
+            service_level=request.slo,
+        )
+    return traffic.plan_traffics(
+        asked.behind,
+        request.users,
+        list_axis(request.rate),
+        service_level=request.slo,
+        seed=request.seed,
+    )
+
+
+def identify(session: Session) -> Session:
+    """Return a session whose models and llama.cpp are known by their content.
+
+    Files whose digest is not remembered are read, which takes a second for each 1 to 2 GB; ``unread_files``
+    says beforehand which.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    models = identity.of_models(identity.models(session.suite.blocks))
+    suite = replace(session.suite, blocks=identity.with_contents(session.suite.blocks, models))
+    if session.llama is None:
+        return replace(session, files=())
+    installs_ = session.builds.values() or (session.llama,)
+    llama = dict.fromkeys(
+        file for install in installs_ for file in identity.of_llama(install, session.engine.name)
+    )
+    parts = dict.fromkeys(part for parts in models.values() for part in parts)
+    return replace(session, suite=suite, files=(*parts, *llama))
+
+
+def unread_files(session: Session) -> Mapping[Path, int]:
+    """Return the files of models that ``identify`` has to read, and their sizes in bytes."""
+    return identity.unread(identity.models(session.suite.blocks))
+
+
+def _rates(accept: float | tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return (accept,) if isinstance(accept, float | int) else accept

@@ -1,0 +1,358 @@
+"""What a tuning may choose from, checked before anything runs: TuneRequest -> Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ggufspec import machine, units
+from ggufspec.domain import Chain, Method, Program, Role, RunSpec, Serving
+from ggufspec.engines import ENGINES, check_library
+from ggufspec.engines.server import LEARNING_METHODS
+from ggufspec.errors import GgufspecError
+from ggufspec.forecast.concurrency import BATCH, most_rows
+from ggufspec.forecast.trace import draft_sizes
+from ggufspec.llama.command import check_chain
+from ggufspec.llama.install import Install, installs
+from ggufspec.llama.rpc import workers
+from ggufspec.measure import (
+    Block,
+    Request,
+    Session,
+    check_finite,
+    describe_engine,
+    find_methods,
+    identity,
+    refuse_endless,
+)
+from ggufspec.measure import identify as identified
+from ggufspec.measure import prepare_session as checked
+from ggufspec.modelfiles import gguf, memory
+from ggufspec.tuning import candidates, prospects, quantizing, serving
+from ggufspec.tuning.values import Plan
+
+_ENGINE, _LIBRARY_ENGINE = "server", "inprocess"  # the latter where llama.cpp is a library without programs
+_SIZES = tuple(range(1, 17))  # of drafts by a model
+_LOOKUP_SIZES = (8, 12, 16, 32, 48)  # of drafts from the text so far
+_BEYOND = (20, 24, 32, 48)  # further sizes of drafts by a model, tried where the largest one is the best
+_P_MINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What to choose from, and for how long.
+
+    Attributes:
+        request: models, prompts and settings as for a bench; its tuples are what may be chosen. The
+            engine is the one that the choice will be used with: by default the server, or ``inprocess`` for
+            a llama.cpp without programs. Without ``draft``, all sizes up to 16 are.
+        methods: what may draft, as for a bench; None for whatever the engine's program can.
+        serve_ctx: tokens of context that the choice must serve in each slot; None for the largest default
+            that fits, see ``serving.choose_serving``.
+        serve_parallel: slots, requests that are served at once; ``request.parallel``, if that is given. With
+            ``request.parallel``, the choice is for that many users: it is forecast and measured so.
+        quantize_drafter: quantizations to make of each drafter, as further drafters to choose from.
+        vram_bytes: plan with this much GPU memory instead of what is free.
+        max_time_s: for everything together; None for as long as it takes.
+        precision: half of the speed-ups' intervals over the speed-ups.
+        fresh: measure costs again, even if they are stored.
+    """
+
+    request: Request = field(default_factory=lambda: default())
+    methods: tuple[str, ...] | None = None
+    serve_ctx: int | None = None
+    serve_parallel: int = 1
+    quantize_drafter: tuple[str, ...] = ()
+    vram_bytes: int | None = None
+    max_time_s: float | None = 300.0
+    precision: float | None = 0.02
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the command line refuses, too.
+
+        Raises:
+            GgufspecError: a number is NaN or infinite.
+        """
+        check_finite(self)
+
+
+def default(**options: Any) -> Request:
+    """Return a request with tuning's own default: several p_min."""
+    return Request(**{"p_min": _P_MINS, **options})
+
+
+def prepare_tuning(asked: TuneRequest) -> Plan:
+    """Check what was asked for, and lay out what may be chosen.
+
+    Raises:
+        GgufspecError: a subclass for each thing that cannot work, before any model is loaded.
+    """
+    if asked.request.synthetic_accept is not None:
+        raise GgufspecError(
+            "a tuning asks what the drafters are worth, and synthetic acceptance would decide that",
+            "leave it out, or measure with `ggufspec sweep --synthetic-accept`",
+        )
+    users = _users(asked)
+    llama, *others = asked.request.llamas
+    if others:
+        raise GgufspecError("a tuning uses one llama.cpp", "name one, and compare two with `ggufspec bench`")
+    install = installs.find_install(llama, with_rpc=any(asked.request.rpcs))
+    engine = asked.request.engine or (_ENGINE if install.programs else _LIBRARY_ENGINE)
+    with_quantized, about_drafters = quantizing.add_quantized(asked.request, asked.quantize_drafter, install)
+    methods = asked.methods or _methods(install, with_quantized, engine)
+    usable = methods if users is None else tuple(filter(_serves_users, methods))
+    sizes = sorted({*_SIZES, *_LOOKUP_SIZES, *_BEYOND})
+    request = replace(
+        with_quantized,
+        engine=engine,
+        p_min=0.0 if ENGINES[engine] is Program.TREE else asked.request.p_min,  # it knows none
+        method=usable,
+        draft=asked.request.draft or tuple(size for size in sizes if _fits_batch(asked.request, users, size)),
+        precision=asked.precision,
+        max_time=None,
+        ctx=_slot_context(asked),
+    )
+    if not usable:
+        raise _nothing_drafts()
+    if _keeps_drafter_on_processor(request, install):
+        request = replace(request, ngld=0)
+    session = checked(request)
+    refuse_endless(session.suite)
+    check_library(session.install)  # looking ahead needs it, whatever the engine
+    settings = {
+        (arm.model, arm.kv_type, arm.ubatch, arm.threads, arm.runtime, arm.offload.rpc)
+        for arm in _plain(session)
+    }
+    if len(settings) > 1:
+        raise GgufspecError(
+            "only one target under one setting can be tuned at once",
+            "name one target, and one --threads, --kv-type, --ubatch-size and --rpc; `ggufspec sweep` takes "
+            "several",
+        )
+    models = {
+        model
+        for block in session.suite.blocks
+        for arm in block.arms
+        for model in (arm.model, arm.drafter)
+        if model is not None and model.path is not None
+    }
+    cards = {model: gguf.validate_file(model.path) for model in models if model.path is not None}
+    lending = workers.with_devices(session.install, session.workers)
+    vram, layout = _vram_bytes(asked, lending), memory.layout_for(session.install.build_number)
+    to_serve, why = serving.choose_serving(
+        request.ctx,
+        users or asked.serve_parallel,
+        [
+            replace(arm, traffic=None)
+            for block in session.suite.blocks
+            for arm in block.arms
+            if arm.role is not Role.DRAFTER
+        ],
+        cards,
+        layout=layout,
+        vram_bytes=vram,
+    )
+    context = to_serve.total_context if users is None else to_serve.context
+    if context != session.suite.blocks[0].arms[0].context:
+        session = checked(replace(request, ctx=context))
+    blocks = candidates.blocks(session.suite.blocks, cards, layout=layout, vram_bytes=vram)
+    if users is not None:
+        session, blocks = _one_at_a_time(session, blocks, to_serve)
+    beyond: tuple[RunSpec, ...] = ()
+    if not asked.request.draft:
+        beyond = tuple(arm for arm in prospects.drafting_arms(blocks) if _is_beyond(arm))
+        blocks = tuple(Block(arms=tuple(arm for arm in block.arms if _is_usual(arm))) for block in blocks)
+    if not prospects.drafting_arms(blocks):
+        raise _nothing_drafts()
+    notes = tuple(note for note in session.notes if asked.request.draft or not note.startswith("draft sizes"))
+    chosen = () if asked.request.engine else describe_engine(engine, install)
+    about_users = _describe_users(users, [name for name in methods if name not in usable])
+    return Plan(
+        session=replace(
+            session,
+            notes=(*chosen, *notes, *about_drafters, _serving_note(to_serve, why), *about_users),
+        ),
+        serving=to_serve,
+        blocks=blocks,
+        vram_bytes=vram,
+        max_time_s=asked.max_time_s,
+        precision=asked.precision,
+        fresh=asked.fresh,
+        beyond=beyond,
+        users=users,
+    )
+
+
+def _nothing_drafts() -> GgufspecError:
+    return GgufspecError(
+        "there is nothing to choose from: no drafter, and no method that drafts without one",
+        "name a drafter with --draft-model, or find one with `ggufspec suggest`",
+    )
+
+
+def _users(asked: TuneRequest) -> int | None:
+    """Return how many users send requests at once; None for one request after another.
+
+    Raises:
+        GgufspecError: there are several numbers of users, other traffic, or another number of slots.
+    """
+    request = asked.request
+    for name in ("depth", "rate", "replay", "url", "url_drafting"):
+        if getattr(request, name) is not None:
+            raise GgufspecError(
+                f"a tuning does not measure --{name.replace('_', '-')}",
+                "leave it out; `ggufspec bench` and `ggufspec crossover` measure other traffic",
+            )
+    if len(request.users) > 1:
+        raise GgufspecError(
+            "a tuning is for one number of users",
+            "give one with --parallel; `ggufspec crossover` compares several",
+        )
+    users = request.users[0] if request.users else None
+    if users is not None and asked.serve_parallel not in {1, users}:
+        raise GgufspecError(
+            f"--parallel {users} and --serve-parallel {asked.serve_parallel} differ",
+            "a tuning for several users measures the slots that are to be served: leave --serve-parallel out",
+        )
+    return users
+
+
+def _serves_users(method: str) -> bool:
+    """Whether several users can measure a method: their prompts are sent more than once."""
+    try:
+        return LEARNING_METHODS.isdisjoint(Chain.parse(method).methods)
+    except ValueError:  # an unknown method, which is refused by its name later
+        return True
+
+
+def _fits_batch(request: Request, users: int | None, size: int) -> bool:
+    """Whether the drafts of all users fit into a batch."""
+    runtimes = request.runtime if isinstance(request.runtime, tuple) else (request.runtime,)
+    batch = min(runtime.batch or BATCH for runtime in runtimes)
+    return users is None or most_rows(users, size) <= batch
+
+
+def _one_at_a_time(
+    session: Session, blocks: tuple[Block, ...], to_serve: Serving
+) -> tuple[Session, tuple[Block, ...]]:
+    """Return a session with the prompts of several users, and its configurations with one request at a time.
+
+    Costs are timed with these, with as much context as all slots have together.
+    """
+    requests = blocks[0].arms[0].traffic
+    assert requests is not None
+    alone = [
+        Block(arms=tuple(replace(arm, traffic=None, context=to_serve.total_context) for arm in block.arms))
+        for block in blocks
+    ]
+    suite = replace(session.suite, blocks=tuple(alone), prompts=requests.prompts)
+    notes = tuple(note for note in session.notes if not note.startswith("traffic:"))
+    return replace(session, suite=suite, notes=notes), tuple(alone)
+
+
+def _describe_users(users: int | None, left_out: Sequence[str]) -> Iterator[str]:
+    """Yield notes about several users."""
+    if users is not None:
+        yield f"users: the choice is for {units.counted(users, 'user')} at once, and is measured with them"
+    if left_out:
+        yield (
+            f"methods: {', '.join(left_out)} left out, because they learn from earlier requests, and users "
+            "send every prompt more than once"
+        )
+
+
+def _slot_context(asked: TuneRequest) -> int | None:
+    """Return the requested context of a slot; --ctx is that, too.
+
+    Raises:
+        GgufspecError: two were given.
+    """
+    if asked.serve_ctx is not None and asked.request.ctx not in {None, asked.serve_ctx}:
+        raise GgufspecError(
+            f"--ctx {asked.request.ctx} and --serve-ctx {asked.serve_ctx} differ",
+            "a tuning measures at the context that is to be served: leave --ctx out",
+        )
+    return asked.serve_ctx or asked.request.ctx
+
+
+def _serving_note(to_serve: Serving, why: str) -> str:
+    slots = "one request at a time" if to_serve.slots == 1 else f"{to_serve.slots} requests at once"
+    return f"serving: {slots}, each with a context of {to_serve.context:,} tokens, {why} (--serve-ctx)"
+
+
+def identify(plan: Plan) -> Plan:
+    """Return a plan whose models and llama.cpp are known by their content, see ``session.identify``.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    models = identity.of_models(identity.models((*plan.session.suite.blocks, *plan.blocks)))
+    beyond = identity.with_contents((Block(arms=plan.beyond),), models)[0].arms if plan.beyond else ()
+    return replace(
+        plan,
+        session=identified(plan.session),
+        blocks=identity.with_contents(plan.blocks, models),
+        beyond=beyond,
+    )
+
+
+def _methods(install: Install, request: Request, engine: str) -> tuple[str, ...]:
+    """Return what the models draft by, and the n-gram methods of the engine at some of the given draft sizes.
+
+    Raises:
+        GgufspecError: the pair's own method cannot be measured here.
+    """
+    methods = dict.fromkeys((Method.DRAFT_MODEL.value, *find_methods(request)))
+    program = ENGINES[engine]
+    sizes = request.draft if isinstance(request.draft, tuple) else (request.draft,)
+    for method in Method:
+        if method.drafts_with_model or engine == "inprocess" or not draft_sizes(method, sizes):
+            continue
+        with suppress(GgufspecError):
+            check_chain(install, program, Chain(method))
+            methods[method.value] = None
+    return tuple(methods)
+
+
+def _is_usual(arm: RunSpec) -> bool:
+    """Whether a configuration is tried if no draft sizes are given."""
+    drafting = arm.drafting
+    if drafting is None:
+        return True
+    return drafting.n_max in (_SIZES if drafting.method.drafts_with_model else _LOOKUP_SIZES)
+
+
+def _is_beyond(arm: RunSpec) -> bool:
+    """Whether a configuration is tried only where the largest of the usual draft sizes is the best."""
+    drafting = arm.drafting
+    return drafting is not None and drafting.method.drafts_with_model and drafting.n_max > max(_SIZES)
+
+
+def _plain(session: Session) -> tuple[RunSpec, ...]:
+    return tuple(block.arms[0] for block in session.suite.blocks)
+
+
+def _keeps_drafter_on_processor(request: Request, install: Install) -> bool:
+    """Whether workers have the target's layers, and this machine, where the drafter is, has no GPU."""
+    is_open = request.ngld == "auto" and not request.offload.draft_devices
+    return is_open and install.gpu is False and any(request.rpcs)
+
+
+def _vram_bytes(asked: TuneRequest, install: Install) -> int | None:
+    """Return the GPU memory to plan with, that of workers included; None where nothing can be offloaded.
+
+    Raises:
+        GgufspecError: GPU memory was named for a build that uses none.
+    """
+    if install.gpu is False:
+        if asked.vram_bytes is not None:
+            raise GgufspecError(
+                f"the llama.cpp in {install.root} is built for the processor alone",
+                "leave --vram out, or build one for the GPU: `ggufspec build --backend cuda`",
+            )
+        return None
+    free_bytes = sum(gpu.free_bytes for gpu in machine.memory(install.gpus).gpus)
+    return asked.vram_bytes or free_bytes or None
