@@ -1,9 +1,11 @@
 """Check what ``tune`` chooses against an exhaustive sweep, and against Optuna's TPE with as much time.
 
-python scripts/bench_tune.py [--tunes 5] [--seeds 10]      needs `pip install optuna`; takes half an hour
+python scripts/bench_tune.py [--sources all] [--tunes 5] [--seeds 10]      takes half an hour
+    needs `pip install optuna`, but not with --seeds 0
 
-1. Sweep: the embedded target, its drafter in three quantizations, γ 1 to 16, three p_min, every prompt of the
-   demo suite, twice, in llama-server. Its wall time is what tuning is compared with.
+1. Sweep: the embedded target, what may draft for it, γ 1 to 16, three p_min, every prompt of the demo suite,
+   twice, in llama-server. Its wall time is what tuning is compared with. What may draft is the drafter in
+   three quantizations, or with --sources all: the drafter, its Q4_0, an EAGLE-3 head, and n-grams.
 2. Tune, several times, within a tenth of that time each.
 3. TPE: a trial costs and finds what the sweep measured of a configuration in one of its repeats; it stops
    when the mean time of a tuning is used up, and proposes the best that it has seen.
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -40,13 +42,39 @@ SHARE = 0.1  # of the sweep's time, for a tuning
 CLOSE = 0.02  # to the best
 
 
+@dataclass(frozen=True)
+class Sources:
+    """What may draft: quantizations of the drafter, further files beside it, and by which methods."""
+
+    quantizations: tuple[str, ...]
+    methods: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    def models(self, folder: Path) -> tuple[Path, ...]:
+        """Return the files, those that are quantized anew in a folder."""
+        drafter = DEMO / "drafter.gguf"
+        smaller = (quantized(drafter, folder, name) for name in self.quantizations)
+        return (drafter, *smaller, *(DEMO / name for name in self.others))
+
+
+_SOURCES = {
+    "quantized": Sources(("Q4_0", "Q5_0"), ("draft-model",)),
+    "all": Sources(
+        ("Q4_0",),
+        ("draft-model", "draft-eagle3", "ngram-simple", "ngram-map-k", "ngram-mod"),
+        ("eagle3.gguf",),
+    ),
+}
+
+
 def main() -> int:
     asked = _arguments()
     with tempfile.TemporaryDirectory() as name:
-        folder, drafter = Path(name), DEMO / "drafter.gguf"
+        sources = _SOURCES[asked.sources]
         request = default(
             target=DEMO / "target.gguf",
-            draft_model=(drafter, quantized(drafter, folder, "Q4_0"), quantized(drafter, folder, "Q5_0")),
+            draft_model=sources.models(Path(name)),
+            method=sources.methods,
             suite="demo",
             draft=tuple(range(1, 17)),
             p_min=P_MINS,
@@ -56,7 +84,7 @@ def main() -> int:
         )
         swept, swept_s = _sweep(request)
         print(f"sweep: {len(swept)} configurations, {swept_s:.0f} s", flush=True)
-        tuned, tuned_s = _tunings(request, swept_s * SHARE, asked.tunes)
+        tuned, tuned_s = _tunings(request, sources.methods, swept_s * SHARE, asked.tunes)
         for choice in tuned:
             print(f"tune: {_said(choice)}")
         print(
@@ -65,7 +93,7 @@ def main() -> int:
         )
         proposed = [_tpe(swept, fmean(tuned_s), seed) for seed in range(asked.seeds)]
         best = sorted(swept, key=lambda spec: -_rate(swept[spec]))[:5]
-        again = _final(request, dict.fromkeys((*best, *tuned, *proposed)))
+        again = _final(request, dict.fromkeys((*best, *tuned, *proposed)), asked.final)
         final = {spec: _rate(arm) for spec, arm in again.items()}
         print("\n| configuration | in the sweep | of its best | final | over the sweep's best [95 %] |")
         print("|---|---|---|---|---|")
@@ -82,7 +110,10 @@ def main() -> int:
             final[tuned[seed % len(tuned)]] >= final[spec] / (1 + tuning.THRESHOLD)
             for seed, spec in enumerate(proposed)
         ]
-        print(f"tune at least as fast as TPE in {sum(wins)} of {len(wins)} seeds, within 1 % in {sum(near)}")
+        if wins:
+            print(
+                f"tune at least as fast as TPE in {sum(wins)} of {len(wins)} seeds, within 1 % in {sum(near)}"
+            )
     return 0
 
 
@@ -105,12 +136,14 @@ def _measured(request: Request, suite: RunPlan) -> ResultSet:
     return results
 
 
-def _tunings(request: Request, time_s: float, count: int) -> tuple[list[RunSpec], list[float]]:
+def _tunings(
+    request: Request, methods: tuple[str, ...], time_s: float, count: int
+) -> tuple[list[RunSpec], list[float]]:
     chosen, seconds = [], []
     for seed in range(1, count + 1):
         begun = time.monotonic()
         asked = tuning.TuneRequest(
-            request=replace(request, seed=seed), methods=("draft-model",), max_time_s=time_s, fresh=True
+            request=replace(request, seed=seed), methods=methods, max_time_s=time_s, fresh=True
         )
         choice = tuning.tune(asked).overall.arm.spec
         seconds.append(time.monotonic() - begun)
@@ -122,16 +155,19 @@ def _tpe(swept: Mapping[RunSpec, Arm], time_s: float, seed: int) -> RunSpec:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    drafters = sorted({_drafter(spec) for spec in swept})
-    by_choice = {(_drafter(spec), _drafting(spec)): spec for spec in swept}
+    sources = sorted({_source(spec) for spec in swept})
+    by_choice = {(_source(spec), *_drafting(spec)): spec for spec in swept}
     order = random.Random(seed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     spent, seen = 0.0, dict[RunSpec, float]()
     while spent < time_s:
         trial = study.ask()
-        drafter = trial.suggest_categorical("drafter", drafters)
+        source = trial.suggest_categorical("source", sources)
         p_min = trial.suggest_categorical("p_min", P_MINS)
-        spec = by_choice[drafter, (trial.suggest_int("n_max", 1, 16), p_min)]
+        spec = by_choice.get((source, trial.suggest_int("n_max", 1, 16), p_min))
+        if spec is None:  # n-grams know no p_min, and draft nothing at some sizes
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            continue
         repeat = order.randrange(2)
         rates, cost = _one_repeat(swept[spec], repeat)
         spent += cost
@@ -150,10 +186,10 @@ def _one_repeat(arm: Arm, repeat: int) -> tuple[float, float]:
     )
 
 
-def _final(request: Request, specs: Mapping[RunSpec, None]) -> dict[RunSpec, Arm]:
+def _final(request: Request, specs: Mapping[RunSpec, None], repeats: int) -> dict[RunSpec, Arm]:
     session = prepare_session(request)
     (block,) = session.suite.blocks
-    suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=8, seed=99)
+    suite = replace(session.suite, blocks=(Block(arms=(block.arms[0], *specs)),), repeats=repeats, seed=99)
     results = _measured(request, suite)
     return {arm.spec: arm for arm in arms.group(results) if arm.role is Role.DRAFTING}
 
@@ -169,9 +205,9 @@ def _rate(arm: Arm) -> float:
     return arm.rate.value if arm.rate else 0.0
 
 
-def _drafter(spec: RunSpec) -> str:
-    assert spec.drafter is not None
-    return spec.drafter.filename
+def _source(spec: RunSpec) -> str:
+    assert spec.drafting is not None
+    return str(spec.drafting.chain) if spec.drafter is None else spec.drafter.filename
 
 
 def _drafting(spec: RunSpec) -> tuple[int, float]:
@@ -181,7 +217,7 @@ def _drafting(spec: RunSpec) -> tuple[int, float]:
 
 def _said(spec: RunSpec) -> str:
     size, p_min = _drafting(spec)
-    return f"{_drafter(spec)}, γ = {size}, p-min {p_min:g}"
+    return f"{_source(spec)}, γ = {size}, p-min {p_min:g}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -190,6 +226,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("-n", "--tokens", type=int, default=120, help="of each run")
     parser.add_argument("-t", "--threads", type=int, help="as in a bench")
+    parser.add_argument("--sources", choices=_SOURCES, default="quantized", help="what may draft")
+    parser.add_argument("--final", type=int, default=8, help="repeats of the final bench")
     parser.add_argument("--tunes", type=int, default=5, help="how many tunings")
     parser.add_argument("--seeds", type=int, default=10, help="how many TPE studies")
     return parser.parse_args()

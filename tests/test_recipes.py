@@ -157,6 +157,15 @@ def test_make_of_2024(tmp_path: Path, backend: Backend, variables: tuple[str, ..
     )
 
 
+def test_make_builds_no_worker(tmp_path: Path) -> None:
+    root = plant(tmp_path, "b2699")
+    with (root / "Makefile").open("a") as file:
+        file.write("ifdef LLAMA_RPC\nrpc-server: rpc-server.o\nendif\n")  # as of b3078
+    _, targets = recipes.make_words(root, CompileSettings(backend=Backend.CPU))
+    assert "main" in targets
+    assert "rpc-server" not in targets
+
+
 def test_make_before_cuda_got_its_name(tmp_path: Path) -> None:
     words, _ = recipes.make_words(plant(tmp_path, "b2500"), CompileSettings(backend=Backend.CUDA))
     assert words == ("LLAMA_CUBLAS=1", "CUDA_DOCKER_ARCH=all-major")

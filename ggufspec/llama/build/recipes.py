@@ -137,7 +137,7 @@ def make_words(
             variables["LDFLAGS"] += (
                 " -Wl,-rpath,'$$ORIGIN'"  # make and its shell each remove one level of quoting
             )
-    targets = _make_targets(root)
+    targets = _make_targets(root).difference(PROGRAMS[-1])  # named in the file, but there with RPC alone
     library = ("libllama.so",) if "libllama.so" in targets else ()
     return tuple(f"{name}={value}" for name, value in variables.items()), (*programs(targets), *library)
 
