@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggufspec.domain import Offload, Program, Role
+from ggufspec.domain import Chain, Method, Offload, Program, Role
 from ggufspec.errors import GgufspecError, NoInstallError
 from ggufspec.llama.command import commands
+from ggufspec.measure import programs
 from tests.support import values
 from tests.support.fakes import recorded_install
 
@@ -64,6 +65,15 @@ def test_a_server_from_before_drafting_is_refused_with_a_way_out(build: str) -> 
     with pytest.raises(GgufspecError, match="cannot draft") as caught:
         commands.server_argv(SPEC, recorded_install(build), port=1, key_file=Path("K"), slots_dir=None)
     assert caught.value.hint == "use `--engine binary`"
+
+
+def test_a_server_that_does_not_report_its_drafts_is_refused_before_anything_runs() -> None:
+    silent, reporting = (replace(recorded_install("0.3.16"), build_number=build) for build in (4983, 4984))
+    ways = (Chain(Method.DRAFT_MODEL),)
+    with pytest.raises(GgufspecError, match="does not report how many tokens it drafts"):
+        programs.check_engine("server", [silent], ways, drafting=True)
+    programs.check_engine("server", [silent], ways, drafting=False)
+    programs.check_engine("server", [reporting], ways, drafting=True)
 
 
 @pytest.mark.parametrize("build", ["0.2.63", "0.2.90", "0.3.16", "0.3.36"])

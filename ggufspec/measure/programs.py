@@ -122,6 +122,11 @@ def _check_install(name: str, install: Install, ways: Sequence[Chain], *, drafti
             raise GgufspecError(
                 f"the {program.path.name} in {install.root} cannot draft", "use --engine binary"
             )
+        if drafts_with is Program.SERVER and not commands.reports_drafts(install.build_number):
+            raise GgufspecError(
+                f"the {program.path.name} in {install.root} does not report how many tokens it drafts",
+                "use --engine binary or binary-simple, or llama.cpp b4984 or newer",
+            )
 
 
 def describe_engine(name: str, install: Install) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from ggufspec.llama.install.options import ListedFlags
 _MAX_ARGUMENT_BYTES = 100_000  # Linux refuses single arguments of 128 KiB and more
 _ALLOWED = re.compile(r"allowed values: ([\w, \n]*\w)\s*\(")
 _SEPARATE_CACHES = "--no-kv-unified"  # the default for a given number of slots
+_REPORTS_DRAFTS = 4984  # the first build whose server's timings have the tokens that were drafted
 _BATCH = 2048  # tokens; the default of --batch-size in every era
 
 
@@ -247,6 +248,11 @@ def _check_drafting(executable: Executable, spec: RunSpec, install: Install) -> 
 def can_draft(options: ListedFlags) -> bool:
     """Whether a server drafts with a model; the old common parser lists a drafter that it ignores."""
     return "--model-draft" in options and options.first(*SPELLINGS["draft_min"]) is not None
+
+
+def reports_drafts(build: int | None) -> bool:
+    """Whether a server's answers say how many tokens were drafted, and accepted."""
+    return build is None or build >= _REPORTS_DRAFTS
 
 
 def serving_argv(spec: RunSpec, install: Install, *, slots: int, port: int) -> tuple[str, ...]:
