@@ -61,7 +61,7 @@ _SOURCES = {
     "quantized": Sources(("Q4_0", "Q5_0"), ("draft-model",)),
     "all": Sources(
         ("Q4_0",),
-        ("draft-model", "draft-eagle3", "ngram-simple", "ngram-map-k", "ngram-mod"),
+        ("draft-model", "draft-eagle3", "ngram-simple", "ngram-mod"),
         ("eagle3.gguf",),
     ),
 }

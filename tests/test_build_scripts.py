@@ -20,6 +20,7 @@ CMAKE = """
 cmake_minimum_required(VERSION 3.19)
 project(fake CXX)
 option(GGML_NATIVE "as the real one" ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_library(llama one.cpp two.cpp)
 add_executable(llama-completion main.cpp)
 target_link_libraries(llama-completion llama)
@@ -68,10 +69,28 @@ def test_every_variant_of_a_build_is_timed_and_writes_the_same_text(tree: Path, 
     assert list(rows) == ["bare", "ours", "unity", "pch", "ggufspec build"], done.stderr
     assert all(row.endswith(" x bare  same text") for row in rows.values())
     assert rows["bare"].split()[3] == "1.000"
-    assert "CMAKE_UNITY_BUILD:UNINITIALIZED=ON" in (work / "unity/build/CMakeCache.txt").read_text()
-    assert any((work / "unity/build").rglob("unity_0_cxx.cxx"))
-    assert any((work / "pch/build").rglob("cmake_pch.hxx*"))
-    assert not any((work / "ours/build").rglob("cmake_pch.hxx*"))
+    assert "CMAKE_UNITY_BUILD:UNINITIALIZED=ON" in (work / "unity/CMakeCache.txt").read_text()
+    assert any((work / "unity").rglob("unity_0_cxx.cxx"))
+    assert any((work / "pch").rglob("cmake_pch.hxx*"))
+    assert not any((work / "ours").rglob("cmake_pch.hxx*"))
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_a_variant_that_does_not_compile_is_named(tree: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with (tree / f"{name}.cpp").open("a") as file:
+            file.write("static int in_both = 0;\n")
+    words = ["--source", tree, "--variants", "bare,unity", "--work", tmp_path / "work", "--jobs", "2"]
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "bench_build.py", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    bare, unity, complete = done.stdout.splitlines()
+    assert bare.endswith(" x bare  same text")
+    assert unity.startswith("unity            does not compile: ")
+    assert complete.startswith("ggufspec build")
 
 
 @pytest.fixture
