@@ -84,7 +84,9 @@ def main() -> int:
         )
         swept, swept_s = _sweep(request)
         print(f"sweep: {len(swept)} configurations, {swept_s:.0f} s", flush=True)
-        tuned, tuned_s = _tunings(request, sources.methods, swept_s * SHARE, asked.tunes)
+        by_choice = {_choice(spec): spec for spec in swept}  # a tuning's own has the context to be served
+        chosen, tuned_s = _tunings(request, sources.methods, swept_s * SHARE, asked.tunes)
+        tuned = [by_choice[_choice(spec)] for spec in chosen]
         for choice in tuned:
             print(f"tune: {_said(choice)}")
         print(
@@ -147,7 +149,7 @@ def _tunings(
         )
         choice = tuning.tune(asked).overall.arm.spec
         seconds.append(time.monotonic() - begun)
-        chosen.append(replace(choice, n_predict=request.n_predict, sampling=replace(choice.sampling, seed=1)))
+        chosen.append(choice)
     return chosen, seconds
 
 
@@ -156,7 +158,7 @@ def _tpe(swept: Mapping[RunSpec, Arm], time_s: float, seed: int) -> RunSpec:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sources = sorted({_source(spec) for spec in swept})
-    by_choice = {(_source(spec), *_drafting(spec)): spec for spec in swept}
+    by_choice = {_choice(spec): spec for spec in swept}
     order = random.Random(seed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     spent, seen = 0.0, dict[RunSpec, float]()
@@ -213,6 +215,10 @@ def _source(spec: RunSpec) -> str:
 def _drafting(spec: RunSpec) -> tuple[int, float]:
     assert spec.drafting is not None
     return spec.drafting.n_max, spec.drafting.p_min
+
+
+def _choice(spec: RunSpec) -> tuple[str, int, float]:
+    return (_source(spec), *_drafting(spec))
 
 
 def _said(spec: RunSpec) -> str:
